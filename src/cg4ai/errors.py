@@ -1,0 +1,36 @@
+"""Errors that users see: each says what came, what was expected and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class Cg4aiError(Exception):
+    """Parent of every error raised on purpose by this package."""
+
+
+class InvalidInput(Cg4aiError, ValueError):
+    """Data, a requirement or an argument does not fit; nothing has been trained or written."""
+
+
+class InvalidSettings(Cg4aiError, ValueError):
+    """One or more settings are unknown or out of range; the message lists all of them."""
+
+
+class SolverFailure(Cg4aiError, RuntimeError):
+    """A solver ended with a status from which no answer can be read; the message names it."""
+
+
+class RunFolderError(Cg4aiError, OSError):
+    """A run folder cannot be written, is not ours, or is damaged; the message names the file."""
+
+
+class MissingExtra(Cg4aiError, ImportError):
+    """An optional package is needed; the message names the extra to install."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """` (did you mean 'x'?)` for the closest known word, or an empty string."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,215 @@
+"""What the mixture should be good at: the three objectives of a master.
+
+`average` is the paper's Jensen bound, sum of weight x mean loss of each member. `mixture` is the
+mean loss of the mixture itself, convex in the weights. `epigraph` is the mean over scenarios of
+the largest of several functions that are linear in the outputs, e.g. maximum link utilisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.records import Array, IntArray
+from cg4ai.rows import LinearRows
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+
+
+def squared(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Sum over outputs of squared differences; `targets` (n, r)."""
+    return (outputs - targets).square().sum(-1)
+
+
+def absolute(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Sum over outputs of absolute differences; `targets` (n, r)."""
+    return (outputs - targets).abs().sum(-1)
+
+
+def log_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Minus log of the probability of the right class; `targets` (n,) classes.
+
+    Probabilities below 1e-12 are continued by the tangent there, so the loss stays finite, convex
+    and with a useful gradient.
+    """
+    labels = targets.long().expand(outputs.shape[:-1]).unsqueeze(-1)
+    p = outputs.gather(-1, labels).squeeze(-1)
+    floor = 1e-12
+    safe = p.clamp_min(floor)
+    return -safe.log() + (safe - p) / floor
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy of logits; `targets` (n,) classes."""
+    labels = targets.long().expand(outputs.shape[:-1]).unsqueeze(-1)
+    return outputs.logsumexp(-1) - outputs.gather(-1, labels).squeeze(-1)
+
+
+def no_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Zero: learn from the rows alone."""
+    return outputs.sum(-1) * 0.0
+
+
+LOSSES: dict[str, LossFunction] = {
+    "squared": squared,
+    "absolute": absolute,
+    "log_loss": log_loss,
+    "cross_entropy": cross_entropy,
+    "none": no_loss,
+}
+
+
+def loss_function(loss: str | LossFunction) -> LossFunction:
+    """A loss by name, or the user's own `loss(outputs (..., n, r), targets (n, ...)) -> (..., n)`."""
+    if callable(loss):
+        return loss
+    if loss not in LOSSES:
+        raise InvalidInput(
+            f"unknown loss {loss!r}{did_you_mean(loss, LOSSES)}; "
+            f"use one of {', '.join(LOSSES)} or a function of (outputs, targets)"
+        )
+    return LOSSES[loss]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Inputs to train on; `targets` is None where the objective needs no labels."""
+
+    inputs: Tensor
+    targets: Tensor | None
+    weights: Tensor | None
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """Weighted mean loss over labelled data, as `average` of members or of the `mixture`.
+
+    `soft` holds further labelled data (augmented copies, say) that members are trained on but
+    that is not in the master's objective. Means, not sums as in the paper, so that penalties and
+    epsilon keep their meaning when the data grow.
+    """
+
+    inputs: Array
+    targets: Array | IntArray
+    loss: str | LossFunction = "squared"
+    kind: Literal["average", "mixture"] = "average"
+    sample_weight: Array | None = None
+    soft: tuple[Array, Array | IntArray] | None = None
+
+    def function(self) -> LossFunction:
+        return loss_function(self.loss)
+
+    def _normalised_weights(self, like: Tensor) -> Tensor:
+        n = len(self.inputs)
+        weights = np.full(n, 1.0) if self.sample_weight is None else self.sample_weight
+        return torch.as_tensor(weights / weights.sum(), dtype=like.dtype, device=like.device)
+
+    def costs(self, outputs: Tensor, positions: IntArray) -> Tensor:
+        """Mean loss of each member: `outputs` (count, n, block outputs) -> (count,).
+
+        With several blocks the loss must be a sum over outputs (squared, absolute): a member is
+        charged for its own block's outputs alone.
+        """
+        targets = torch.as_tensor(self.targets, device=outputs.device)
+        if targets.is_floating_point():
+            targets = targets.to(outputs.dtype)
+        if targets.ndim == 2:
+            targets = targets[:, torch.as_tensor(positions, device=outputs.device)]
+        return self.function()(outputs, targets) @ self._normalised_weights(outputs)
+
+    def value(self, batch: Batch, outputs: Tensor) -> Tensor:
+        """Mean loss of a mixture (or of several): `outputs` (..., n, r) -> (...)."""
+        assert batch.targets is not None
+        losses = self.function()(outputs, batch.targets)
+        if batch.weights is None:
+            return losses.mean(-1)
+        return (losses * batch.weights).sum(-1) / batch.weights.sum()
+
+    def batch(
+        self, size: int | None, generator: torch.Generator, *, device: str, dtype: torch.dtype
+    ) -> Batch:
+        """All data (size None, without `soft`) or a random draw from data and `soft` together."""
+        inputs, targets, weights = self.inputs, self.targets, self.sample_weight
+        if size is not None and self.soft is not None:
+            inputs = np.concatenate([inputs, self.soft[0]])
+            targets = np.concatenate([targets, self.soft[1]])
+            weights = (
+                None if weights is None else np.concatenate([weights, np.ones(len(self.soft[0]))])
+            )
+        x = torch.as_tensor(inputs)
+        y = torch.as_tensor(targets)
+        w = None if weights is None else torch.as_tensor(weights)
+        if size is not None and size < len(x):
+            pick = torch.randint(len(x), (size,), generator=generator)
+            x, y, w = x[pick], y[pick], None if w is None else w[pick]
+        return Batch(
+            x.to(device=device, dtype=dtype),
+            y.to(device=device, dtype=dtype if y.is_floating_point() else torch.int64),
+            None if w is None else w.to(device=device, dtype=dtype),
+        )
+
+
+class LinearFunctional(Protocol):
+    """Several functions of (input, output), each linear in the output."""
+
+    @property
+    def count(self) -> int: ...
+
+    def values(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """(k, d), (..., k, r) -> (..., k, count), differentiable in both."""
+        ...
+
+    def coefficients(self, inputs: Array, which: IntArray) -> Array:
+        """(m, d), (m,) -> (m, r): the coefficients of function `which[j]` at `inputs[j]`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Epigraph:
+    """Mean over scenarios of the largest piece; `sampler` gives fresh scenarios to train on.
+
+    `sampler(count, generator) -> (count, d)` float64 on CPU. In the master each scenario has one
+    variable t_s and lazily added rows `t_s - piece(mixture at x_s) >= 0`.
+    """
+
+    inputs: Array
+    pieces: LinearFunctional
+    sampler: Callable[[int, torch.Generator], Tensor] | None = None
+    floor: float = 0.0  # a lower bound of every piece's maximum, e.g. 0 for utilisation
+
+    kind: Literal["epigraph"] = "epigraph"
+
+    def value(self, batch: Batch, outputs: Tensor) -> Tensor:
+        return self.pieces.values(batch.inputs, outputs).amax(-1).mean(-1)
+
+    def batch(
+        self, size: int | None, generator: torch.Generator, *, device: str, dtype: torch.dtype
+    ) -> Batch:
+        if size is None:
+            x = torch.as_tensor(self.inputs)
+        elif self.sampler is not None:
+            x = self.sampler(size, generator)
+        else:
+            pick = torch.randint(len(self.inputs), (size,), generator=generator)
+            x = torch.as_tensor(self.inputs)[pick]
+        return Batch(x.to(device=device, dtype=dtype), None, None)
+
+    def rows(self, scenarios: IntArray, which: IntArray) -> LinearRows:
+        """Rows `-piece >= -t_s` without the variable, which the master adds: value is -piece."""
+        return LinearRows(
+            requirement=-1,
+            inputs=self.inputs[scenarios],
+            coefficients=-self.pieces.coefficients(self.inputs[scenarios], which),
+            bounds=np.zeros(len(scenarios)),
+            index=np.arange(len(scenarios)),
+            origin=np.stack([scenarios, which], axis=1),
+        )
+
+
+Objective = Supervised | Epigraph

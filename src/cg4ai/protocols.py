@@ -1,0 +1,122 @@
+"""The few interfaces the loop relies on: anything that has these methods can take part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, Self
+
+import torch
+from torch import Tensor
+
+from cg4ai.records import Array, Duals, IntArray, MemberState, PricingResult, SeparationResult
+
+if TYPE_CHECKING:
+    from cg4ai.ensemble import Ensemble
+    from cg4ai.objectives import Objective
+    from cg4ai.requirements import Requirement
+    from cg4ai.rows import RowSet
+
+
+class Members(Protocol):
+    """A stack of trained members of one kind, evaluated in one call, always in float64."""
+
+    @property
+    def input_size(self) -> int: ...
+
+    @property
+    def output_size(self) -> int: ...
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether `outputs` carries gradients to `inputs`."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """`inputs` (n, d) float64 -> (len(self), n, output_size) float64, same device."""
+        ...
+
+    def take(self, indices: IntArray) -> Self: ...
+
+    def to(self, device: torch.device | str) -> Self: ...
+
+    def state(self) -> MemberState: ...
+
+
+Parameters = dict[str, Tensor]
+
+
+class Architecture(Protocol):
+    """A differentiable kind of member that gradient pricing can train, many at a time."""
+
+    @property
+    def input_size(self) -> int: ...
+
+    @property
+    def output_size(self) -> int: ...
+
+    def initialise(self, count: int, generator: torch.Generator) -> Parameters:
+        """Fresh random parameters (CPU, float32 or float64) with a leading axis of `count`."""
+        ...
+
+    def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """(n, d) -> (count, n, output_size), differentiable in the parameters."""
+        ...
+
+    def members(self, parameters: Parameters) -> Members:
+        """Freeze parameters (any dtype) into a float64 stack of members."""
+        ...
+
+    def parameters(self, members: Members) -> Parameters | None:
+        """Parameters to warm-start from, or None if these members are of another architecture."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PricingRequest:
+    """What a pricer is told: the master's prices and the mixture it should improve.
+
+    `duals` are the master's own, in the order of `rows`; `guide` (m,) are the row duals to
+    propose by (smoothed, or equal to `duals.rows`). `loss_weight` is 0 in the phase that
+    minimises slack alone. `seed` is derived from (run seed, iteration, pricer).
+    """
+
+    iteration: int
+    seed: int
+    duals: Duals
+    guide: Array
+    rows: RowSet
+    objective: Objective
+    loss_weight: float
+    ensemble: Ensemble | None
+    device: str
+
+
+class Pricer(Protocol):
+    """Trains members for given duals. `exact` pricers return proven lower bounds."""
+
+    @property
+    def exact(self) -> bool: ...
+
+    def price(self, request: PricingRequest) -> PricingResult: ...
+
+
+class Separator(Protocol):
+    """Searches a requirement's region for inputs that a mixture violates."""
+
+    def find(
+        self,
+        ensemble: Ensemble,
+        requirement: Requirement,
+        *,
+        seed: int,
+        limit: int,
+        tolerance: float,
+    ) -> SeparationResult:
+        """At most `limit` rows violated by more than `tolerance`."""
+        ...
+
+
+Factories = Mapping[str, object]

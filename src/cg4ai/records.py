@@ -1,0 +1,125 @@
+"""What the steps of the loop hand to each other: small frozen records, no behaviour.
+
+Sign convention, used everywhere: the master minimises, every row reads
+`value(mixture) + slack >= bound`, so row duals `beta` are >= 0 and the reduced cost of a
+member is `cost - sum_j beta_j * coefficient_j - gamma[block]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from cg4ai.protocols import Members
+    from cg4ai.rows import Rows
+
+Array = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class StopReason(StrEnum):
+    """Why a run ended. Only the first two are proofs."""
+
+    OPTIMAL = "optimal"  # an exact pricer proved that no member of the class improves
+    INFEASIBLE = "infeasible"  # proven: no mixture of members of the class meets the rows
+    NO_IMPROVING_COLUMN = "no_improving_column"  # training found none; says nothing of others
+    COLUMN_LIMIT = "column_limit"
+    ITERATION_LIMIT = "iteration_limit"
+    TIME_LIMIT = "time_limit"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Duals:
+    """`rows` (m,) >= 0 for the rows of the master in order, `blocks` (G,) free in sign."""
+
+    rows: Array
+    blocks: Array
+
+
+@dataclass(frozen=True, slots=True)
+class MasterSolution:
+    """An optimal solution of the complete master: rows and columns set aside are checked too.
+
+    `dummy` (G,) is the weight left on each block's dummy column (no mixture while positive);
+    `slack` (m,) is what each row lacks, with `slack = max(0, bound - value)`.
+    """
+
+    weights: Array
+    duals: Duals
+    objective: float  # without penalties
+    penalised: float  # with penalties: what the solver minimised
+    slack: Array
+    dummy: Array
+    active_rows: int
+    active_columns: int
+    solver_iterations: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PricingResult:
+    """Members proposed by a pricer, one block index each.
+
+    `groups` (count,) puts members that were trained jointly under one number (>= 0); -1 stands
+    alone. `lower_bound` (G,), if not None, is proven: no member of the pricer's class in block g
+    has a reduced cost below it at the request's true duals.
+    """
+
+    members: Members | None
+    blocks: IntArray
+    groups: IntArray
+    lower_bound: Array | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SeparationResult:
+    """Violated rows found by a separator, with the violation of each, worst first.
+
+    `worst` is the largest violation seen (negative: how far from violated); `effort` says in
+    numbers how hard the search was; `upper_bound`, if not None, is proven over the region.
+    """
+
+    rows: Rows | None
+    violations: Array
+    worst: float
+    effort: Mapping[str, Any]
+    upper_bound: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IterationRecord:
+    """One line of a run's history."""
+
+    iteration: int
+    objective: float
+    slack: float
+    worst_violation: float | None
+    best_reduced_cost: float | None
+    bound: float | None
+    columns: int
+    rows: int
+    added_columns: int
+    added_rows: int
+    penalty: float
+    master_s: float
+    pricing_s: float
+    separation_s: float
+    total_s: float
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """A stack of members as plain data: JSON-able `config` and named `arrays`."""
+
+    kind: str
+    config: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
