@@ -66,7 +66,7 @@ LOSSES: dict[str, LossFunction] = {
 
 
 def loss_function(loss: str | LossFunction) -> LossFunction:
-    """A loss by name, or the user's own `loss(outputs (..., n, r), targets (n, ...)) -> (..., n)`."""
+    """A loss by name, or the user's own: (outputs (..., n, r), targets (n, ...)) -> (..., n)."""
     if callable(loss):
         return loss
     if loss not in LOSSES:

@@ -73,7 +73,7 @@ class LinearRows:
         return len(self.bounds)
 
     def values(self, outputs: Tensor, positions: IntArray | None = None) -> Tensor:
-        """`outputs` (..., k, r) -> (..., m). With `positions`, outputs holds only those of the r."""
+        """`outputs` (..., k, r) -> (..., m). With `positions`, outputs holds only those."""
         coefficients = self.coefficients if positions is None else self.coefficients[:, positions]
         a = torch.as_tensor(coefficients, dtype=outputs.dtype, device=outputs.device)
         if self.index is not None:
