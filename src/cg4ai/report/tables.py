@@ -1,0 +1,95 @@
+"""Rows of results as text tables, for summaries, reports and benchmark output.
+
+Rows are dicts; the columns are all their keys in the order first seen, and a missing value is an
+empty cell. Columns that hold only numbers are aligned to the right.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+TableRows = Sequence[Mapping[str, Any]]
+
+
+def markdown(rows: TableRows, *, digits: int = 5) -> str:
+    """A Markdown table; floats with `digits` significant digits."""
+    if not rows:
+        return ""
+    names = _columns(rows)
+    marks = ["---:" if _numeric(rows, name) else "---" for name in names]
+    body = [[cell(row.get(name), digits=digits) for name in names] for row in rows]
+    escaped = [[_escaped(text) for text in line] for line in [names, *body]]
+    lines = [escaped[0], marks, *escaped[1:]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def plain(rows: TableRows, *, digits: int = 5) -> str:
+    """Columns aligned by spaces under their names."""
+    if not rows:
+        return ""
+    names = _columns(rows)
+    body = [[cell(row.get(name), digits=digits) for name in names] for row in rows]
+    lines = [[" ".join(text.split()) for text in line] for line in [names, *body]]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(names))]
+    right = [_numeric(rows, name) for name in names]
+    aligned = [
+        "  ".join(
+            text.rjust(width) if numeric else text.ljust(width)
+            for text, width, numeric in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join(aligned) + "\n"
+
+
+def csv_text(rows: TableRows) -> str:
+    """Comma-separated values with a header; floats in full, so that they read back exactly."""
+    if not rows:
+        return ""
+    names = _columns(rows)
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_exact(row.get(name)) for name in names] for row in rows)
+    return target.getvalue()
+
+
+def cell(value: object, *, digits: int = 5) -> str:
+    """One value as people read it."""
+    if value is None:
+        return ""
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, float | np.floating):
+        return f"{float(value):.{digits}g}"
+    return str(value)
+
+
+def _columns(rows: TableRows) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _numeric(rows: TableRows, name: str) -> bool:
+    values = [row[name] for row in rows if row.get(name) is not None]
+    return bool(values) and all(
+        isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+        for value in values
+    )
+
+
+def _exact(value: object) -> object:
+    if isinstance(value, float | np.floating):
+        return repr(float(value))
+    return cell(value)
+
+
+def _escaped(text: str) -> str:
+    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split())
