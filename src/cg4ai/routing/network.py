@@ -1,0 +1,155 @@
+"""A network with its demands, checked while it is built: what every reader hands to `instance`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cg4ai.errors import InvalidInput, did_you_mean
+
+Position = tuple[float, float]
+EARTH_RADIUS_KM = 6371.0
+
+
+class Arc(NamedTuple):
+    """What one direction of a link offers."""
+
+    capacity: float
+    length: float
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Nodes in their given order, arcs and demand volumes by (source, target) position."""
+
+    name: str
+    nodes: tuple[str, ...]
+    arcs: dict[tuple[int, int], Arc]
+    volumes: dict[tuple[int, int], float]
+
+
+def number(text: object, *, what: str, place: str, least: float | None = None) -> float:
+    """`text` as a finite float, at least `least`; `place` says where it was read."""
+    try:
+        value = float(str(text))
+    except ValueError:
+        raise InvalidInput(f"{place}: {what} must be a number, got {text!r}") from None
+    if not math.isfinite(value) or (least is not None and value < least):
+        bound = "" if least is None else f" and at least {least:g}"
+        raise InvalidInput(f"{place}: {what} must be finite{bound}, got {text!r}")
+    return value
+
+
+def geographic(positions: list[Position]) -> bool:
+    """Whether all positions can be (longitude, latitude) in degrees rather than pixels."""
+    return all(abs(x) <= 180 and abs(y) <= 90 for x, y in positions)
+
+
+def great_circle_km(a: Position, b: Position) -> float:
+    """Length of the shortest line on the globe between two (longitude, latitude) positions."""
+    (lon_a, lat_a), (lon_b, lat_b) = [tuple(map(math.radians, p)) for p in (a, b)]
+    half = (
+        math.sin((lat_b - lat_a) / 2) ** 2
+        + math.cos(lat_a) * math.cos(lat_b) * math.sin((lon_b - lon_a) / 2) ** 2
+    )
+    return 2 * EARTH_RADIUS_KM * math.asin(min(1.0, math.sqrt(half)))
+
+
+class _Link(NamedTuple):
+    source: int
+    target: int
+    capacity: float
+    length: float | None
+    both_ways: bool
+
+
+@dataclass
+class NetworkBuilder:
+    """Collects nodes, links and demands; `place` in every call says where an entry was read."""
+
+    name: str
+    positions: dict[str, Position | None] = field(default_factory=dict)
+    links: list[_Link] = field(default_factory=list)
+    volumes: dict[tuple[int, int], float] = field(default_factory=dict)
+    _index: dict[str, int] = field(default_factory=dict)
+    _ids: set[tuple[str, str]] = field(default_factory=set)
+
+    def node(self, name: str, *, place: str, position: Position | None = None) -> None:
+        self._new("node", name, place)
+        self._index[name] = len(self._index)
+        self.positions[name] = position
+
+    def link(
+        self,
+        source: str,
+        target: str,
+        *,
+        capacity: float,
+        place: str,
+        identifier: str | None = None,
+        length: float | None = None,
+        both_ways: bool = True,
+    ) -> None:
+        """A link; parallel ones add their capacities and keep the least length."""
+        if identifier is not None:
+            self._new("link", identifier, place)
+        ends = self._ends(source, target, what="link", place=place)
+        if not (math.isfinite(capacity) and capacity > 0):
+            raise InvalidInput(
+                f"{place}: the link {source}-{target} has capacity {capacity:g}, expected more "
+                "than 0; give it a capacity or remove it"
+            )
+        self.links.append(_Link(*ends, capacity, length, both_ways))
+
+    def demand(
+        self, source: str, target: str, *, volume: float, place: str, identifier: str | None = None
+    ) -> None:
+        """A demand; demands between the same nodes add up, volumes of 0 are no demand."""
+        if identifier is not None:
+            self._new("demand", identifier, place)
+        ends = self._ends(source, target, what="demand", place=place)
+        if not (math.isfinite(volume) and volume >= 0):
+            raise InvalidInput(
+                f"{place}: the demand {source}->{target} has volume {volume:g}, expected 0 or more"
+            )
+        if volume > 0:
+            self.volumes[ends] = self.volumes.get(ends, 0.0) + volume
+
+    def build(self, *, place: str) -> Network:
+        if not self.links:
+            raise InvalidInput(f"{place}: no links; a network needs nodes and links")
+        arcs: dict[tuple[int, int], Arc] = {}
+        for link in self.links:
+            new = Arc(link.capacity, self._length(link) if link.length is None else link.length)
+            ends = (link.source, link.target)
+            for pair in [ends, ends[::-1]] if link.both_ways else [ends]:
+                old = arcs.get(pair, Arc(0.0, math.inf))
+                arcs[pair] = Arc(old.capacity + new.capacity, min(old.length, new.length))
+        return Network(self.name, tuple(self._index), arcs, dict(self.volumes))
+
+    def _new(self, kind: str, name: str, place: str) -> None:
+        if (kind, name) in self._ids:
+            raise InvalidInput(f"{place}: the {kind} {name!r} is given twice; rename or remove one")
+        self._ids.add((kind, name))
+
+    def _ends(self, source: str, target: str, *, what: str, place: str) -> tuple[int, int]:
+        for name in (source, target):
+            if name not in self._index:
+                raise InvalidInput(
+                    f"{place}: a {what} names the unknown node {name!r}"
+                    f"{did_you_mean(name, self._index)}; list it among the nodes"
+                )
+        if source == target:
+            raise InvalidInput(
+                f"{place}: a {what} goes from {source!r} to itself; remove it or name another node"
+            )
+        return self._index[source], self._index[target]
+
+    def _length(self, link: _Link) -> float:
+        """From the positions of all nodes: kilometres or pixels; without positions, 1."""
+        positions = [p for p in self.positions.values() if p is not None]
+        if len(positions) < len(self.positions):
+            return 1.0
+        a, b = positions[link.source], positions[link.target]
+        return great_circle_km(a, b) if geographic(positions) else math.dist(a, b)
