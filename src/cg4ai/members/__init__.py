@@ -1,1 +1,77 @@
-""""""
+"""Members: stacks of trained models of one kind, what columns of the master are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, Self
+
+from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.conversion import from_sklearn
+from cg4ai.members.fusion import fuse
+from cg4ai.members.modules import Factory, ModuleArchitecture, ModuleMembers
+from cg4ai.members.networks import NetworkArchitecture, NetworkMembers, affine
+from cg4ai.members.trees import TreeMembers
+from cg4ai.protocols import Members
+from cg4ai.records import MemberState
+
+__all__ = [
+    "ConstantMembers",
+    "ModuleArchitecture",
+    "ModuleMembers",
+    "NetworkArchitecture",
+    "NetworkMembers",
+    "TreeMembers",
+    "affine",
+    "concatenate",
+    "from_sklearn",
+    "fuse",
+    "restore",
+]
+
+
+class _Stack(Members, Protocol):
+    """What the members of this package offer beyond the interface."""
+
+    @property
+    def kind(self) -> str: ...
+
+    def compatible(self, other: Self) -> bool: ...
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self: ...
+
+
+_KINDS: tuple[type[_Stack], ...] = (NetworkMembers, ModuleMembers, TreeMembers, ConstantMembers)
+
+
+def restore(state: MemberState, factories: Mapping[str, Factory] | None = None) -> Members:
+    """Members from what `members.state()` gave: bit-identical outputs.
+
+    A user's own modules need their factory again, `factories={name: factory}`.
+    """
+    if state.kind == ModuleMembers.kind:
+        return ModuleMembers.restore(state, factories or {})
+    for kind in (NetworkMembers, TreeMembers, ConstantMembers):
+        if state.kind == kind.kind:
+            return kind.restore(state)
+    known = [str(kind.kind) for kind in _KINDS]
+    raise InvalidInput(
+        f"unknown kind of members {state.kind!r}{did_you_mean(str(state.kind), known)}; "
+        f"this version reads {', '.join(known)}"
+    )
+
+
+def concatenate(parts: Sequence[Members]) -> Members | None:
+    """One stack of several, in order, or None where they cannot be one.
+
+    They can where all are of one kind, architecture and device; trees may differ in size.
+    Members of a class that this package does not know stay as they are.
+    """
+    if not parts:
+        raise InvalidInput("concatenate needs at least one stack of members")
+    for kind in _KINDS:
+        own = [part for part in parts if isinstance(part, kind)]
+        if len(own) == len(parts) and all(own[0].compatible(part) for part in own[1:]):
+            return kind.concatenate(own)
+    return None

@@ -1,0 +1,80 @@
+"""Members that give the same outputs at every input, such as a static routing as an anchor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from cg4ai.errors import InvalidInput
+from cg4ai.members.checks import (
+    as_array,
+    checked_indices,
+    checked_inputs,
+    checked_size,
+    frozen_tensor,
+    state_array,
+    state_field,
+)
+from cg4ai.records import IntArray, MemberState
+
+
+class ConstantMembers:
+    """`values` (count, r): what each member returns, whatever the input of `input_size` numbers."""
+
+    kind = "constant"
+    differentiable = True
+
+    def __init__(self, values: Any, input_size: int) -> None:
+        self.values = frozen_tensor(values, "values")
+        if self.values.ndim != 2 or self.values.shape[1] == 0:
+            raise InvalidInput(f"values must be (count, outputs), got {tuple(self.values.shape)}")
+        self.input_size = checked_size(input_size, "input_size")
+        self.device = self.values.device
+
+    @property
+    def output_size(self) -> int:
+        return self.values.shape[1]
+
+    def __len__(self) -> int:
+        return self.values.shape[0]
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """(n, d) -> (len(self), n, output_size), a view of one copy of the values.
+
+        Inputs that require a gradient get one: zero.
+        """
+        x = checked_inputs(inputs, self.input_size, self.device)
+        repeated = self.values.unsqueeze(1).expand(-1, len(x), -1)
+        if x.requires_grad:
+            return repeated + 0.0 * x.sum(1)[None, :, None]
+        return repeated
+
+    def take(self, indices: IntArray) -> Self:
+        chosen = self.values[checked_indices(indices, len(self), self.device)]
+        return type(self)(chosen, self.input_size)
+
+    def to(self, device: torch.device | str) -> Self:
+        return type(self)(self.values.to(device), self.input_size)
+
+    def compatible(self, other: Self) -> bool:
+        """Whether both can be one stack."""
+        sizes = (self.input_size, self.output_size, self.device)
+        return sizes == (other.input_size, other.output_size, other.device)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """One stack of several that are compatible."""
+        return cls(torch.cat([part.values for part in parts]), parts[0].input_size)
+
+    def state(self) -> MemberState:
+        return MemberState(
+            self.kind, {"input_size": self.input_size}, {"values": as_array(self.values)}
+        )
+
+    @classmethod
+    def restore(cls, state: MemberState) -> Self:
+        """Members from a saved state; anything missing or misshapen is named."""
+        return cls(state_array(state, "values"), state_field(state, "input_size", int))

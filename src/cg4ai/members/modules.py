@@ -1,0 +1,315 @@
+"""Members from any torch module of the user's own, stacked and evaluated by vmap where possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.members.checks import (
+    as_array,
+    check_stack,
+    checked_indices,
+    checked_inputs,
+    checked_size,
+    common_device,
+    frozen_tensor,
+    in_chunks,
+    state_array,
+    state_field,
+)
+from cg4ai.protocols import Members, Parameters
+from cg4ai.records import IntArray, MemberState
+
+Factory = Callable[[], nn.Module]
+CHUNK_VALUES = 2**22  # outputs, or inputs where those are wider, over all members at a time
+
+
+class ModuleArchitecture:
+    """The kind of module that `factory()` makes: inputs (n, input_size) -> (n, output_size).
+
+    Modules run in eval mode, in training too: no dropout, and buffers (running statistics,
+    tables) are constants. Outputs must not depend on the other inputs of a batch. `vectorised`
+    says whether all members run in one vmap; if not, a loop over members is used and
+    `loop_reason` says why. `name` stands for the factory in saved files.
+    """
+
+    def __init__(self, factory: Factory, input_size: int, output_size: int, name: str) -> None:
+        self.factory = factory
+        self.input_size = checked_size(input_size, "input_size")
+        self.output_size = checked_size(output_size, "output_size")
+        self.name = str(name)
+        self.template = self._build(seed=0).double()
+        self.shapes = {key: tuple(p.shape) for key, p in self.template.named_parameters()}
+        if not self.shapes:
+            raise InvalidInput(f"module {name!r} has no parameters; use ConstantMembers")
+        self.buffers = {key: b.detach().clone() for key, b in self.template.named_buffers()}
+        self._buffers: dict[tuple[torch.device, torch.dtype], Parameters] = {}
+        self.vectorised, self.loop_reason = False, ""
+        self._check_template()
+
+    def _build(self, *, seed: int) -> nn.Module:
+        """A fresh module; the global random state is left as it was."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module: object = self.factory()
+        if not isinstance(module, nn.Module):
+            raise InvalidInput(
+                f"factory {self.name!r} must return a torch.nn.Module, got {type(module).__name__}"
+            )
+        return module.eval()
+
+    def _check_template(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(4, self.input_size, generator=generator, dtype=torch.float64)
+        modules = [self.template, self._build(seed=1).double()]
+        parameters, buffers = _stacked(modules)
+        expected = self._probe(parameters, buffers, x)
+        if expected.shape != (2, 4, self.output_size):
+            raise InvalidInput(
+                f"module {self.name!r} must map (n, {self.input_size}) to "
+                f"(n, {self.output_size}), got {tuple(expected.shape[1:])} for n = 4"
+            )
+        if not torch.equal(expected, self._probe(parameters, buffers, x)):
+            raise InvalidInput(f"module {self.name!r} is random in eval mode; outputs must repeat")
+        if not torch.allclose(expected[:, :2], self._probe(parameters, buffers, x[:2])):
+            raise InvalidInput(
+                f"module {self.name!r} mixes the inputs of a batch (batch statistics?); "
+                "each output must depend on its own input alone"
+            )
+        try:
+            values = self._vectorised(parameters, buffers, x, buffer_axis=0)
+        except RuntimeError as error:
+            self.loop_reason = f"vmap cannot run it: {str(error).splitlines()[0]}"
+            return
+        self.vectorised = bool(torch.allclose(values, expected))
+        self.loop_reason = "" if self.vectorised else "vmap gives other outputs than single calls"
+
+    def _probe(self, parameters: Parameters, buffers: Parameters, x: Tensor) -> Tensor:
+        try:
+            with torch.no_grad():
+                return self._looped(parameters, buffers, x, buffer_axis=0)
+        except RuntimeError as error:
+            raise InvalidInput(
+                f"module {self.name!r} fails on float64 inputs {tuple(x.shape)}: {error}"
+            ) from error
+
+    def _call(self, parameters: Parameters, buffers: Parameters, inputs: Tensor) -> Tensor:
+        result: Tensor = functional_call(self.template, (parameters, buffers), (inputs,))
+        return result
+
+    def _vectorised(
+        self, parameters: Parameters, buffers: Parameters, x: Tensor, *, buffer_axis: int | None
+    ) -> Tensor:
+        return vmap(self._call, in_dims=(0, buffer_axis, None))(parameters, buffers, x)
+
+    def _looped(
+        self, parameters: Parameters, buffers: Parameters, x: Tensor, *, buffer_axis: int | None
+    ) -> Tensor:
+        count = len(next(iter(parameters.values())))
+        outputs = []
+        for i in range(count):
+            own = {key: value[i] for key, value in parameters.items()}
+            fixed = buffers if buffer_axis is None else {k: b[i] for k, b in buffers.items()}
+            outputs.append(self._call(own, fixed, x))
+        return torch.stack(outputs) if outputs else x.new_zeros(0, len(x), self.output_size)
+
+    def evaluate(
+        self, parameters: Parameters, buffers: Parameters, x: Tensor, *, buffer_axis: int | None
+    ) -> Tensor:
+        """(count, n, output_size); buffers have members first, or no such axis (None)."""
+        empty = len(next(iter(parameters.values()))) == 0  # which vmap cannot run
+        run = self._vectorised if self.vectorised and not empty else self._looped
+        return run(parameters, buffers, x, buffer_axis=buffer_axis)
+
+    def initialise(self, count: int, generator: torch.Generator) -> Parameters:
+        """The factory's own initialisation, one seed from `generator` for each member."""
+        checked_size(count, "count")
+        seeds = torch.randint(2**62, (count,), generator=generator).tolist()
+        parameters, buffers = _stacked([self._build(seed=seed) for seed in seeds])
+        for key, stacked in buffers.items():
+            own = self.buffers[key].to(stacked.dtype)
+            if not torch.equal(stacked, own.expand_as(stacked)):
+                raise InvalidInput(
+                    f"buffer {key!r} of module {self.name!r} is random; make it a parameter, "
+                    "or the same in every module"
+                )
+        return parameters
+
+    def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """(n, d) -> (count, n, output_size), differentiable in the parameters and inputs."""
+        key = (inputs.device, inputs.dtype)
+        if key not in self._buffers:
+            # Tensors made under inference mode could not be used in training later.
+            with torch.inference_mode(False):
+                self._buffers[key] = {
+                    name: b.to(*key) if b.is_floating_point() else b.to(inputs.device)
+                    for name, b in self.buffers.items()
+                }
+        return self.evaluate(parameters, self._buffers[key], inputs, buffer_axis=None)
+
+    def members(self, parameters: Parameters) -> ModuleMembers:
+        return ModuleMembers(self, parameters)
+
+    def parameters(self, members: Members) -> Parameters | None:
+        """None also where the members' buffers differ from a fresh module's."""
+        if not isinstance(members, ModuleMembers) or not self.matches(members.architecture):
+            return None
+        for key, stacked in members.buffers.items():
+            if not torch.equal(stacked, self.buffers[key].to(stacked).expand_as(stacked)):
+                return None
+        return {key: value.clone() for key, value in members.parameters.items()}
+
+    def stack(self, modules: Sequence[nn.Module]) -> ModuleMembers:
+        """Members from modules trained elsewhere, each with its own buffers."""
+        if not modules:
+            raise InvalidInput("stack needs at least one module")
+        for module in modules:
+            if type(module) is not type(self.template):
+                raise InvalidInput(
+                    f"modules must be {type(self.template).__name__}, as {self.name!r} makes, "
+                    f"got {type(module).__name__}"
+                )
+        parameters, buffers = _stacked(modules)
+        return ModuleMembers(self, parameters, buffers)
+
+    def matches(self, other: ModuleArchitecture) -> bool:
+        """The same name, sizes and parameters: the name is the user's word for the factory."""
+        own = (self.name, self.input_size, self.output_size, self.shapes)
+        return own == (other.name, other.input_size, other.output_size, other.shapes)
+
+
+def _stacked(modules: Sequence[nn.Module]) -> tuple[Parameters, Parameters]:
+    parameters, buffers = stack_module_state(list(modules))
+    return (
+        {key: value.detach() for key, value in parameters.items()},
+        {key: value.detach() for key, value in buffers.items()},
+    )
+
+
+class ModuleMembers:
+    """A stack of trained modules of one kind, float64 and in eval mode."""
+
+    kind = "module"
+    differentiable = True
+
+    def __init__(
+        self,
+        architecture: ModuleArchitecture,
+        parameters: Mapping[str, Any],
+        buffers: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.architecture = architecture
+        what = f"parameters of module {architecture.name!r}"
+        self.parameters: Parameters = {
+            key: frozen_tensor(value, f"parameter {key}") for key, value in parameters.items()
+        }
+        self._count = check_stack(self.parameters, architecture.shapes, what)
+        self.device = common_device(self.parameters)
+        if buffers is None:
+            buffers = {
+                key: b.to(self.device).expand(self._count, *b.shape)
+                for key, b in architecture.buffers.items()
+            }
+        shapes = {key: tuple(b.shape) for key, b in architecture.buffers.items()}
+        self.buffers: Parameters = {
+            key: frozen_tensor(
+                value,
+                f"buffer {key}",
+                architecture.buffers[key].dtype if key in shapes else torch.float64,
+            )
+            for key, value in buffers.items()
+        }
+        own = check_stack(self.buffers, shapes, f"buffers of module {architecture.name!r}")
+        if self.buffers and own != self._count:
+            raise InvalidInput(f"{what} are of {self._count} members, its buffers of {own}")
+
+    @property
+    def input_size(self) -> int:
+        return self.architecture.input_size
+
+    @property
+    def output_size(self) -> int:
+        return self.architecture.output_size
+
+    def __len__(self) -> int:
+        return self._count
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """(n, d) -> (len(self), n, output_size) float64."""
+        x = checked_inputs(inputs, self.input_size, self.device)
+
+        def evaluate(members: slice, rows: slice) -> Tensor:
+            own = {key: value[members] for key, value in self.parameters.items()}
+            fixed = {key: value[members] for key, value in self.buffers.items()}
+            return self.architecture.evaluate(own, fixed, x[rows], buffer_axis=0)
+
+        width = max(self.input_size, self.output_size)
+        input_step = max(1, CHUNK_VALUES // (max(1, len(self)) * width))
+        return in_chunks(evaluate, len(self), len(x), steps=(max(1, len(self)), input_step))
+
+    def take(self, indices: IntArray) -> Self:
+        positions = checked_indices(indices, len(self), self.device)
+        return type(self)(
+            self.architecture,
+            {key: value[positions] for key, value in self.parameters.items()},
+            {key: value[positions] for key, value in self.buffers.items()},
+        )
+
+    def to(self, device: torch.device | str) -> Self:
+        return type(self)(
+            self.architecture,
+            {key: value.to(device) for key, value in self.parameters.items()},
+            {key: value.to(device) for key, value in self.buffers.items()},
+        )
+
+    def compatible(self, other: Self) -> bool:
+        """Whether both can be one stack."""
+        return self.architecture.matches(other.architecture) and self.device == other.device
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """One stack of several that are compatible."""
+        first = parts[0]
+        return cls(
+            first.architecture,
+            {key: torch.cat([part.parameters[key] for part in parts]) for key in first.parameters},
+            {key: torch.cat([part.buffers[key] for part in parts]) for key in first.buffers},
+        )
+
+    def state(self) -> MemberState:
+        config = {
+            "factory": self.architecture.name,
+            "input_size": self.input_size,
+            "output_size": self.output_size,
+        }
+        arrays = {f"parameter:{key}": as_array(value) for key, value in self.parameters.items()}
+        arrays |= {f"buffer:{key}": as_array(value) for key, value in self.buffers.items()}
+        return MemberState(self.kind, config, arrays)
+
+    @classmethod
+    def restore(cls, state: MemberState, factories: Mapping[str, Factory]) -> Self:
+        """Members from a saved state; the user's factory makes the module again."""
+        name = state_field(state, "factory", str)
+        if name not in factories:
+            raise InvalidInput(
+                f"these members were made by the factory {name!r}{did_you_mean(name, factories)}; "
+                f"give it again: factories={{{name!r}: ...}} (given: {sorted(factories)})"
+            )
+        architecture = ModuleArchitecture(
+            factories[name],
+            state_field(state, "input_size", int),
+            state_field(state, "output_size", int),
+            name,
+        )
+        groups: dict[str, dict[str, Any]] = {"parameter": {}, "buffer": {}}
+        for full in state.arrays:
+            group, _, key = full.partition(":")
+            if group not in groups or not key:
+                raise InvalidInput(f"saved module members: array {full!r} is not known")
+            groups[group][key] = state_array(state, full)
+        return cls(architecture, groups["parameter"], groups["buffer"])

@@ -1,0 +1,403 @@
+"""Stacked networks: the members that gradient pricing trains and that mixtures evaluate at once.
+
+An affine model is a network without hidden layers (`affine`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.members import layers
+from cg4ai.members.checks import (
+    as_array,
+    as_tensor,
+    check_stack,
+    checked_indices,
+    checked_inputs,
+    checked_size,
+    checked_weights,
+    common_device,
+    frozen_tensor,
+    in_chunks,
+    state_array,
+    state_field,
+    state_sizes,
+)
+from cg4ai.protocols import Members, Parameters
+from cg4ai.records import Array, IntArray, MemberState
+
+Activation = Literal["relu", "gelu", "tanh"]
+Output = Literal["linear", "softmax", "grouped"]
+OUTPUTS = ("linear", "softmax", "grouped")
+NORMALISATION = ("shift", "scale", "output_shift", "output_scale")
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkArchitecture:
+    """A feed-forward network; every member has this shape.
+
+    `hidden` are the widths of the hidden layers, () for an affine model. `skip` adds a linear map
+    from the inputs to the outputs. `output` is "linear", "softmax" (one probability vector) or
+    "grouped" (a softmax within each of `groups`, sizes that sum to `output_size`). Inputs are
+    normalised to `(x - shift) / scale` first, where given. Linear outputs are put into the units
+    of the targets, `output_shift + output_scale * z`, where given: that eases training, and
+    `members` folds it into the last layer, so that finished members have none.
+
+    Parameters, members first: `weight_l` (count, out, in) and `bias_l` (count, out) for layer l,
+    and `skip` (count, output_size, input_size).
+    """
+
+    input_size: int
+    output_size: int
+    _: KW_ONLY
+    hidden: tuple[int, ...] = (64,)
+    activation: Activation = "relu"
+    skip: bool = False
+    output: Output = "linear"
+    groups: tuple[int, ...] = ()
+    shift: Array | None = None
+    scale: Array | None = None
+    output_shift: Array | None = None
+    output_scale: Array | None = None
+    # The four above as tensors, by device and dtype: training must not copy from the host.
+    _tensors: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        checked_size(self.input_size, "input_size")
+        checked_size(self.output_size, "output_size")
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        object.__setattr__(self, "groups", tuple(self.groups))
+        for width in (*self.hidden, *self.groups):
+            checked_size(width, "each width of hidden and each size of groups")
+        for name, value, known in (
+            ("activation", self.activation, tuple(layers.ACTIVATIONS)),
+            ("output", self.output, OUTPUTS),
+        ):
+            if value not in known:
+                raise InvalidInput(
+                    f"unknown {name} {value!r}{did_you_mean(str(value), known)}; "
+                    f"use one of {', '.join(known)}"
+                )
+        if self.skip and not self.hidden:
+            raise InvalidInput("skip needs a hidden layer: without one the network is affine")
+        if (self.output == "grouped") != bool(self.groups):
+            raise InvalidInput("groups are needed for output='grouped', and only there")
+        if self.groups and sum(self.groups) != self.output_size:
+            raise InvalidInput(
+                f"groups {self.groups} sum to {sum(self.groups)}, not to output_size "
+                f"{self.output_size}"
+            )
+        self._check_normalisation()
+
+    def _check_normalisation(self) -> None:
+        for name in NORMALISATION:
+            values = getattr(self, name)
+            if values is None:
+                continue
+            size = self.output_size if name.startswith("output") else self.input_size
+            array = np.array(values, dtype=np.float64)
+            if array.shape != (size,) or not np.all(np.isfinite(array)):
+                raise InvalidInput(f"{name} must be ({size},) finite numbers, got {array.shape}")
+            if name.endswith("scale") and np.any(array <= 0):
+                raise InvalidInput(f"{name} must be positive; use 1 for what does not vary")
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        if self.scales_outputs and self.output != "linear":
+            raise InvalidInput("output_shift and output_scale are for output='linear' only")
+
+    def _key(self) -> tuple[object, ...]:
+        arrays = (getattr(self, name) for name in NORMALISATION)
+        normalisation = tuple(None if array is None else array.tobytes() for array in arrays)
+        sizes = (self.input_size, self.output_size, self.hidden, self.groups)
+        return (*sizes, self.activation, self.skip, self.output, *normalisation)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NetworkArchitecture) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    @property
+    def depth(self) -> int:
+        """How many hidden layers."""
+        return len(self.hidden)
+
+    @property
+    def softmax_groups(self) -> tuple[int, ...]:
+        """Sizes of the groups under a softmax; empty for linear outputs."""
+        return (self.output_size,) if self.output == "softmax" else self.groups
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each parameter of one member."""
+        widths = (self.input_size, *self.hidden, self.output_size)
+        shapes: dict[str, tuple[int, ...]] = {}
+        for layer, (inner, size) in enumerate(pairwise(widths)):
+            shapes[f"weight_{layer}"] = (size, inner)
+            shapes[f"bias_{layer}"] = (size,)
+        if self.skip:
+            shapes["skip"] = (self.output_size, self.input_size)
+        return shapes
+
+    @property
+    def scales_outputs(self) -> bool:
+        return self.output_shift is not None or self.output_scale is not None
+
+    def _normalisation(self, like: Tensor) -> dict[str, Tensor]:
+        key = (like.device, like.dtype)
+        if key not in self._tensors:
+            # Tensors made under inference mode could not be used in training later.
+            with torch.inference_mode(False):
+                self._tensors[key] = {
+                    name: torch.tensor(getattr(self, name)).to(*key)
+                    for name in NORMALISATION
+                    if getattr(self, name) is not None
+                }
+        return self._tensors[key]
+
+    def normalise(self, inputs: Tensor) -> Tensor:
+        """`(inputs - shift) / scale` in the dtype and on the device of the inputs."""
+        known = self._normalisation(inputs)
+        shifted = inputs - known["shift"] if "shift" in known else inputs
+        return shifted / known["scale"] if "scale" in known else shifted
+
+    def initialise(self, count: int, generator: torch.Generator) -> Parameters:
+        """Uniform weights of variance 2 / inputs before a ReLU or GELU and 1 / inputs elsewhere.
+
+        Biases are uniform within 1 / sqrt(inputs). float32, on the CPU.
+        """
+        checked_size(count, "count")
+
+        def uniform(*shape: int, bound: float) -> Tensor:
+            return (torch.rand(count, *shape, generator=generator) * 2 - 1) * bound
+
+        parameters: Parameters = {}
+        widths = (self.input_size, *self.hidden, self.output_size)
+        for layer, (inner, size) in enumerate(pairwise(widths)):
+            variance = 2.0 if layer < self.depth and self.activation != "tanh" else 1.0
+            parameters[f"weight_{layer}"] = uniform(
+                size, inner, bound=math.sqrt(3.0 * variance / inner)
+            )
+            parameters[f"bias_{layer}"] = uniform(size, bound=1.0 / math.sqrt(inner))
+        if self.skip:
+            parameters["skip"] = uniform(
+                self.output_size, self.input_size, bound=math.sqrt(3.0 / self.input_size)
+            )
+        return parameters
+
+    def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """(n, d), or (count, n, d) with inputs of each member's own -> (count, n, output_size).
+
+        In the dtype of parameters and inputs, differentiable in both.
+        """
+        outputs = self._forward_normalised(parameters, self.normalise(inputs))
+        known = self._normalisation(outputs)
+        scaled = outputs * known["output_scale"] if "output_scale" in known else outputs
+        return scaled + known["output_shift"] if "output_shift" in known else scaled
+
+    def _forward_normalised(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        values = layers.scores(parameters, inputs, depth=self.depth, activation=self.activation)
+        return layers.grouped_softmax(values, self.softmax_groups).transpose(1, 2)
+
+    def _chunk_steps(self, count: int, inputs: Tensor) -> tuple[int, int]:
+        width = max(*self.hidden, self.output_size, 1)
+        return layers.chunk_steps(count, len(inputs), width=width, device=inputs.device)
+
+    def forward_in_chunks(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """`forward` for shared inputs of any number, with little memory beyond the result."""
+        x = self.normalise(inputs)
+        count = len(parameters["weight_0"])
+
+        def evaluate(members: slice, rows: slice) -> Tensor:
+            return self._forward_normalised(layers.slice_members(parameters, members), x[rows])
+
+        return in_chunks(evaluate, count, len(x), steps=self._chunk_steps(count, x))
+
+    def mixture(self, parameters: Parameters, inputs: Tensor, weights: Tensor) -> Tensor:
+        """`sum_i weights_i forward_i`, (n, output_size), in chunks that fit a cache."""
+        x = self.normalise(inputs)
+        member_step, input_step = self._chunk_steps(len(weights), x)
+
+        def total(part: Tensor) -> Tensor:
+            result = part.new_zeros(self.output_size, len(part))
+            for start in range(0, len(weights), member_step):
+                members = slice(start, start + member_step)
+                result = result + layers.weighted_outputs(
+                    layers.slice_members(parameters, members),
+                    part,
+                    weights[members],
+                    depth=self.depth,
+                    activation=self.activation,
+                    groups=self.softmax_groups,
+                )
+            return result.T
+
+        return torch.cat([total(part) for part in torch.split(x, input_step)])
+
+    def _finished(self) -> NetworkArchitecture:
+        return replace(self, output_shift=None, output_scale=None) if self.scales_outputs else self
+
+    def _scaled(self, parameters: Parameters, scale: Tensor, shift: Tensor) -> Parameters:
+        """The last layer's outputs z as `scale * z + shift`, float64 copies of the rest."""
+        result = {name: tensor.detach().double() for name, tensor in parameters.items()}
+        for name in (f"weight_{self.depth}", *(["skip"] if self.skip else [])):
+            result[name] = result[name] * scale.unsqueeze(-1)
+        result[f"bias_{self.depth}"] = result[f"bias_{self.depth}"] * scale + shift
+        return result
+
+    def _output_units(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        known = self._normalisation(torch.empty(0, dtype=torch.float64, device=device))
+        ones = torch.ones(self.output_size, dtype=torch.float64, device=device)
+        return known.get("output_scale", ones), known.get("output_shift", 0.0 * ones)
+
+    def members(self, parameters: Parameters) -> NetworkMembers:
+        if self.scales_outputs:
+            check_stack(parameters, self.shapes(), "parameters of a network")
+            scale, shift = self._output_units(parameters["weight_0"].device)
+            parameters = self._scaled(parameters, scale, shift)
+        return NetworkMembers(self._finished(), parameters)
+
+    def parameters(self, members: Members) -> Parameters | None:
+        if not isinstance(members, NetworkMembers) or members.architecture != self._finished():
+            return None
+        if self.scales_outputs:
+            scale, shift = self._output_units(members.device)
+            return self._scaled(members.parameters, 1.0 / scale, -shift / scale)
+        return {name: tensor.clone() for name, tensor in members.parameters.items()}
+
+    def config(self) -> dict[str, Any]:
+        """All but the normalisation, as JSON."""
+        return {
+            "input_size": int(self.input_size),
+            "output_size": int(self.output_size),
+            "hidden": [int(width) for width in self.hidden],
+            "activation": self.activation,
+            "skip": bool(self.skip),
+            "output": self.output,
+            "groups": [int(size) for size in self.groups],
+        }
+
+
+class NetworkMembers:
+    """A stack of trained networks of one architecture, float64; parameters are copied and fixed."""
+
+    kind = "network"
+    differentiable = True
+
+    def __init__(self, architecture: NetworkArchitecture, parameters: Mapping[str, Any]) -> None:
+        if architecture.scales_outputs:
+            raise InvalidInput(
+                "members have no output_shift or output_scale; architecture.members(parameters) "
+                "folds them into the last layer"
+            )
+        self.architecture = architecture
+        self.parameters: Parameters = {
+            name: frozen_tensor(value, f"parameter {name}") for name, value in parameters.items()
+        }
+        self._count = check_stack(self.parameters, architecture.shapes(), "parameters of a network")
+        self.device = common_device(self.parameters)
+
+    @property
+    def input_size(self) -> int:
+        return self.architecture.input_size
+
+    @property
+    def output_size(self) -> int:
+        return self.architecture.output_size
+
+    def __len__(self) -> int:
+        return self._count
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """(n, d) -> (len(self), n, output_size) float64; memory beyond that stays small."""
+        x = checked_inputs(inputs, self.input_size, self.device)
+        return self.architecture.forward_in_chunks(self.parameters, x)
+
+    def mixture(self, inputs: Tensor, weights: Tensor | Array) -> Tensor:
+        """`sum_i weights_i outputs_i`: (n, d), (len(self),) -> (n, output_size).
+
+        For linear outputs the weights are folded into the last layer, so that it costs little
+        more than the hidden layers; probabilities are formed for a few members at a time.
+        """
+        x = checked_inputs(inputs, self.input_size, self.device)
+        vector = checked_weights(weights, len(self), self.device)
+        return self.architecture.mixture(self.parameters, x, vector)
+
+    def take(self, indices: IntArray) -> Self:
+        positions = checked_indices(indices, len(self), self.device)
+        chosen = {name: tensor[positions] for name, tensor in self.parameters.items()}
+        return type(self)(self.architecture, chosen)
+
+    def to(self, device: torch.device | str) -> Self:
+        moved = {name: tensor.to(device) for name, tensor in self.parameters.items()}
+        return type(self)(self.architecture, moved)
+
+    def compatible(self, other: Self) -> bool:
+        """Whether both can be one stack."""
+        return self.architecture == other.architecture and self.device == other.device
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """One stack of several that are compatible."""
+        joined = {
+            name: torch.cat([part.parameters[name] for part in parts])
+            for name in parts[0].parameters
+        }
+        return cls(parts[0].architecture, joined)
+
+    def state(self) -> MemberState:
+        arrays = {name: as_array(tensor) for name, tensor in self.parameters.items()}
+        for name, values in (
+            ("shift", self.architecture.shift),
+            ("scale", self.architecture.scale),
+        ):
+            if values is not None:
+                arrays[f"normalise_{name}"] = values.copy()
+        return MemberState(self.kind, self.architecture.config(), arrays)
+
+    @classmethod
+    def restore(cls, state: MemberState) -> Self:
+        """Members from a saved state; anything missing or misshapen is named."""
+        normalisation = {
+            name: state_array(state, f"normalise_{name}").astype(np.float64)
+            if f"normalise_{name}" in state.arrays
+            else None
+            for name in ("shift", "scale")
+        }
+        architecture = NetworkArchitecture(
+            state_field(state, "input_size", int),
+            state_field(state, "output_size", int),
+            hidden=state_sizes(state, "hidden"),
+            activation=state_field(state, "activation", str),
+            skip=state_field(state, "skip", bool),
+            output=state_field(state, "output", str),
+            groups=state_sizes(state, "groups"),
+            shift=normalisation["shift"],
+            scale=normalisation["scale"],
+        )
+        names = [name for name in state.arrays if not name.startswith("normalise_")]
+        return cls(architecture, {name: state_array(state, name) for name in names})
+
+
+def affine(
+    weights: Any, bias: Any, *, output: Literal["linear", "softmax"] = "linear"
+) -> NetworkMembers:
+    """Affine members `x @ weights[i] + bias[i]`: weights (count, d, r), bias (count, r)."""
+    slopes, offsets = as_tensor(weights), as_tensor(bias)
+    if slopes.ndim != 3 or offsets.shape != (slopes.shape[0], slopes.shape[2]):
+        raise InvalidInput(
+            "affine members need weights (count, d, r) and bias (count, r), "
+            f"got {tuple(slopes.shape)} and {tuple(offsets.shape)}"
+        )
+    architecture = NetworkArchitecture(slopes.shape[1], slopes.shape[2], hidden=(), output=output)
+    return NetworkMembers(architecture, {"weight_0": slopes.transpose(1, 2), "bias_0": offsets})
