@@ -378,15 +378,14 @@ class _Step:
     iterations: int
 
 
-def _quadratic_step(
-    program: _Program, weights: Array, *, gradient: Array, active: NDArray[np.bool_]
-) -> _Step:
+def _quadratic_step(program: _Program, point: _Point, active: NDArray[np.bool_]) -> _Step:
     """Minimise the quadratic model with all rows, of which only violated ones take part."""
+    weights = point.weights
     hessian = _checked_curvature(program.objective.curvature(weights))
-    linear = gradient - hessian @ weights
-    # Losses with steep ends (log of a probability near 0) reach slopes of 1e12, which Clarabel
-    # takes for an unbounded problem: divide the whole objective by the steepest.
-    scale = max(1.0, float(np.abs(linear).max(initial=0.0)))
+    linear = point.gradient - hessian @ weights
+    # Losses with steep ends (log of a probability near 0) reach slopes of 1e12, and rows that
+    # cannot be met reach the penalty; Clarabel needs the objective divided by the largest.
+    scale = max(1.0, np.abs(linear).max(initial=0.0), point.duals.rows.max(initial=0.0))
     hessian, linear = hessian / scale, linear / scale
     if program.penalty is not None:
         prices = (program.penalty / scale, program.dummy_price / scale)
@@ -411,10 +410,10 @@ def _quadratic_step(
     if polished is not None:
         pairs.append(polished)
     candidates = []
-    for point, dual in pairs:
+    for answer, dual in pairs:
         beta = np.zeros(len(program.bounds))
         beta[chosen] = scale * dual[program.n_blocks : program.n_blocks + len(chosen)]
-        candidates.append(_Candidate(program.tidy(point[:size]), beta))
+        candidates.append(_Candidate(program.tidy(answer[:size]), beta))
     # Rows far from tight only slow the next step down; if needed they come back.
     held = z[program.n_blocks : program.n_blocks + len(chosen)]
     room = s[program.n_blocks : program.n_blocks + len(chosen)]
@@ -505,7 +504,7 @@ def _minimise(
         if point.gap <= tolerance * max(1.0, abs(point.merit)):
             break
         try:
-            step = _quadratic_step(program, point.weights, gradient=point.gradient, active=active)
+            step = _quadratic_step(program, point, active)
         except SolverFailure:
             if steps == 0:
                 raise

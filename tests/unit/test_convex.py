@@ -282,6 +282,22 @@ def test_zero_probabilities_do_not_stop_it():
     assert master.gap <= 1e-7
 
 
+def test_equal_members_and_equations_are_no_trouble():
+    """Two copies of each member and `==` as two rows: neither weights nor duals are unique."""
+    case = Case(9, kind="cross_entropy", rows=1)
+    case.outputs = torch.cat([case.outputs, case.outputs])
+    case.blocks = np.zeros(8, int)
+    value = float((case.coefficients @ case.inside)[0])
+    case.coefficients = np.vstack([case.coefficients, -case.coefficients])
+    case.coefficients = np.hstack([case.coefficients, case.coefficients])
+    case.bounds, case.slack = np.array([value, -value]), np.array([-1, -1])
+    master = case.master()
+    solution = master.solve()
+    assert solution.slack.max() <= 1e-9
+    assert master.gap <= 1e-8
+    check_optimality(case, master, solution)
+
+
 def test_linear_loss_is_a_linear_program():
     master = ConvexMaster(1, lambda outputs: outputs.mean())
     master.add_columns(torch.tensor([[[3.0]], [[1.0]], [[2.0]]]), np.zeros(3, int), nothing(3))
