@@ -144,26 +144,35 @@ def as_array(tensor: Tensor) -> NDArray[Any]:
 
 
 def in_chunks(
-    evaluate: Callable[[slice, slice], Tensor], count: int, n: int, *, steps: tuple[int, int]
+    evaluate: Callable[[slice, slice], Tensor],
+    count: int,
+    n: int,
+    *,
+    steps: tuple[int, int],
+    axis: int,
 ) -> Tensor:
-    """`evaluate(members, inputs) -> (members, inputs, r)` over a grid of slices, put together.
+    """`evaluate(members, inputs)` over a grid of slices, put together.
 
-    Without gradients each part is copied into the result at once, so that the peak is the result
-    plus one part; with gradients the parts are joined and autograd keeps what it needs.
+    Each part has its members along axis 0 and its inputs along `axis`. Without gradients a part
+    is copied into the result at once, so that the peak is the result plus one part; with
+    gradients the parts are joined and autograd keeps what it needs.
     """
     member_step, input_step = steps
     if count == 0 or n == 0 or (count <= member_step and n <= input_step):
-        return evaluate(slice(0, count), slice(0, n)).contiguous()
+        return evaluate(slice(0, count), slice(0, n))
     member_slices = [slice(i, min(i + member_step, count)) for i in range(0, count, member_step)]
     input_slices = [slice(i, min(i + input_step, n)) for i in range(0, n, input_step)]
     first = evaluate(member_slices[0], input_slices[0])
     if first.requires_grad:
         return torch.cat(
-            [torch.cat([evaluate(m, i) for i in input_slices], dim=1) for m in member_slices]
+            [torch.cat([evaluate(m, i) for i in input_slices], dim=axis) for m in member_slices]
         )
-    result = first.new_empty(count, n, first.shape[-1])
+    shape = list(first.shape)
+    shape[0], shape[axis] = count, n
+    result = first.new_empty(shape)
     for m in member_slices:
         for i in input_slices:
             is_first = m.start == 0 and i.start == 0
-            result[m, i] = first if is_first else evaluate(m, i)
+            part = result[m].narrow(axis, i.start, i.stop - i.start)
+            part.copy_(first if is_first else evaluate(m, i))
     return result

@@ -12,7 +12,7 @@ from cg4ai.members.checks import checked_weights
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.records import Array
 
-HIDDEN_CHUNK = 2048  # hidden units at a time: with INPUT_CHUNK inputs they stay near a cache
+HIDDEN_CHUNK = 512  # hidden units at a time: with INPUT_CHUNK inputs they stay in cache
 
 
 def fuse(members: NetworkMembers, weights: Tensor | Array) -> nn.Module:
@@ -77,7 +77,8 @@ class WideNetwork(nn.Module):
         architecture, parameters = members.architecture, members.parameters
         depth = architecture.depth
         self.activation, self.output_size = architecture.activation, architecture.output_size
-        self.normalise = Normalisation(architecture, weights)
+        unscaled = architecture.shift is None and architecture.scale is None
+        self.normalise = nn.Identity() if unscaled else Normalisation(architecture, weights)
         bias = weights @ parameters[f"bias_{depth}"]
         last = parameters[f"weight_{depth}"] * weights[:, None, None]
         self.hidden: nn.Linear | None = None

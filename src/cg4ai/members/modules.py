@@ -250,7 +250,8 @@ class ModuleMembers:
 
         width = max(self.input_size, self.output_size)
         input_step = max(1, CHUNK_VALUES // (max(1, len(self)) * width))
-        return in_chunks(evaluate, len(self), len(x), steps=(max(1, len(self)), input_step))
+        steps = (max(1, len(self)), input_step)
+        return in_chunks(evaluate, len(self), len(x), steps=steps, axis=1)
 
     def take(self, indices: IntArray) -> Self:
         positions = checked_indices(indices, len(self), self.device)

@@ -200,28 +200,33 @@ class NetworkArchitecture:
 
         In the dtype of parameters and inputs, differentiable in both.
         """
-        outputs = self._forward_normalised(parameters, self.normalise(inputs))
+        outputs = self._feature_major(parameters, self.normalise(inputs)).transpose(1, 2)
         known = self._normalisation(outputs)
         scaled = outputs * known["output_scale"] if "output_scale" in known else outputs
         return scaled + known["output_shift"] if "output_shift" in known else scaled
 
-    def _forward_normalised(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+    def _feature_major(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """Normalised inputs -> (count, output_size, n)."""
         values = layers.scores(parameters, inputs, depth=self.depth, activation=self.activation)
-        return layers.grouped_softmax(values, self.softmax_groups).transpose(1, 2)
+        return layers.grouped_softmax(values, self.softmax_groups)
 
     def _chunk_steps(self, count: int, inputs: Tensor) -> tuple[int, int]:
         width = max(*self.hidden, self.output_size, 1)
         return layers.chunk_steps(count, len(inputs), width=width, device=inputs.device)
 
     def forward_in_chunks(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        """`forward` for shared inputs of any number, with little memory beyond the result."""
+        """`forward` for shared inputs of any number, with little memory beyond the result.
+
+        The result is a view whose memory is (count, output_size, n), as it was computed.
+        """
         x = self.normalise(inputs)
         count = len(parameters["weight_0"])
 
         def evaluate(members: slice, rows: slice) -> Tensor:
-            return self._forward_normalised(layers.slice_members(parameters, members), x[rows])
+            return self._feature_major(layers.slice_members(parameters, members), x[rows])
 
-        return in_chunks(evaluate, count, len(x), steps=self._chunk_steps(count, x))
+        steps = self._chunk_steps(count, x)
+        return in_chunks(evaluate, count, len(x), steps=steps, axis=2).transpose(1, 2)
 
     def mixture(self, parameters: Parameters, inputs: Tensor, weights: Tensor) -> Tensor:
         """`sum_i weights_i forward_i`, (n, output_size), in chunks that fit a cache."""

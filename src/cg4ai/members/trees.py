@@ -143,7 +143,7 @@ class TreeMembers:
         def evaluate(members: slice, rows: slice) -> Tensor:
             return self._evaluate(members, x[rows])
 
-        return in_chunks(evaluate, len(self), len(x), steps=(member_step, input_step))
+        return in_chunks(evaluate, len(self), len(x), steps=(member_step, input_step), axis=1)
 
     def _evaluate(self, members: slice, x: Tensor) -> Tensor:
         roots = self._roots[members]
