@@ -7,6 +7,7 @@ the largest of several functions that are linear in the outputs, e.g. maximum li
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -41,8 +42,7 @@ def log_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     labels = targets.long().expand(outputs.shape[:-1]).unsqueeze(-1)
     p = outputs.gather(-1, labels).squeeze(-1)
     floor = 1e-12
-    safe = p.clamp_min(floor)
-    return -safe.log() + (safe - p) / floor
+    return torch.where(p > floor, -p.clamp_min(floor).log(), 1 - math.log(floor) - p / floor)
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

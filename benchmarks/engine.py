@@ -1,0 +1,43 @@
+"""Speed of the engine, each figure against another way of doing it in the same run.
+
+Writes benchmarks/results-engine.md. Run with `make bench`.
+"""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import bench_master
+import bench_members
+import highspy
+import torch
+
+from cg4ai.report.tables import markdown
+
+
+def main() -> None:
+    sections = [
+        ("Re-solving the master after a new column", bench_master.warm_start),
+        ("A large dense master through lazily activated rows", bench_master.lazy_rows),
+        ("Evaluating and fusing many members", bench_members.rows),
+    ]
+    text = [
+        "# Engine benchmarks",
+        "",
+        f"Made by `make bench` on {platform.machine()} with {torch.get_num_threads()} threads, "
+        f"Python {platform.python_version()}, torch {torch.__version__}, "
+        f"HiGHS {highspy.Highs().version()}.",
+    ]
+    for title, measure in sections:
+        print(f"{title} ...", flush=True)
+        table = markdown(measure())
+        print(table, flush=True)
+        text += ["", f"## {title}", "", table]
+    target = Path(__file__).parent / "results-engine.md"
+    target.write_text("\n".join(text) + "\n")
+    print(f"written to {target}")
+
+
+if __name__ == "__main__":
+    main()

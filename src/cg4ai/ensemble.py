@@ -1,0 +1,236 @@
+"""The product: members with weights, one deterministic predictor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cg4ai.arrays import matrix
+from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.protocols import Members
+from cg4ai.records import Array, IntArray
+from cg4ai.rows import Layout
+
+if TYPE_CHECKING:
+    from cg4ai.audits import Audit
+    from cg4ai.requirements import Requirement
+
+FORMAT = "cg4ai-ensemble"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stack of members of one kind, with the block and the weight of each member."""
+
+    members: Members
+    blocks: IntArray
+    weights: Array
+
+
+class Ensemble:
+    """`f(x) = sum_i weight_i member_i(x)`, the weights of each block summing to one.
+
+    Predictions are computed in float64 from float64 parameters: what audits and certificates
+    speak of is what inference does.
+    """
+
+    def __init__(
+        self,
+        parts: tuple[Part, ...],
+        layout: Layout,
+        *,
+        about: Mapping[str, Any] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if not parts:
+            raise InvalidInput("an ensemble needs at least one member")
+        self.parts = parts
+        self.layout = layout
+        self.about = dict(about or {})
+        self.device = torch.device(device)
+        self._check()
+        self._block_of = np.empty(layout.output_size, np.int64)
+        self._place_in = np.empty(layout.output_size, np.int64)
+        for number, positions in enumerate(layout.blocks):
+            self._block_of[positions] = number
+            self._place_in[positions] = np.arange(len(positions))
+
+    def _check(self) -> None:
+        total = np.zeros(len(self.layout))
+        for part in self.parts:
+            if not len(part.members) == len(part.blocks) == len(part.weights):
+                raise InvalidInput(
+                    f"a part has {len(part.members)} members, {len(part.blocks)} blocks and "
+                    f"{len(part.weights)} weights; the three must be as many"
+                )
+            if np.any(part.weights < 0):
+                raise InvalidInput(f"weights must not be negative, got {part.weights.min()}")
+            np.add.at(total, part.blocks, part.weights)
+        if np.any(np.abs(total - 1) > 1e-6):
+            raise InvalidInput(f"the weights of each block must sum to one, got {total.tolist()}")
+
+    @property
+    def input_size(self) -> int:
+        return self.parts[0].members.input_size
+
+    @property
+    def output_size(self) -> int:
+        return self.layout.output_size
+
+    @property
+    def differentiable(self) -> bool:
+        return all(part.members.differentiable for part in self.parts)
+
+    def __len__(self) -> int:
+        """How many members have positive weight."""
+        return int(sum(np.count_nonzero(part.weights) for part in self.parts))
+
+    def __repr__(self) -> str:
+        return (
+            f"Ensemble({len(self)} members, {len(self.layout)} block(s), "
+            f"{self.input_size} inputs, {self.output_size} outputs)"
+        )
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """(n, d) float64 -> (n, r) float64, with gradients where the members have them."""
+        if len(self.layout) == 1:
+            return torch.stack([self._mix(part, inputs) for part in self.parts]).sum(0)
+        width = max(len(block) for block in self.layout.blocks)
+        shape = (len(self.layout), len(inputs), width)
+        mixed = torch.zeros(shape, dtype=torch.float64, device=inputs.device)
+        for part in self.parts:
+            weights = torch.as_tensor(part.weights, device=inputs.device)
+            weighted = part.members.outputs(inputs)[..., :width] * weights[:, None, None]
+            blocks = torch.as_tensor(part.blocks, device=inputs.device)
+            if weighted.shape[-1] < width:
+                weighted = nn.functional.pad(weighted, (0, width - weighted.shape[-1]))
+            mixed = mixed.index_add(0, blocks, weighted)
+        return mixed[self._block_of, :, self._place_in].T
+
+    def _mix(self, part: Part, inputs: Tensor) -> Tensor:
+        weights = torch.as_tensor(part.weights, device=inputs.device)
+        mixture: Callable[[Tensor, Tensor], Tensor] | None = getattr(part.members, "mixture", None)
+        if mixture is not None:
+            return mixture(inputs, weights)[..., : self.output_size]
+        values = part.members.outputs(inputs)[..., : self.output_size]
+        return torch.einsum("m,mnr->nr", weights, values)
+
+    def predict(self, inputs: Any) -> Any:
+        """NumPy array or DataFrame (n, d) -> array (n, r); torch tensor -> torch tensor."""
+        x = matrix(inputs, "inputs")
+        if x.shape[1] != self.input_size:
+            raise InvalidInput(
+                f"inputs have {x.shape[1]} features, this ensemble takes {self.input_size}"
+            )
+        device = inputs.device if isinstance(inputs, Tensor) else torch.device("cpu")
+        with torch.no_grad():
+            result = self.to(device).outputs(torch.as_tensor(x, device=device))
+        return result if isinstance(inputs, Tensor) else result.numpy()
+
+    def to(self, device: torch.device | str) -> Ensemble:
+        """The same ensemble with its members on another device."""
+        if torch.device(device) == self.device:
+            return self
+        parts = tuple(Part(p.members.to(device), p.blocks, p.weights) for p in self.parts)
+        return Ensemble(parts, self.layout, about=self.about, device=device)
+
+    def audit(self, requirement: Requirement, *, tolerance: float = 1e-6) -> Audit:
+        """Recompute a requirement from predictions, on any data; see `Audit`."""
+        from cg4ai.audits import audit
+
+        return audit(requirement, self, tolerance=tolerance)
+
+    def as_module(self) -> nn.Module:
+        """An `nn.Module` with the same predictions: (n, d) -> (n, r), float64."""
+        return _EnsembleModule(self)
+
+    def fuse(self) -> nn.Module:
+        """One network equal to the mixture: see `cg4ai.members.fusion`."""
+        from cg4ai.members.fusion import fuse
+        from cg4ai.members.networks import NetworkMembers
+
+        if len(self.parts) != 1 or len(self.layout) != 1:
+            raise InvalidInput(
+                "only a mixture of networks of one architecture in one block can be fused, got "
+                f"{len(self.parts)} kinds of members and {len(self.layout)} blocks; "
+                "use as_module() instead"
+            )
+        part = self.parts[0]
+        if not isinstance(part.members, NetworkMembers):
+            raise InvalidInput(
+                f"only networks can be fused, got {type(part.members).__name__}; "
+                "use as_module() instead"
+            )
+        return fuse(part.members, part.weights)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `ensemble.json` and `members.*`; load with `cg4ai.load(folder)`."""
+        from cg4ai.storage import save_members, write_json
+
+        target = Path(folder)
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"cannot create {target}: {error.strerror}") from error
+        save_members(target, "members", [part.members.state() for part in self.parts])
+        write_json(
+            target / "ensemble.json",
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "about": self.about,
+                "layout": [block.tolist() for block in self.layout.blocks],
+                "blocks": [part.blocks.tolist() for part in self.parts],
+                "weights": [part.weights.tolist() for part in self.parts],
+            },
+        )
+        return target
+
+
+class _EnsembleModule(nn.Module):
+    def __init__(self, ensemble: Ensemble) -> None:
+        super().__init__()
+        self.ensemble = ensemble
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.ensemble.outputs(inputs.to(torch.float64))
+
+
+def load(
+    folder: str | Path, factories: Mapping[str, Callable[[], nn.Module]] | None = None
+) -> Ensemble:
+    """Read an ensemble that `save` or a run wrote. Nothing from the folder is executed.
+
+    Members of a user's own module class need that class again: `factories={name: factory}`.
+    """
+    from cg4ai.members import restore
+    from cg4ai.storage import load_members, read_json
+
+    source = Path(folder)
+    path = source / "ensemble.json"
+    if not path.exists():
+        raise RunFolderError(f"{source} holds no ensemble: {path.name} is missing")
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise RunFolderError(f"{path} is not an ensemble of this package")
+    if content["version"] > VERSION:
+        raise RunFolderError(
+            f"{path} was written by a newer cg4ai (format {content['version']}, "
+            f"this one reads up to {VERSION}); upgrade cg4ai"
+        )
+    states = load_members(source, "members")
+    parts = tuple(
+        Part(restore(state, factories), np.array(blocks, np.int64), np.array(weights, np.float64))
+        for state, blocks, weights in zip(
+            states, content["blocks"], content["weights"], strict=True
+        )
+    )
+    layout = Layout(tuple(np.array(block, np.int64) for block in content["layout"]))
+    return Ensemble(parts, layout, about=content["about"])

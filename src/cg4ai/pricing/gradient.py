@@ -1,0 +1,275 @@
+"""Gradient pricing: trains differentiable members by the master's prices, many in one batch.
+
+Members are proposed freely, in two stages: first by a guided loss (the objective, plus a hinge on
+the rows weighted by the guiding duals), then by the reduced cost itself. The loop admits them only
+by reduced costs recomputed in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai.errors import InvalidInput
+from cg4ai.objectives import Batch, Objective
+from cg4ai.pricing.training import Training, train
+from cg4ai.protocols import Architecture, Parameters, PricingRequest
+from cg4ai.records import Array, IntArray, PricingResult
+from cg4ai.rows import Layout, Rows
+from cg4ai.seeds import generator
+
+
+@dataclass(frozen=True)
+class GradientPricer:
+    """Trains `restarts` groups of `group` members (per block) for the given duals.
+
+    With group 1 and one block each member stands alone. A larger group is trained on the loss of
+    its mean; with several blocks a group spans all of them. Groups are proposed whole.
+
+    training: steps, learning rate, schedule.
+    batch_size: None trains on all data of the objective at each step; a number draws that many
+        (fresh ones, where the objective has a sampler).
+    blend: share tau of the new group in the mixture (1 - tau) * current + tau * new whose loss is
+        minimised, for objectives `mixture` and `epigraph`; 1 trains the group on its own loss.
+    individual: weight of each member's own loss beside that of the mean.
+    row_weight, headroom: weight of the hinge sum_j w_j max(0, bound_j + headroom - row_j), where
+        the w_j are the guiding duals scaled to sum to one.
+    finish: share of the steps that minimise the reduced cost itself (1: as in the paper).
+    warm_starts: how many of the restarts begin from active members instead of at random.
+    output_limit: members whose outputs exceed this in size on the training or row inputs are
+        scaled down to it (linear outputs only): without a bound, scaling a member would drive the
+        reduced cost of margin rows to minus infinity.
+    row_limit: at most this many rows, those of largest weight, are trained on.
+    """
+
+    architecture: Architecture
+    restarts: int = 4
+    group: int = 1
+    training: Training = field(default_factory=Training)
+    batch_size: int | None = None
+    blend: float = 0.5
+    individual: float = 0.0
+    row_weight: float = 2.0
+    headroom: float = 0.05
+    finish: float = 0.5
+    warm_starts: int = 0
+    output_limit: float | None = None
+    row_limit: int = 4096
+    dtype: torch.dtype = torch.float32
+
+    exact = False
+
+    def __post_init__(self) -> None:
+        for name, low in (("restarts", 1), ("group", 1), ("warm_starts", 0), ("row_limit", 1)):
+            if getattr(self, name) < low:
+                raise InvalidInput(f"{name} must be at least {low}, got {getattr(self, name)}")
+        for name in ("blend", "finish"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InvalidInput(f"{name} must lie in [0, 1], got {getattr(self, name)}")
+        if self.blend == 0:
+            raise InvalidInput("blend must be positive: with 0 the new members have no effect")
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        made = generator(request.seed)
+        layout = request.rows.layout
+        session = _Session(self, request, layout, made)
+        parameters = self._initial(request, layout, made)
+        guided = round((1 - self.finish) * self.training.steps)
+        if guided:
+            stage = replace(self.training, steps=guided)
+            parameters = train(parameters, session.guided_loss, stage, models=self.restarts)
+        if guided < self.training.steps:
+            stage = replace(self.training, steps=self.training.steps - guided)
+            parameters = train(parameters, session.reduced_cost, stage, models=self.restarts)
+        if self.output_limit is not None:
+            parameters = session.limited(parameters, self.output_limit)
+        members = self.architecture.members(parameters)
+        per_group = self.group * len(layout)
+        blocks = np.tile(np.arange(len(layout)), self.restarts * self.group)
+        groups = np.repeat(np.arange(self.restarts), per_group)
+        if per_group == 1:
+            groups = np.full(self.restarts, -1)
+        return PricingResult(members, blocks, groups)
+
+    def _initial(
+        self, request: PricingRequest, layout: Layout, made: torch.Generator
+    ) -> Parameters:
+        """Random parameters in the order (restart, member of group, block), some warm-started."""
+        count = self.restarts * self.group * len(layout)
+        fresh = self.architecture.initialise(count, made)
+        parameters = {
+            name: value.to(device=request.device, dtype=self.dtype) for name, value in fresh.items()
+        }
+        if self.warm_starts and request.ensemble is not None:
+            for part in request.ensemble.parts:
+                known = self.architecture.parameters(part.members)
+                if known is not None:
+                    _copy_active(parameters, known, part.blocks, part.weights, self, len(layout))
+        return parameters
+
+
+def _copy_active(
+    parameters: Parameters,
+    known: Parameters,
+    blocks: IntArray,
+    weights: Array,
+    pricer: GradientPricer,
+    n_blocks: int,
+) -> None:
+    """Overwrite the first restarts with the active members of most weight, in turn."""
+    places = pricer.warm_starts * pricer.group
+    for number in range(n_blocks):
+        mine = np.flatnonzero((blocks == number) & (weights > 0))
+        if not len(mine):
+            continue
+        order = mine[np.argsort(-weights[mine], kind="stable")]
+        source = order[np.arange(places) % len(order)]
+        if len(order) < places:  # copies of one member would stay copies: keep the rest random
+            source = order
+        target = np.arange(len(source)) * n_blocks + number
+        for name, value in parameters.items():
+            chosen = known[name][torch.as_tensor(source)]
+            value[torch.as_tensor(target)] = chosen.to(dtype=value.dtype, device=value.device)
+
+
+class _Session:
+    """Everything of one pricing call that the losses need, on the right device."""
+
+    def __init__(
+        self,
+        pricer: GradientPricer,
+        request: PricingRequest,
+        layout: Layout,
+        made: torch.Generator,
+    ) -> None:
+        self.pricer, self.request, self.made = pricer, request, made
+        self.objective: Objective = request.objective
+        self.layout = layout
+        self.shape = (pricer.restarts, pricer.group, len(layout))
+        place = np.empty((2, layout.output_size), np.int64)
+        for number, positions in enumerate(layout.blocks):
+            place[0, positions], place[1, positions] = number, np.arange(len(positions))
+        self.block_of = torch.as_tensor(place[0], device=request.device)
+        self.place_in = torch.as_tensor(place[1], device=request.device)
+        self.rows = _weighted_rows(request, pricer.row_limit)
+        inputs = [self._tensor(rows.inputs) for rows, _, _ in self.rows]
+        width = request.objective.inputs.shape[1]
+        self.row_inputs = torch.cat(inputs) if inputs else self._tensor(np.zeros((0, width)))
+        self.fixed = self._batch(None) if pricer.batch_size is None else None
+        self.needs_objective = request.loss_weight > 0
+
+    def _tensor(self, array: Array) -> Tensor:
+        return torch.as_tensor(array, dtype=self.pricer.dtype, device=self.request.device)
+
+    def _batch(self, size: int | None) -> tuple[Batch, Tensor | None]:
+        """Training inputs, and the current mixture's outputs there if it is blended in."""
+        pricer, request = self.pricer, self.request
+        batch = self.objective.batch(size, self.made, device=request.device, dtype=pricer.dtype)
+        if request.ensemble is None or pricer.blend == 1 or self.objective.kind == "average":
+            return batch, None
+        with torch.no_grad():
+            now = request.ensemble.outputs(batch.inputs.to(torch.float64)).to(pricer.dtype)
+        return batch, now
+
+    def _joint(self, raw: Tensor) -> Tensor:
+        """(restarts * group * blocks, n, k) -> (restarts, group, n, r)."""
+        if len(self.layout) == 1:
+            shaped = raw.reshape(*self.shape[:2], *raw.shape[1:])
+            return shaped[..., : self.layout.output_size]
+        shaped = raw.reshape(*self.shape, *raw.shape[1:]).transpose(2, 3)
+        return shaped[..., self.block_of, self.place_in]
+
+    def _evaluate(self, parameters: Parameters) -> tuple[Tensor, Tensor]:
+        """The objective's part of the loss (restarts,); outputs at rows (restarts, group, k, r)."""
+        batch, now = self.fixed if self.fixed is not None else self._batch(self.pricer.batch_size)
+        inputs = (
+            torch.cat([batch.inputs, self.row_inputs])
+            if self.needs_objective
+            else (self.row_inputs)
+        )
+        outputs = self._joint(self.pricer.architecture.forward(parameters, inputs))
+        split = len(batch.inputs) if self.needs_objective else 0
+        return self._objective_loss(batch, now, outputs[:, :, :split]), outputs[:, :, split:]
+
+    def _objective_loss(self, batch: Batch, now: Tensor | None, outputs: Tensor) -> Tensor:
+        if not self.needs_objective:
+            return torch.zeros(self.pricer.restarts, device=outputs.device, dtype=outputs.dtype)
+        own = self.objective.kind == "average"
+        loss = torch.zeros((), device=outputs.device, dtype=outputs.dtype)
+        if own or self.pricer.individual:
+            each = self.objective.value(batch, outputs).mean(1)
+            loss = each if own else self.pricer.individual * each
+        if not own:
+            mean, tau = outputs.mean(1), self.pricer.blend
+            if now is None:
+                loss = loss + self.objective.value(batch, mean)
+            else:
+                loss = loss + self.objective.value(batch, (1 - tau) * now + tau * mean) / tau
+        return loss
+
+    def _row_terms(self, outputs: Tensor, *, hinge: bool) -> Tensor:
+        """The rows' part of the loss, from each member's own row value, averaged over the group."""
+        total = torch.zeros(self.pricer.restarts, device=outputs.device, dtype=outputs.dtype)
+        start = 0
+        for rows, weights, guide in self.rows:
+            here = outputs[:, :, start : start + len(rows.inputs)]
+            start += len(rows.inputs)
+            values = rows.values(here).mean(1)
+            if not hinge:
+                total = total - values @ self._tensor(guide)
+            elif rows.requirement >= 0:
+                short = self._tensor(rows.bounds + self.pricer.headroom) - values
+                total = total + self.pricer.row_weight * short.clamp_min(0) @ self._tensor(weights)
+        return total
+
+    def guided_loss(self, parameters: Parameters, step: int) -> Tensor:
+        loss, outputs = self._evaluate(parameters)
+        return loss + self._row_terms(outputs, hinge=True)
+
+    def reduced_cost(self, parameters: Parameters, step: int) -> Tensor:
+        loss, outputs = self._evaluate(parameters)
+        return loss + self._row_terms(outputs, hinge=False)
+
+    def limited(self, parameters: Parameters, limit: float) -> Parameters:
+        """Scale down the output layer of members that exceed the limit on any known input."""
+        scale = getattr(self.pricer.architecture, "scale_outputs", None)
+        if scale is None:
+            raise InvalidInput("output_limit needs an architecture with linear outputs")
+        inputs = torch.cat([self._tensor(self.objective.inputs), self.row_inputs])
+        with torch.no_grad():
+            largest = self.pricer.architecture.forward(parameters, inputs).abs().amax((1, 2))
+            scaled: Parameters = scale(parameters, (limit / largest).clamp_max(1.0))
+        return scaled
+
+
+def _weighted_rows(request: PricingRequest, limit: int) -> Sequence[tuple[Rows, Array, Array]]:
+    """Rows that matter, with hinge weights (sum one over requirements) and guiding duals."""
+    if not len(request.rows):
+        return []
+    ruled = np.concatenate(
+        [np.full(len(batch), batch.requirement >= 0) for batch in request.rows.batches]
+    )
+    guide = np.maximum(request.guide, 0.0)
+    total = guide[ruled].sum()
+    weights = np.where(ruled, guide / total if total > 0 else 1.0 / max(1, ruled.sum()), 0.0)
+    rank = np.maximum(weights, guide)
+    keep = rank > 0
+    if keep.sum() > limit:
+        keep[np.argsort(-rank, kind="stable")[limit:]] = False
+    chosen = []
+    parts = zip(
+        request.rows.batches,
+        request.rows.split(weights),
+        request.rows.split(guide),
+        request.rows.split(keep.astype(np.float64)),
+        strict=True,
+    )
+    for batch, batch_weights, batch_guide, batch_keep in parts:
+        used = np.flatnonzero(batch_keep)
+        if len(used):
+            chosen.append((batch.take(used), batch_weights[used], batch_guide[used]))
+    return chosen

@@ -1,0 +1,344 @@
+"""Columns, rows and master of one run, kept in step; the loop decides, this carries out."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cg4ai.columns import Columns, all_values, block_outputs
+from cg4ai.convex import ConvexMaster, final_weights
+from cg4ai.ensemble import Ensemble
+from cg4ai.master import LinearMaster
+from cg4ai.objectives import Batch, Epigraph, Supervised
+from cg4ai.problem import Problem
+from cg4ai.protocols import Members
+from cg4ai.records import Array, Duals, IntArray, MasterSolution, PricingResult
+from cg4ai.rows import LinearRows, Rows, RowSet
+from cg4ai.settings import Settings
+
+EPIGRAPH_ROUNDS = 8
+EPIGRAPH_TOLERANCE = 1e-7
+
+
+class Workspace:
+    """The restricted master with the members and rows it is made of."""
+
+    def __init__(self, problem: Problem, settings: Settings) -> None:
+        self.problem = problem
+        self.settings = settings
+        self.objective = problem.objective
+        self.layout = problem.layout
+        self.columns = Columns(problem.layout, settings.device)
+        self.rows = RowSet(problem.layout)
+        self.notes: list[str] = []
+        self.master = self._new_master()
+        self.guide = np.empty(0)
+        self._seen: set[bytes] = set()
+        self.scenario_outputs: Tensor | None = None
+        self.in_master = np.zeros((0, 0), bool)
+        if isinstance(self.objective, Epigraph):
+            count = len(self.objective.inputs)
+            self.in_master = np.zeros((count, self.objective.pieces.count), bool)
+
+    def start(self) -> None:
+        """Put in what the problem starts from: its members, listed rows and known cuts."""
+        for members, blocks in self.problem.start:
+            self._add_columns(members, blocks)
+        for number, requirement in enumerate(self.problem.requirements):
+            if requirement.region is None:
+                rows = requirement.rows(number)
+                if rows is not None:
+                    self._add_rows(rows)
+        for rows in self.problem.start_rows:
+            self.add_cuts(rows)
+
+    def _new_master(self) -> LinearMaster | ConvexMaster:
+        s = self.settings
+        if isinstance(self.objective, Supervised) and self.objective.kind == "mixture":
+            return ConvexMaster(
+                len(self.layout),
+                self._mixture_loss,
+                penalty=s.penalty,
+                penalty_growth=s.penalty_growth,
+                penalty_limit=s.penalty_limit,
+            )
+        master = LinearMaster(
+            len(self.layout),
+            penalty=s.penalty,
+            penalty_growth=s.penalty_growth,
+            penalty_limit=s.penalty_limit,
+            row_age_limit=s.row_age_limit,
+            column_age_limit=s.column_age_limit,
+        )
+        if isinstance(self.objective, Epigraph):
+            count = len(self.objective.inputs)
+            master.add_epigraph(np.full(count, 1.0 / count), self.objective.floor)
+        return master
+
+    # ---- rows --------------------------------------------------------------------------------
+
+    def add_cuts(self, rows: Rows) -> int:
+        """Add rows found by separation, without those already there; how many were new."""
+        new = [j for j in range(len(rows)) if self._is_new(rows, j)]
+        if new:
+            self._add_rows(rows.take(np.array(new, np.int64)))
+        return len(new)
+
+    def _is_new(self, rows: Rows, j: int) -> bool:
+        key = _key(rows, j)
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
+
+    def remember(self, rows: Rows) -> None:
+        """Rows that are in the master already, so that they are not added again."""
+        self._seen.update(_key(rows, j) for j in range(len(rows)))
+
+    def _add_rows(self, rows: Rows) -> None:
+        count, number = len(rows), rows.requirement
+        epigraph: IntArray | None = None
+        bounds = rows.bounds + self.settings.row_margin
+        if number < 0:
+            assert rows.origin is not None
+            slack, epigraph, bounds = np.full(count, -2), rows.origin[:, 0], rows.bounds
+        elif self.problem.requirements[number].slack == "shared":
+            slack = np.full(count, number)
+        else:
+            slack = np.full(count, -1)
+        coefficients = self.columns.coefficients(rows)
+        self.rows.add(rows)
+        if isinstance(self.master, LinearMaster):
+            self.master.add_rows(coefficients, bounds, slack, epigraph)
+        else:
+            self.master.add_rows(coefficients, bounds, slack)
+
+    # ---- columns -----------------------------------------------------------------------------
+
+    def _add_columns(self, members: Members, blocks: IntArray, values: Array | None = None) -> None:
+        if values is None:
+            values = all_values(self.rows, members, blocks, self.settings.device)
+        if isinstance(self.master, ConvexMaster):
+            outputs = self._embedded(members, blocks)
+            self.master.add_columns(outputs.cpu().numpy(), blocks, values)
+        else:
+            self.master.add_columns(self._costs(members, blocks), blocks, values)
+        if isinstance(self.objective, Epigraph):
+            outputs = self._embedded(members, blocks)
+            old = self.scenario_outputs
+            self.scenario_outputs = outputs if old is None else torch.cat([old, outputs])
+        self.columns.add(members, blocks)
+
+    def _embedded(self, members: Members, blocks: IntArray) -> Tensor:
+        return block_outputs(
+            self.objective.inputs, self.layout, members, blocks, self.settings.device
+        )
+
+    def _costs(self, members: Members, blocks: IntArray) -> Array:
+        """What a unit of weight on each member costs: mean loss, its derivative, or nothing."""
+        if isinstance(self.objective, Epigraph):
+            return np.zeros(len(members))
+        if isinstance(self.master, ConvexMaster):
+            if self._blocks_without_members():
+                return np.zeros(len(members))
+            gradient = torch.as_tensor(self.master.gradient(), device=self.settings.device)
+            outputs = self._embedded(members, blocks)
+            return np.asarray(torch.einsum("mnr,nr->m", outputs, gradient).cpu().numpy())
+        costs = np.zeros(len(members))
+        inputs = torch.as_tensor(self.objective.inputs, device=self.settings.device)
+        for number, positions in enumerate(self.layout.blocks):
+            mine = np.flatnonzero(blocks == number)
+            if len(mine):
+                with torch.no_grad():
+                    outputs = members.take(mine).outputs(inputs)[..., : len(positions)]
+                    costs[mine] = self.objective.costs(outputs, positions).cpu().numpy()
+        return costs
+
+    def admit(
+        self, proposed: PricingResult, solution: MasterSolution, *, slack_phase: bool
+    ) -> tuple[int, float]:
+        """Add what really improves: (members added, best reduced cost of a member or group).
+
+        Reduced costs are recomputed in float64 from real outputs at the master's true duals. A
+        member on its own enters if its own is below -epsilon; a jointly trained group enters whole
+        if the sum over blocks of its mean reduced cost is.
+        """
+        members, blocks = proposed.members, proposed.blocks
+        assert members is not None
+        members = members.to(self.settings.device)
+        values = all_values(self.rows, members, blocks, self.settings.device)
+        costs = np.zeros(len(members)) if slack_phase else self._costs(members, blocks)
+        reduced = costs - values.T @ solution.duals.rows - solution.duals.blocks[blocks]
+        keep = (proposed.groups < 0) & (reduced < -self.settings.epsilon)
+        best = float(reduced[proposed.groups < 0].min(initial=np.inf))
+        for group in np.unique(proposed.groups[proposed.groups >= 0]):
+            mine = proposed.groups == group
+            total = sum(
+                float(reduced[mine & (blocks == number)].mean())
+                for number in np.unique(blocks[mine])
+            )
+            best = min(best, total)
+            keep |= mine & (total < -self.settings.epsilon)
+        room = self.settings.column_limit - len(self.columns)
+        chosen = np.flatnonzero(keep)
+        if len(chosen) > room:
+            chosen = np.sort(chosen[np.argsort(reduced[chosen], kind="stable")[:room]])
+        if len(chosen):
+            self._add_columns(members.take(chosen), blocks[chosen], values[:, chosen])
+        return len(chosen), best
+
+    # ---- master ------------------------------------------------------------------------------
+
+    @property
+    def master_gap(self) -> float:
+        """How far the last master solve may be above its true optimum (0 for the LP)."""
+        return self.master.gap if isinstance(self.master, ConvexMaster) else 0.0
+
+    def solve_master(self) -> MasterSolution:
+        """Solve; for an epigraph objective add the pieces that matter until none is missing."""
+        if isinstance(self.master, ConvexMaster) and self._blocks_without_members():
+            return self._nothing_yet()
+        solution = self.master.solve()
+        if isinstance(self.objective, Epigraph):
+            for _ in range(EPIGRAPH_ROUNDS):
+                if not self._add_pieces(solution):
+                    break
+                solution = self.master.solve()
+        return solution
+
+    def _add_pieces(self, solution: MasterSolution) -> int:
+        objective = self.objective
+        assert isinstance(objective, Epigraph)
+        if self.scenario_outputs is None:
+            return 0
+        weights = torch.as_tensor(solution.weights, device=self.settings.device)
+        mixture = torch.einsum("m,mnr->nr", weights, self.scenario_outputs)
+        inputs = torch.as_tensor(objective.inputs, device=self.settings.device)
+        values = objective.pieces.values(inputs, mixture).cpu().numpy()
+        known = np.where(self.in_master, values, objective.floor).max(axis=1)
+        which = values.argmax(axis=1)
+        missing = np.flatnonzero(
+            values.max(axis=1) > np.maximum(known, objective.floor) + EPIGRAPH_TOLERANCE
+        )
+        if len(missing):
+            self.in_master[missing, which[missing]] = True
+            self._add_rows(objective.rows(missing, which[missing]))
+        return len(missing)
+
+    def _blocks_without_members(self) -> bool:
+        return len(np.unique(self.columns.blocks)) < len(self.layout)
+
+    def _nothing_yet(self) -> MasterSolution:
+        """All weight on the dummy columns, whose cost makes any member worth having.
+
+        The loss of an empty mixture is not defined, so no convex program is solved for it.
+        """
+        rows, worth = len(self.rows), 1e12
+        return MasterSolution(
+            weights=np.zeros(len(self.columns)),
+            duals=Duals(np.zeros(rows), np.full(len(self.layout), worth)),
+            objective=np.inf,
+            penalised=np.inf,
+            slack=np.maximum(self.rows.bounds, 0.0),
+            dummy=np.ones(len(self.layout)),
+            active_rows=0,
+            active_columns=0,
+            solver_iterations=0,
+            seconds=0.0,
+        )
+
+    def smoothed(self, duals: Duals) -> Array:
+        """Duals to propose members by: earlier and present ones mixed, part spread evenly."""
+        s = self.settings
+        if s.smoothing == 0 and s.uniform_share == 0:
+            return duals.rows
+        old = np.zeros(len(duals.rows))  # rows that are new had no price before
+        old[: len(self.guide)] = self.guide
+        first = not self.guide.any()
+        self.guide = duals.rows if first else s.smoothing * old + (1 - s.smoothing) * duals.rows
+        ruled = self.requirement_rows()
+        share = self.guide[ruled]
+        guide = self.guide.copy()
+        if len(share):
+            guide[ruled] = (1 - s.uniform_share) * share + s.uniform_share * share.mean()
+        return guide
+
+    # ---- mixtures ----------------------------------------------------------------------------
+
+    def ensemble(self, solution: MasterSolution) -> Ensemble | None:
+        return self.columns.ensemble(solution.weights) if len(self.columns) else None
+
+    def whole_ensemble(self, weights: Array) -> Ensemble:
+        """A mixture in any case: blocks without weight share it evenly, and the note says so."""
+        blocks = self.columns.blocks
+        total = np.zeros(len(self.layout))
+        np.add.at(total, blocks, np.maximum(weights, 0))
+        empty = np.flatnonzero(total <= 1e-9)
+        if len(empty):
+            weights = weights.copy()
+            for number in empty:
+                weights[blocks == number] = 1.0
+            text = f"blocks {empty.tolist()} had all weight on the dummy column: members averaged"
+            if text not in self.notes:
+                self.notes.append(text)
+        ensemble = self.columns.ensemble(weights)
+        assert ensemble is not None
+        return ensemble
+
+    def final_weights(self, solution: MasterSolution) -> Array:
+        """The master's weights, or the settings' convex choice among weights that meet the rows."""
+        choice = self.settings.final_weights
+        usable = not np.any(solution.dummy > self.settings.feasibility_tolerance)
+        if choice == "vertex" or not usable:
+            return solution.weights
+        if choice == "loss" and (
+            isinstance(self.objective, Epigraph) or isinstance(self.master, ConvexMaster)
+        ):
+            return solution.weights  # the master minimised the true loss already
+        ruled = self.requirement_rows()
+        chosen = final_weights(
+            choice,
+            coefficients=self._table()[ruled],
+            bounds=self.rows.bounds[ruled] + self.settings.row_margin,
+            blocks=self.columns.blocks,
+            n_blocks=len(self.layout),
+            start=solution.weights,
+            loss=self._mixture_loss if choice == "loss" else None,
+            outputs=self.columns.outputs(self.objective.inputs).cpu().numpy()
+            if choice == "loss"
+            else None,
+        )
+        if chosen.note and chosen.note not in self.notes:
+            self.notes.append(chosen.note)
+        return chosen.weights
+
+    def requirement_rows(self) -> NDArray[np.bool_]:
+        """Which rows come from requirements, not from the objective's pieces: (m,) bool."""
+        parts = [np.full(len(batch), batch.requirement >= 0) for batch in self.rows.batches]
+        return np.concatenate(parts) if parts else np.zeros(0, bool)
+
+    def _table(self) -> Array:
+        parts = [self.columns.coefficients(batch) for batch in self.rows.batches]
+        return np.concatenate(parts) if parts else np.zeros((0, len(self.columns)))
+
+    def _mixture_loss(self, outputs: Tensor) -> Tensor:
+        assert isinstance(self.objective, Supervised)
+        return self.objective.value(self._data(outputs.device, outputs.dtype), outputs)
+
+    def _data(self, device: torch.device | str, dtype: torch.dtype) -> Batch:
+        return self.objective.batch(None, torch.Generator(), device=str(device), dtype=dtype)
+
+    def true_loss(self, ensemble: Ensemble) -> float:
+        """The objective of the mixture itself on the objective's own inputs."""
+        batch = self._data(self.settings.device, torch.float64)
+        with torch.no_grad():
+            return float(self.objective.value(batch, ensemble.outputs(batch.inputs)))
+
+
+def _key(rows: Rows, j: int) -> bytes:
+    rule = -1 if rows.origin is None else int(rows.origin[j, 1])
+    index = rows.index if isinstance(rows, LinearRows) else None
+    where = rows.inputs[j if index is None else index[j]]
+    return np.round(where, 9).tobytes() + np.array([rows.requirement, rule]).tobytes()
