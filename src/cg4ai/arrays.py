@@ -1,0 +1,95 @@
+"""Turn what users bring (lists, NumPy, DataFrames, torch, sparse) into checked plain arrays.
+
+Every function copies, so that later changes to the user's data do not reach a requirement.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cg4ai.errors import InvalidInput
+from cg4ai.records import Array, IntArray
+
+
+def numbers(value: Any, what: str) -> Array:
+    """A finite float64 copy of `value` with whatever shape it has."""
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().numpy()
+    elif callable(getattr(value, "toarray", None)):  # scipy.sparse
+        value = value.toarray()
+    try:
+        plain = np.asarray(value)
+    except ValueError as error:
+        raise InvalidInput(
+            f"{what} must be a rectangular array of numbers, got rows of unequal length: {error}"
+        ) from error
+    if plain.dtype == object:
+        plain = _from_objects(plain, what)
+    if plain.dtype.kind not in "fiub":
+        raise InvalidInput(
+            f"{what} must hold real numbers, got dtype {plain.dtype}; encode text and categories "
+            "as numbers first"
+        )
+    result = np.array(plain, dtype=np.float64, order="C")
+    if not np.isfinite(result).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(result))[0])
+        raise InvalidInput(
+            f"{what} must be finite, got {result[where]} at position {where}; "
+            "remove or impute such entries first"
+        )
+    return result
+
+
+def _from_objects(plain: NDArray[Any], what: str) -> Array:
+    # mixed DataFrame columns (integers beside booleans) arrive as objects; text stays refused
+    kinds = {type(entry).__name__ for entry in plain.flat if isinstance(entry, str | bytes)}
+    if kinds:
+        raise InvalidInput(
+            f"{what} must hold real numbers, got {', '.join(sorted(kinds))} entries; encode text "
+            "and categories as numbers first"
+        )
+    try:
+        return plain.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{what} must hold real numbers: {error}") from error
+
+
+def matrix(value: Any, what: str) -> Array:
+    """(m, d), neither side empty."""
+    result = numbers(value, what)
+    if result.ndim == 1:
+        raise InvalidInput(
+            f"{what} must have shape (m, d), got {result.shape}; for one input use "
+            "array.reshape(1, -1)"
+        )
+    if result.ndim != 2:
+        raise InvalidInput(f"{what} must have shape (m, d), got {result.shape}")
+    if result.size == 0:
+        raise InvalidInput(f"{what} is empty, shape {result.shape}; give at least one input")
+    return result
+
+
+def vector(value: Any, what: str, length: int | None = None) -> Array:
+    """(length,); a single number is repeated. Without `length`, any non-empty vector."""
+    result = numbers(value, what)
+    if result.ndim == 0:
+        return np.full(1 if length is None else length, float(result))
+    if result.ndim != 1 or len(result) == 0 or (length is not None and len(result) != length):
+        expected = "a non-empty vector" if length is None else f"one number or {length} of them"
+        raise InvalidInput(f"{what} must be {expected}, got shape {result.shape}")
+    return result
+
+
+def labels(value: Any, what: str, length: int) -> IntArray:
+    """(length,) integers >= 0; whole floats and booleans are accepted, a single one repeated."""
+    result = vector(value, what, length)
+    if not np.array_equal(result, np.round(result)):
+        first = result[result != np.round(result)][0]
+        raise InvalidInput(f"{what} must be whole numbers 0, 1, ..., got {first}")
+    if result.min() < 0:
+        raise InvalidInput(f"{what} must be class numbers 0, 1, ..., got {int(result.min())}")
+    return result.astype(np.int64)

@@ -1,0 +1,152 @@
+"""`BlackBox`: the paper's search without gradients (NLopt), for trees and other step functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import nlopt
+import numpy as np
+import torch
+
+from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.executors import map_jobs
+from cg4ai.records import Array, SeparationResult
+from cg4ai.regions import Region
+from cg4ai.requirements.place import whole_number
+from cg4ai.separation.evaluation import (
+    Mixture,
+    candidates,
+    harvest,
+    pick_starts,
+    refuse_not_finite,
+    region_violations,
+    search_region,
+)
+
+if TYPE_CHECKING:
+    from cg4ai.requirements import Requirement
+
+# only methods that draw no random numbers of their own: NLopt's generator is not ours to seed
+LOCAL = ("LN_COBYLA", "LN_BOBYQA", "LN_NELDERMEAD", "LN_SBPLX")
+GLOBAL = ("GN_DIRECT", "GN_DIRECT_L")
+
+# raised when a search cannot go on; the best point seen before that is kept
+_ENDED = (nlopt.RoundoffLimited, getattr(nlopt, "runtime_error", RuntimeError))
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    rule: int
+    start: Array
+
+
+@dataclass(frozen=True)
+class BlackBox:
+    """One NLopt search of `evaluations` evaluations for each rule and start.
+
+    Starts come from the centre, random inputs and up to `vertices` vertices: half the most
+    violated, half at random. Global methods (GN_...) ignore the start and run once per rule.
+    """
+
+    algorithm: str = "LN_COBYLA"
+    starts: int = 8
+    evaluations: int = 300
+    workers: int = 2
+    vertices: int = 64
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in LOCAL + GLOBAL:
+            hint = did_you_mean(str(self.algorithm), LOCAL + GLOBAL)
+            raise InvalidInput(
+                f"unknown algorithm {self.algorithm!r}{hint}; use one of "
+                f"{', '.join(LOCAL + GLOBAL)}"
+            )
+        for what in ("starts", "evaluations", "workers"):
+            whole_number(getattr(self, what), what, least=1)
+        whole_number(self.vertices, "vertices", least=0)
+
+    def find(
+        self,
+        ensemble: Mixture,
+        requirement: Requirement,
+        *,
+        seed: int,
+        limit: int,
+        tolerance: float,
+    ) -> SeparationResult:
+        """At most `limit` distinct rows violated by more than `tolerance`, worst first."""
+        region = search_region(requirement, "BlackBox")
+        generator = torch.Generator().manual_seed(seed)
+        screened = candidates(region, self.vertices, generator)
+        violations = region_violations(ensemble, requirement, screened)
+        starts = 1 if self.algorithm in GLOBAL else self.starts
+        chosen = pick_starts(violations, starts, generator)
+        jobs = [_Job(rule, screened[i]) for rule, row in enumerate(chosen) for i in row]
+        points = map_jobs(
+            lambda job: self._search(ensemble, requirement, job), jobs, workers=self.workers
+        )
+        effort: dict[str, Any] = {
+            "search": f"NLopt {self.algorithm}",
+            "starts": len(jobs),
+            "evaluations": self.evaluations * len(jobs) + len(screened),
+            "seed": seed,
+        }
+        reached = np.concatenate([screened, np.stack(points)])
+        return harvest(
+            ensemble, requirement, reached, limit=limit, tolerance=tolerance, effort=effort
+        )
+
+    def _search(self, ensemble: Mixture, requirement: Requirement, job: _Job) -> Array:
+        """The most violated input seen by one search, (d,)."""
+        region = search_region(requirement, "BlackBox")
+        lower, upper = region.bounds()
+        free = np.flatnonzero(upper > lower)
+        if len(free) == 0:
+            return job.start
+        climb = _Climb(ensemble, requirement, region, job, free)
+        optimiser = nlopt.opt(getattr(nlopt, self.algorithm), len(free))
+        optimiser.set_lower_bounds(np.zeros(len(free)))
+        optimiser.set_upper_bounds(np.ones(len(free)))
+        optimiser.set_initial_step(0.25)
+        optimiser.set_maxeval(self.evaluations)
+        optimiser.set_xtol_abs(1e-9)
+        optimiser.set_max_objective(climb)
+        start = (job.start - lower)[free] / (upper - lower)[free]
+        try:
+            optimiser.optimize(np.clip(start, 0.0, 1.0))
+        except _ENDED:
+            if optimiser.last_optimize_result() == nlopt.FORCED_STOP:  # the mixture itself failed
+                raise
+        return climb.best_input
+
+
+class _Climb:
+    """The objective in unit coordinates; remembers the best input it was asked about."""
+
+    def __init__(
+        self,
+        ensemble: Mixture,
+        requirement: Requirement,
+        region: Region,
+        job: _Job,
+        free: Any,
+    ) -> None:
+        self.ensemble, self.requirement, self.region = ensemble, requirement, region
+        self.rule, self.free = job.rule, free
+        self.lower, self.upper = region.bounds()
+        self.best_input = job.start
+        self.best_value = -np.inf
+
+    def __call__(self, unit: Array, gradient: Array) -> float:
+        point = self.best_input.copy()
+        width = self.upper - self.lower
+        point[self.free] = self.lower[self.free] + unit * width[self.free]
+        inputs = self.region.project(torch.as_tensor(point)[None])
+        with torch.no_grad():
+            found = self.requirement.violations(inputs, self.ensemble.outputs(inputs))
+        value = float(found[0, self.rule])
+        refuse_not_finite(np.array([value]), self.requirement.name)
+        if value > self.best_value:
+            self.best_value, self.best_input = value, inputs[0].numpy()
+        return value
