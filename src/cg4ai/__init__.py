@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from cg4ai.ensemble import Ensemble, load
     from cg4ai.errors import Cg4aiError
     from cg4ai.estimators import ConstrainedClassifier, ConstrainedRegressor
+    from cg4ai.loop import solve
     from cg4ai.pipelines import fit_with_requirements, transformed
     from cg4ai.problem import Problem, Result
     from cg4ai.records import StopReason
     from cg4ai.regions import Ball, Box, Pool
     from cg4ai.requirements import Concave, Linear, Margin, Probability, Rate
     from cg4ai.settings import Settings
-    from cg4ai.loop import solve
 
 _HOMES = {
     "Ball": "regions",

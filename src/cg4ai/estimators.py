@@ -13,13 +13,13 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.kinds import Task, pricers_for
+from cg4ai.loop import solve
 from cg4ai.objectives import LossFunction, Supervised
 from cg4ai.problem import Problem, Result
 from cg4ai.records import Array
 from cg4ai.requirements import Requirement
 from cg4ai.rows import Layout
 from cg4ai.settings import Settings
-from cg4ai.loop import solve
 
 PARAMETERS = """
     members: what the mixture is made of: "network" (default), "affine" (exact pricing), "stump"

@@ -117,7 +117,7 @@ def _network(estimator: _ConstrainedEstimator, task: Task) -> NetworkArchitectur
         task.inputs.shape[1],
         task.outputs,
         hidden=tuple(estimator.hidden),
-        activation=estimator.activation,
+        activation=estimator.activation,  # type: ignore[arg-type]  # checked there
         output=task.links,
         shift=task.inputs.mean(0),
         scale=np.where(spread > 0, spread, 1.0),

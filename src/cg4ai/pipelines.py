@@ -17,6 +17,7 @@ from sklearn.pipeline import Pipeline
 from cg4ai.errors import InvalidInput
 from cg4ai.regions import Box, Pool
 from cg4ai.requirements import Requirement
+from cg4ai.requirements.place import Placed
 
 
 def transformed(requirement: Requirement, pipeline: Pipeline) -> Requirement:
@@ -26,6 +27,8 @@ def transformed(requirement: Requirement, pipeline: Pipeline) -> Requirement:
     itself, increasing (scalers); this is checked at random points, and anything else is refused.
     """
     earlier = pipeline[:-1]
+    if not isinstance(requirement, Placed):
+        raise InvalidInput(f"{requirement.name} is not one of cg4ai's own requirements")
     if requirement.region is None:
         return replace(requirement, inputs=earlier.transform(requirement.inputs))
     if isinstance(requirement.region, Pool):

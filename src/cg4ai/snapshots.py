@@ -89,11 +89,8 @@ def restore(snapshot: Snapshot, problem: Problem, settings: Settings) -> Workspa
 
 
 def _restore_columns(work: Workspace, snapshot: Snapshot, problem: Problem) -> None:
-    factories = {
-        pricer.architecture.name: pricer.architecture.factory
-        for pricer in problem.pricers
-        if isinstance(getattr(pricer, "architecture", None), ModuleArchitecture)
-    }
+    architectures = [getattr(pricer, "architecture", None) for pricer in problem.pricers]
+    factories = {a.name: a.factory for a in architectures if isinstance(a, ModuleArchitecture)}
     for number, state in enumerate(snapshot.members):
         work.columns.restore_stack(
             restore_members(state, factories),

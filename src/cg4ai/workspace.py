@@ -341,4 +341,4 @@ def _key(rows: Rows, j: int) -> bytes:
     rule = -1 if rows.origin is None else int(rows.origin[j, 1])
     index = rows.index if isinstance(rows, LinearRows) else None
     where = rows.inputs[j if index is None else index[j]]
-    return np.round(where, 9).tobytes() + np.array([rows.requirement, rule]).tobytes()
+    return bytes(np.round(where, 9).tobytes() + np.array([rows.requirement, rule]).tobytes())
