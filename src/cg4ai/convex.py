@@ -216,19 +216,6 @@ class _Point:
     bound: float
 
     @property
-    def coefficients(self) -> Array:
-        """The whole table (n_rows, n_columns); not to be written to."""
-        return self._coefficients
-
-    @property
-    def bounds(self) -> Array:
-        return self._bounds
-
-    @property
-    def slack_numbers(self) -> IntArray:
-        return self._slack
-
-    @property
     def gap(self) -> float:
         return self.merit - self.bound
 
@@ -597,6 +584,19 @@ class ConvexMaster:
     @property
     def n_columns(self) -> int:
         return len(self._blocks)
+
+    @property
+    def coefficients(self) -> Array:
+        """The whole table (n_rows, n_columns); not to be written to."""
+        return self._coefficients
+
+    @property
+    def bounds(self) -> Array:
+        return self._bounds
+
+    @property
+    def slack_numbers(self) -> IntArray:
+        return self._slack
 
     @property
     def gap(self) -> float:
