@@ -1,0 +1,209 @@
+"""Heuristic pricing by scikit-learn estimators, fitted to targets and weights made from duals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cg4ai.errors import InvalidInput
+from cg4ai.members import concatenate
+from cg4ai.members.conversion import from_sklearn
+from cg4ai.objectives import Supervised
+from cg4ai.pricing.finite import best_per_block
+from cg4ai.pricing.reduced_cost import (
+    loss_gradient,
+    loss_is_linearised,
+    mixture_outputs,
+    price_terms,
+    reduced_costs,
+)
+from cg4ai.protocols import Members, PricingRequest
+from cg4ai.records import Array, IntArray, PricingResult
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """A weighted training set for one estimator; `targets` (k, q) numbers or (k,) classes."""
+
+    inputs: Array
+    targets: Array | IntArray
+    weights: Array
+
+
+class TreePricer:
+    """Fits clones of `estimator` so that they price out, several per call; proves nothing.
+
+    Regressors fit the functional gradient: data pull to their targets (for a mixture, from its
+    output along minus the gradient of the loss), row inputs pull from the current mixture's
+    output one step along minus their price, with the weight that makes the gradient of the
+    weighted squared error there equal to the price. Classifiers solve the cost-sensitive
+    reduction: data keep their label, row inputs get the classes that their price favours.
+
+    `scales` trade data against rows, one proposal each: the length of the step (relative to the
+    spread of the targets or outputs) for regressors, the weight of the rows for classifiers.
+    Concave rows enter by their gradient at the current mixture. Any estimator that `from_sklearn`
+    knows will do; `random_state`, where it has one, is set from the request's seed.
+    """
+
+    exact = False
+
+    def __init__(
+        self, estimator: Any, *, scales: Sequence[float] = (0.3, 1.0, 3.0, 10.0), per_call: int = 4
+    ) -> None:
+        if not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
+            raise InvalidInput(
+                f"TreePricer needs a scikit-learn estimator, got {type(estimator).__name__}"
+            )
+        if not scales or min(scales) <= 0:
+            raise InvalidInput(f"scales must be one or more positive numbers, got {list(scales)}")
+        if per_call < 1:
+            raise InvalidInput(f"per_call must be at least 1, got {per_call}")
+        self.estimator = estimator
+        self.scales = tuple(float(scale) for scale in scales)
+        self.per_call = per_call
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        members: list[Members] = []
+        blocks: list[int] = []
+        for block, positions in enumerate(request.rows.layout.blocks):
+            for number, scale in enumerate(self.scales):
+                sample = self._sample(request, positions, scale)
+                if sample is not None:
+                    seed = request.seed + block * len(self.scales) + number
+                    members.append(self._fit(sample, positions, seed % 2**31))
+                    blocks.append(block)
+        note = "heuristic: fitted estimators, no bound"
+        stack = concatenate(members) if members else None
+        numbers = np.array(blocks, dtype=np.int64)
+        if members and stack is None:
+            raise InvalidInput(
+                "the blocks have different numbers of outputs, so their estimators cannot share a "
+                f"stack: {[len(positions) for positions in request.rows.layout.blocks]}; "
+                "use one pricer per number of outputs"
+            )
+        if stack is None:
+            return PricingResult(None, numbers, np.full(0, -1), note=note)
+        costs = reduced_costs(request, stack, numbers)
+        chosen = best_per_block(costs, numbers, limit=self.per_call)
+        return PricingResult(
+            members=stack.take(chosen) if len(chosen) else None,
+            blocks=numbers[chosen],
+            groups=np.full(len(chosen), -1),
+            note=note,
+        )
+
+    def _fit(self, sample: _Sample, positions: IntArray, seed: int) -> Members:
+        from sklearn.base import clone, is_classifier
+
+        model = clone(self.estimator)
+        if "random_state" in model.get_params():
+            model.set_params(random_state=seed)
+        targets = sample.targets
+        if targets.ndim == 2 and targets.shape[1] == 1:
+            targets = targets[:, 0]
+        model.fit(sample.inputs, targets, sample_weight=sample.weights)
+        return from_sklearn(model, classes=len(positions) if is_classifier(model) else None)
+
+    def _sample(self, request: PricingRequest, positions: IntArray, scale: float) -> _Sample | None:
+        from sklearn.base import is_classifier
+
+        if is_classifier(self.estimator):
+            parts = [_labels(request), *_favoured(request, positions, scale)]
+        else:
+            parts = [_data(request, positions, scale), *_steps(request, positions, scale)]
+        kept = [part for part in parts if part is not None and part.weights.any()]
+        if not kept:
+            return None
+        weights = np.concatenate([part.weights for part in kept])
+        used = weights > 0
+        return _Sample(
+            np.concatenate([part.inputs for part in kept])[used],
+            np.concatenate([part.targets for part in kept])[used],
+            weights[used] / weights[used].mean(),
+        )
+
+
+def _data_weights(request: PricingRequest, objective: Supervised) -> Array:
+    n = len(objective.inputs)
+    raw = np.ones(n) if objective.sample_weight is None else objective.sample_weight
+    return np.asarray(request.loss_weight * raw / raw.sum())
+
+
+def _data(request: PricingRequest, positions: IntArray, scale: float) -> _Sample | None:
+    """Data for a regressor: the targets, or a step from the mixture against the loss gradient."""
+    objective = request.objective
+    if not isinstance(objective, Supervised) or objective.loss == "none":
+        return None
+    weights = _data_weights(request, objective)
+    if request.ensemble is not None and (
+        loss_is_linearised(request) or np.asarray(objective.targets).ndim == 1
+    ):
+        outputs = mixture_outputs(request.ensemble, objective.inputs, request.device)
+        share = np.maximum(weights, np.finfo(np.float64).tiny)[:, None]
+        gradient = request.loss_weight * loss_gradient(objective, outputs) / share
+        targets = (outputs - scale * gradient / 2)[:, positions]  # squared, scale 1: the targets
+    elif np.asarray(objective.targets).ndim == 2:
+        targets = np.asarray(objective.targets, np.float64)[:, positions]
+    else:
+        size = request.rows.layout.output_size
+        targets = np.eye(size)[np.asarray(objective.targets, np.int64)][:, positions]
+    return _Sample(objective.inputs, targets, weights)
+
+
+def _row_prices(request: PricingRequest) -> tuple[Array, Array]:
+    """Inputs and prices of the rows alone, at the guiding duals."""
+    terms = price_terms(request, request.guide, concave="linearise")
+    if not loss_is_linearised(request):
+        return terms.inputs, terms.prices
+    count = len(terms.inputs) - len(request.objective.inputs)
+    return terms.inputs[:count], terms.prices[:count]
+
+
+def _steps(request: PricingRequest, positions: IntArray, scale: float) -> list[_Sample]:
+    inputs, prices = _row_prices(request)
+    if len(inputs) == 0:
+        return []
+    mine = prices[:, positions]
+    lengths = np.linalg.norm(mine, axis=1)
+    step = scale * _spread(request, positions)
+    base = np.zeros_like(mine)
+    if request.ensemble is not None:
+        base = mixture_outputs(request.ensemble, inputs, request.device)[:, positions]
+    direction = mine / np.where(lengths > 0, lengths, 1.0)[:, None]
+    return [_Sample(inputs, base - step * direction, lengths / (2 * step))]
+
+
+def _spread(request: PricingRequest, positions: IntArray) -> float:
+    """The size of one step: the standard deviation of the targets, 1 where that says nothing."""
+    objective = request.objective
+    if isinstance(objective, Supervised) and np.asarray(objective.targets).ndim == 2:
+        spread = float(np.asarray(objective.targets, np.float64)[:, positions].std())
+        return spread if spread > 0 else 1.0
+    return 1.0
+
+
+def _labels(request: PricingRequest) -> _Sample | None:
+    objective = request.objective
+    if not isinstance(objective, Supervised) or objective.loss == "none":
+        return None
+    targets = np.asarray(objective.targets)
+    if targets.ndim != 1:
+        raise InvalidInput(
+            f"a classifier needs class labels (n,), got targets of shape {targets.shape}; "
+            "use a regressor"
+        )
+    return _Sample(objective.inputs, targets.astype(np.int64), _data_weights(request, objective))
+
+
+def _favoured(request: PricingRequest, positions: IntArray, scale: float) -> list[_Sample]:
+    """Each row input with every class priced below the mean, by how much."""
+    inputs, prices = _row_prices(request)
+    mine = prices[:, positions]
+    gain = np.maximum(mine.mean(1, keepdims=True) - mine, 0.0)
+    which, label = np.nonzero(gain)
+    if len(which) == 0:
+        return []
+    return [_Sample(inputs[which], label.astype(np.int64), scale * gain[which, label])]
