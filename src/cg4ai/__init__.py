@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cg4ai.problem import Problem, Result
     from cg4ai.records import StopReason
     from cg4ai.regions import Ball, Box, Pool
-    from cg4ai.requirements import Concave, Linear, Margin, Probability, Rate
+    from cg4ai.requirements import Concave, Difference, Linear, Margin, Probability, Rate
     from cg4ai.settings import Settings
 
 _HOMES = {
@@ -30,6 +30,7 @@ _HOMES = {
     "Concave": "requirements",
     "ConstrainedClassifier": "estimators",
     "ConstrainedRegressor": "estimators",
+    "Difference": "requirements",
     "Ensemble": "ensemble",
     "Linear": "requirements",
     "Margin": "requirements",
@@ -53,6 +54,7 @@ __all__ = [  # noqa: RUF022 - grouped as the documentation is
     "Probability",
     "Margin",
     "Rate",
+    "Difference",
     "Concave",
     "Box",
     "Ball",

@@ -7,6 +7,7 @@ meet a row meets the rule itself.
 
 from cg4ai.requirements.concave import Concave
 from cg4ai.requirements.contradictions import contradictions
+from cg4ai.requirements.difference import Difference
 from cg4ai.requirements.labels import Margin, Probability
 from cg4ai.requirements.linear import Linear
 from cg4ai.requirements.place import Requirement
@@ -14,6 +15,7 @@ from cg4ai.requirements.rates import Rate
 
 __all__ = [
     "Concave",
+    "Difference",
     "Linear",
     "Margin",
     "Probability",
