@@ -18,6 +18,7 @@ import numpy as np
 from cg4ai import snapshots
 from cg4ai.audits import audit
 from cg4ai.ensemble import Ensemble
+from cg4ai.errors import SolverFailure
 from cg4ai.interrupts import Interrupts
 from cg4ai.problem import Problem, Result
 from cg4ai.protocols import PricingRequest
@@ -82,7 +83,14 @@ class _Loop:
             if self.run_folder is not None:
                 self._checkpoint(self.run_folder, record, reason)
             reason = reason or self._limit(interrupts)
-        return self.finish(reason or StopReason.INTERRUPTED, interrupts)
+        if not len(self.work.columns):
+            if reason is StopReason.INTERRUPTED:
+                raise KeyboardInterrupt  # before the first member there is nothing to return
+            raise SolverFailure(
+                f"the run ended ({reason.value}) before a single member was trained; raise the "
+                "limits, or check that the pricers can train on these data"
+            )
+        return self.finish(reason, interrupts)
 
     def iterate(self, interrupts: Interrupts) -> StopReason | None:
         """One master solve with its cuts, then one pricing; returns why to stop, if so."""
@@ -303,7 +311,7 @@ class _Loop:
             return StopReason.COLUMN_LIMIT
         if len(self.history) >= self.settings.iteration_limit:
             return StopReason.ITERATION_LIMIT
-        if self._elapsed() >= self.settings.time_limit_s:
+        if self.history and self._elapsed() >= self.settings.time_limit_s:
             return StopReason.TIME_LIMIT
         return None
 

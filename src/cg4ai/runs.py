@@ -108,6 +108,8 @@ class Run:
             _check_free(folder, force)  # again: another process may have been quicker
             for name in REPLACED_BY_FORCE:
                 _remove(folder / name)
+            for left_over in folder.glob(".*.tmp"):
+                left_over.unlink(missing_ok=True)
             storage.write_json(folder / "run.json", header)
             storage.sync_folder(folder.parent)
         except OSError as error:
