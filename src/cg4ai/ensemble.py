@@ -99,7 +99,12 @@ class Ensemble:
         )
 
     def outputs(self, inputs: Tensor) -> Tensor:
-        """(n, d) float64 -> (n, r) float64, with gradients where the members have them."""
+        """(n, d) float64 -> (n, r) float64, with gradients where the members have them.
+
+        Inputs on another device than the members' are moved there, and the outputs back.
+        """
+        if inputs.device != self.device:
+            return self.outputs(inputs.to(self.device)).to(inputs.device)
         if len(self.layout) == 1:
             return torch.stack([self._mix(part, inputs) for part in self.parts]).sum(0)
         width = max(len(block) for block in self.layout.blocks)

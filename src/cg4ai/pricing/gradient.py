@@ -155,7 +155,7 @@ class _Session:
             place[0, positions], place[1, positions] = number, np.arange(len(positions))
         self.block_of = torch.as_tensor(place[0], device=request.device)
         self.place_in = torch.as_tensor(place[1], device=request.device)
-        self.rows = _weighted_rows(request, pricer.row_limit)
+        self.rows = _weighted_rows(request, pricer)
         inputs = [self._tensor(rows.inputs) for rows, _, _ in self.rows]
         width = request.objective.inputs.shape[1]
         self.row_inputs = torch.cat(inputs) if inputs else self._tensor(np.zeros((0, width)))
@@ -246,7 +246,9 @@ class _Session:
         return scaled
 
 
-def _weighted_rows(request: PricingRequest, limit: int) -> Sequence[tuple[Rows, Array, Array]]:
+def _weighted_rows(
+    request: PricingRequest, pricer: GradientPricer
+) -> Sequence[tuple[Rows, Array, Array]]:
     """Rows that matter, with hinge weights (sum one over requirements) and guiding duals."""
     if not len(request.rows):
         return []
@@ -256,10 +258,11 @@ def _weighted_rows(request: PricingRequest, limit: int) -> Sequence[tuple[Rows, 
     guide = np.maximum(request.guide, 0.0)
     total = guide[ruled].sum()
     weights = np.where(ruled, guide / total if total > 0 else 1.0 / max(1, ruled.sum()), 0.0)
-    rank = np.maximum(weights, guide)
+    # rows of an epigraph objective matter to the reduced cost alone
+    rank = weights if pricer.finish == 0 else np.maximum(weights, guide)
     keep = rank > 0
-    if keep.sum() > limit:
-        keep[np.argsort(-rank, kind="stable")[limit:]] = False
+    if keep.sum() > pricer.row_limit:
+        keep[np.argsort(-rank, kind="stable")[pricer.row_limit :]] = False
     chosen = []
     parts = zip(
         request.rows.batches,

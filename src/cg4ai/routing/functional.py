@@ -39,3 +39,30 @@ class Utilisation:
                 torch.as_tensor(self.per_flow, dtype=like.dtype, device=like.device),
             )
         return self._tensors[key]
+
+
+class PathCost:
+    """One function: total path cost over that of shortest paths at half demand, linear in splits.
+
+    The cost of a path is its length; the fixed divisor brings values near 1 for training.
+    """
+
+    def __init__(self, instance: Instance) -> None:
+        shortest = np.array([instance.path_length[block].min() for block in instance.blocks])
+        self.path_demand = instance.path_demand
+        self.per_flow: Array = instance.path_length / float(shortest @ instance.demand_max / 2)
+
+    @property
+    def count(self) -> int:
+        return 1
+
+    def values(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """Demands (k, D), splits (..., k, P) -> (..., k, 1)."""
+        demand = torch.as_tensor(self.path_demand, device=outputs.device)
+        per_flow = torch.as_tensor(self.per_flow, dtype=outputs.dtype, device=outputs.device)
+        flows = inputs.index_select(-1, demand) * outputs
+        return (flows @ per_flow).unsqueeze(-1)
+
+    def coefficients(self, inputs: Array, which: IntArray) -> Array:
+        """Demands (m, D) -> (m, P)."""
+        return np.asarray(inputs[:, self.path_demand] * self.per_flow)

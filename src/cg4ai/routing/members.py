@@ -1,0 +1,137 @@
+"""Members that predict the splits of one demand, and the pricer that trains them jointly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
+from cg4ai.objectives import Epigraph
+from cg4ai.pricing.gradient import GradientPricer
+from cg4ai.pricing.training import Training
+from cg4ai.protocols import Members, Parameters, PricingRequest
+from cg4ai.records import Array, PricingResult
+from cg4ai.routing.data import Instance
+
+NO_PATH = -1e4  # a logit whose softmax is exactly 0 in float64
+
+
+@dataclass(frozen=True)
+class SplitNetwork:
+    """A network per demand: all demands in, a softmax over that demand's paths out.
+
+    Demands with fewer paths than the most have outputs to spare: their logits are set so low that
+    their share is exactly 0 and never moves.
+    """
+
+    instance: Instance
+    hidden: tuple[int, ...] = (32,)
+    skip: bool = True
+
+    @cached_property
+    def network(self) -> NetworkArchitecture:
+        largest = self.instance.demand_max
+        width = max(len(block) for block in self.instance.blocks)
+        return NetworkArchitecture(
+            len(largest),
+            width,
+            hidden=self.hidden,
+            activation="gelu",
+            skip=self.skip,
+            output="softmax",
+            shift=largest / 2,
+            scale=largest / np.sqrt(12),
+        )
+
+    @property
+    def input_size(self) -> int:
+        return self.network.input_size
+
+    @property
+    def output_size(self) -> int:
+        return self.network.output_size
+
+    def initialise(self, count: int, generator: torch.Generator) -> Parameters:
+        """Fresh parameters; members come in the order of the demands, again and again."""
+        parameters = self.network.initialise(count, generator)
+        blocks = self.instance.blocks
+        for number, block in enumerate(blocks):
+            if len(block) < self.output_size:
+                rows = slice(number, None, len(blocks))
+                for name in (f"weight_{len(self.hidden)}", *(["skip"] if self.skip else [])):
+                    parameters[name][rows, len(block) :] = 0.0
+                parameters[f"bias_{len(self.hidden)}"][rows, len(block) :] = NO_PATH
+        return parameters
+
+    def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        return self.network.forward(parameters, inputs)
+
+    def members(self, parameters: Parameters) -> NetworkMembers:
+        return self.network.members(parameters)
+
+    def parameters(self, members: Members) -> Parameters | None:
+        return self.network.parameters(members)
+
+
+@dataclass(frozen=True)
+class RoutingPricer:
+    """Trains one member per demand as a group: long at first, then on from the active members.
+
+    Where the objective draws fresh demand vectors, a share `found` of every batch are vectors at
+    which separation found overloads (active learning).
+    """
+
+    architecture: SplitNetwork
+    first: Training
+    later: Training
+    batch_size: int = 512
+    row_weight: float = 20.0
+    headroom: float = 0.002
+    found: float = 0.1
+    restarts: int = 1
+
+    exact = False
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        warm = request.ensemble is not None and any(
+            self.architecture.parameters(part.members) is not None
+            for part in request.ensemble.parts
+        )
+        pricer = GradientPricer(
+            self.architecture,
+            restarts=self.restarts,
+            training=self.later if warm else self.first,
+            batch_size=self.batch_size,
+            blend=1.0,
+            row_weight=self.row_weight,
+            headroom=self.headroom,
+            finish=0.0,
+            warm_starts=1 if warm else 0,
+        )
+        return pricer.price(replace(request, objective=self._with_found(request)))
+
+    def _with_found(self, request: PricingRequest) -> Epigraph:
+        objective = request.objective
+        if not isinstance(objective, Epigraph) or objective.sampler is None:
+            return objective  # type: ignore[return-value]
+        cuts = [rows.inputs for rows in request.rows.batches if rows.requirement >= 0]
+        if not cuts or self.found == 0:
+            return objective
+        return replace(objective, sampler=_mixed(objective, np.concatenate(cuts), self.found))
+
+
+def _mixed(objective: Epigraph, found: Array, share: float):  # type: ignore[no-untyped-def]
+    known = torch.as_tensor(found)
+    fresh = objective.sampler
+    assert fresh is not None
+
+    def draw(count: int, generator: torch.Generator) -> Tensor:
+        old = min(len(known), round(share * count))
+        pick = torch.randint(len(known), (old,), generator=generator)
+        return torch.cat([fresh(count - old, generator), known[pick]])
+
+    return draw

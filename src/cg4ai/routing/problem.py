@@ -1,0 +1,155 @@
+"""The routing problem for the loop: a member per demand, capacities over the whole box."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai.errors import InvalidInput
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.objectives import Epigraph, Objective, Supervised
+from cg4ai.pricing.training import Training
+from cg4ai.problem import Problem
+from cg4ai.records import Array, IntArray
+from cg4ai.regions import Box
+from cg4ai.requirements import Linear
+from cg4ai.routing.data import Instance
+from cg4ai.routing.functional import PathCost, Utilisation
+from cg4ai.routing.members import RoutingPricer, SplitNetwork
+from cg4ai.routing.optimal import anchor
+from cg4ai.rows import Layout, Rows
+from cg4ai.seeds import derived_seed
+from cg4ai.separation import BlackBox, GradientAscent
+
+RoutingObjective = Literal["mlu", "split", "cost"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How routers are trained; the defaults are one set for all networks, found by measurement.
+
+    hidden: sizes of the hidden layers; skip: a linear path beside them.
+    scenarios: demand vectors over which the master takes the mean MLU.
+    first_steps, later_steps, batch_size: gradient steps of the first group of members and of each
+        later one, and fresh demand vectors per step.
+    starts, ascent_steps: of the separation inside the loop, per arc.
+    """
+
+    objective: RoutingObjective = "mlu"
+    separator: Literal["ascent", "nlopt"] = "ascent"
+    hidden: tuple[int, ...] = (32,)
+    skip: bool = True
+    scenarios: int = 300
+    first_steps: int = 3000
+    later_steps: int = 1000
+    batch_size: int = 512
+    starts: int = 8
+    ascent_steps: int = 25
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name in ("scenarios", "first_steps", "later_steps", "batch_size", "starts"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+def capacity(instance: Instance, recipe: Recipe) -> Linear:
+    """No arc above its capacity, at every demand vector of the box."""
+    search = (
+        GradientAscent(
+            starts=recipe.starts,
+            steps=recipe.ascent_steps,
+            vertices=512,
+            device=recipe.device,
+        )
+        if recipe.separator == "ascent"
+        else BlackBox(starts=1, evaluations=300, workers=2)
+    )
+    return Linear(
+        Box(np.zeros(len(instance.demand_max)), instance.demand_max),
+        Utilisation(instance),
+        np.ones(len(instance.arcs)),
+        sense="<=",
+        name="capacity",
+        separator=search,
+    )
+
+
+def routing_problem(instance: Instance, recipe: Recipe | None = None) -> Problem:
+    """Objective, capacity, pricer, anchor and first rows of one routing instance."""
+    recipe = recipe or Recipe()
+    requirement = capacity(instance, recipe)
+    layout = Layout(instance.blocks)
+    requirement.check(len(instance.demand_max), layout.output_size)
+    sample = instance.sample(recipe.scenarios, derived_seed(recipe.seed, 0, "scenarios"))
+    pricer = RoutingPricer(
+        SplitNetwork(instance, hidden=recipe.hidden, skip=recipe.skip),
+        first=Training(recipe.first_steps, learning_rate=0.01, schedule="onecycle"),
+        later=Training(recipe.later_steps, learning_rate=0.004, schedule="onecycle"),
+        batch_size=recipe.batch_size,
+    )
+    return Problem(
+        objective=_objective(instance, recipe, sample),
+        requirements=(requirement,),
+        pricers=(pricer,),
+        layout=layout,
+        start=(_anchor_members(instance, anchor(instance, sample)),),
+        start_rows=(first_rows(instance, requirement),),
+    )
+
+
+def _objective(instance: Instance, recipe: Recipe, sample: Array) -> Objective:
+    if recipe.objective == "split":
+        vectors = instance.sample(1000, derived_seed(recipe.seed, 0, "labels"))
+        labels = instance.optimal(vectors, splits=True).splits
+        assert labels is not None
+        return Supervised(vectors, labels, "squared", "average")
+    largest = torch.as_tensor(instance.demand_max)
+
+    def fresh(count: int, generator: torch.Generator) -> Tensor:
+        share = torch.rand(count, len(largest), generator=generator, dtype=torch.float64)
+        return share * largest
+
+    pieces = Utilisation(instance) if recipe.objective == "mlu" else PathCost(instance)
+    return Epigraph(sample, pieces, sampler=fresh)
+
+
+def _anchor_members(instance: Instance, split: Array) -> tuple[ConstantMembers, IntArray]:
+    """The anchor as one constant member per demand."""
+    blocks = instance.blocks
+    values = np.zeros((len(blocks), max(len(block) for block in blocks)))
+    for number, block in enumerate(blocks):
+        values[number, : len(block)] = split[block]
+    return ConstantMembers(values, len(blocks)), np.arange(len(blocks))
+
+
+def first_rows(instance: Instance, requirement: Linear) -> Rows:
+    """Rows where overloads are likely: the corner, and captive demands at their maximum.
+
+    A demand is captive to an arc if all its paths use it (the paper's observation on Arc 13). For
+    each arc with captives: captives at their maximum with the others at 0 and at their maximum;
+    and for every arc all demands that can use it at their maximum, the others at 0.
+    """
+    count = len(instance.demand_max)
+    uses = np.zeros((count, len(instance.arcs)))
+    captive = np.zeros_like(uses, dtype=bool)
+    for number, block in enumerate(instance.blocks):
+        uses[number] = instance.incidence[block].max(axis=0)
+        captive[number] = instance.incidence[block].min(axis=0) > 0
+    inputs, which = [], []
+    for arc, kind in product(range(len(instance.arcs)), ("corner", "users", "captives")):
+        chosen = {
+            "corner": np.ones(count, bool),
+            "users": uses[:, arc] > 0,
+            "captives": captive[:, arc],
+        }[kind]
+        if chosen.any():
+            inputs.append(np.where(chosen, instance.demand_max, 0.0))
+            which.append(arc)
+    return requirement.rows_at(np.array(inputs), np.array(which), 0)
