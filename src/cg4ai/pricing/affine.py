@@ -32,7 +32,7 @@ class AffinePricer:
     Besides the best member, a call proposes members that speed up convergence: the current mixture
     collapsed into one affine member (same row values, no higher loss), the best member at the
     smoothed duals, and the best member at the maximum of the dual function with up to `extra`
-    neighbours, a group that lets the master find that maximum (see `dual_ascent`).
+    neighbours, a group that lets the master find that maximum (see `dual_ascent`; 0: none).
     """
 
     exact = True

@@ -79,11 +79,12 @@ class AffineProblem:
         self.standardiser = Standardiser.of(request.objective.inputs)
         self.row_inputs, self.row_outputs = self._rows()
         self.data = self.standardiser.design(request.objective.inputs)
-        self.has_loss = isinstance(request.objective, Supervised) and (
-            request.loss_weight > 0 and request.objective.loss != "none"
-        )
-        if isinstance(request.objective, Supervised) and request.objective.loss == "squared":
-            self._prepare_squared(request.objective)
+        objective = request.objective
+        loss = objective.loss if isinstance(objective, Supervised) else "none"
+        self.has_loss = request.loss_weight > 0 and loss != "none"
+        self.is_squared, self.is_smooth = loss == "squared", loss != "absolute"
+        if isinstance(objective, Supervised) and self.is_squared:
+            self._prepare_squared(objective)
 
     def _prepare_squared(self, objective: Supervised) -> None:
         n = len(objective.inputs)
@@ -116,6 +117,16 @@ class AffineProblem:
         """Values (m,) of all rows for the predictor made of these parameters."""
         return np.asarray(((self.row_inputs @ parameters) * self.row_outputs).sum(1))
 
+    @property
+    def evaluations(self) -> int:
+        """How often `best_by_loss` may be called to find extra members: what it costs decides."""
+        if not (self.has_loss and self.is_smooth):
+            return 0
+        if self.is_squared:
+            return 400
+        longest = max(len(positions) for positions in self.layout.blocks)
+        return 100 if longest * self.data.shape[1] <= self.newton_size else 0
+
     def best(self, duals: Array) -> Priced:
         """Least reduced cost per block at `duals`, with the objective's own cost."""
         if not loss_is_linearised(self.request):
@@ -135,7 +146,7 @@ class AffineProblem:
         for positions in self.layout.blocks:
             if not self.has_loss:
                 solutions.append(self._linear(prices, positions))
-            elif self.request.objective.loss == "squared":  # type: ignore[union-attr]
+            elif self.is_squared:
                 solutions.append(self._squared(prices, positions))
             else:
                 first = None if start is None else start[:, positions]
@@ -160,13 +171,12 @@ class AffineProblem:
         return BallSolution(solution.point, solution.value, solution.lower_bound - margin)
 
     def _squared(self, prices: Array, positions: IntArray) -> BallSolution:
-        objective, weight = self.request.objective, self.request.loss_weight
+        weight = self.request.loss_weight
         linear = prices[:, positions] - 2 * weight * self.cross[:, positions]
         point = self.quadratic.minimum(linear / weight, self.radius)
         local = self._local(point, prices[:, positions], positions)
         bound = linearisation_bound(local, point, self.radius)
         magnitude = float(np.abs(linear).sum()) * self.radius
-        assert isinstance(objective, Supervised)
         return self._outward(BallSolution(point, local.value, bound), magnitude)
 
     def _convex(self, prices: Array, positions: IntArray, start: Array | None) -> BallSolution:
@@ -215,7 +225,7 @@ class AffineProblem:
         result = np.zeros((size, count, size, count))
         for k in range(count if gradient.requires_grad else 0):
             (second,) = torch.autograd.grad(gradient[:, k].sum(), outputs, retain_graph=True)
-            curvature = second.numpy()
+            curvature = second.numpy(force=True)
             for other in range(count):
                 weighted = self.data * curvature[:, other : other + 1]
                 result[:, k, :, other] = self.data.T @ weighted

@@ -14,7 +14,6 @@ from cg4ai.pricing.affine_problem import AffineProblem
 from cg4ai.records import Array, IntArray
 
 GAP = 1e-7  # relative gap aimed at; much closer neighbours drown in the master's tolerances
-EVALUATIONS = 400  # of the dual function in one call
 
 
 class _Climb:
@@ -60,12 +59,17 @@ class _Climb:
             jac=True,
             method="L-BFGS-B",
             bounds=list(zip(np.zeros_like(highest), highest, strict=True)),
-            options={"maxfun": EVALUATIONS, "ftol": 1e-16, "gtol": 1e-11, "maxcor": 40},
+            options={
+                "maxfun": self.problem.evaluations,
+                "ftol": 1e-16,
+                "gtol": 1e-11,
+                "maxcor": 40,
+            },
         )
 
 
 def around_dual_maximum(problem: AffineProblem, start: Array, *, limit: int) -> list[Array]:
-    """The best member at the best duals, then at most `limit` neighbours of it.
+    """The best member at the best duals, then at most `limit` neighbours; nothing if that is 0.
 
     Neighbours lie both ways along the principal axes of the dual function's curvature on the rows
     that bind, so far out that it falls by f. With all of them in the master, its duals are within
@@ -73,7 +77,7 @@ def around_dual_maximum(problem: AffineProblem, start: Array, *, limit: int) -> 
     Members are best for duals of either sign, so a neighbour may leave the nonnegative duals.
     """
     duals = problem.request.duals.rows
-    if not problem.has_loss or not np.any(duals > 0):
+    if limit == 0 or problem.evaluations == 0 or not np.any(duals > 0):
         return []
     climb = _Climb(problem, start)
     climb.run()
