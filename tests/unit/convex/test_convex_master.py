@@ -1,130 +1,18 @@
-"""The convex master and final weights against hand-solved cases, scipy and the KKT conditions."""
+"""The convex master against hand-solved cases, scipy and the KKT conditions."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
+from convex_cases import LOSS_NAMES, LOSSES, Case, check_optimality, nothing, squared_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.optimize import minimize
-from torch import Tensor
 
-import cg4ai.convex as convex
-from cg4ai.convex import ConvexMaster, final_weights
-from cg4ai.errors import InvalidInput, SolverFailure
+from cg4ai.convex import ConvexMaster, sequential
+from cg4ai.errors import InvalidInput
 from cg4ai.master import DUMMY_MULTIPLE
-from cg4ai.objectives import cross_entropy, squared
-from cg4ai.records import MasterSolution
-
-Floats = NDArray[np.float64]
-LOSS_NAMES = ["squared", "log_loss", "cross_entropy"]
-
-
-def log_loss(outputs: Tensor, labels: Tensor) -> Tensor:
-    """-log p, continued by its tangent below 1e-12."""
-    p = outputs.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-    floor = torch.tensor(1e-12, dtype=outputs.dtype)
-    return torch.where(p > floor, -p.clamp_min(floor).log(), 1.0 - floor.log() - p / floor)
-
-
-LOSSES = {"squared": squared, "log_loss": log_loss, "cross_entropy": cross_entropy}
-
-
-def nothing(count: int = 0) -> Floats:
-    return np.empty((0, count))
-
-
-def squared_to(target: list[float]) -> Callable[[Tensor], Tensor]:
-    goal = torch.tensor([target], dtype=torch.float64)
-    return lambda outputs: (outputs - goal).square().sum()
-
-
-class Case:
-    """A random master: `kind` of loss, blocks, rows of all slack modes, feasible or not."""
-
-    def __init__(self, seed: int, *, kind: str, blocks: int = 1, rows: int = 6, room: float = 0.1):
-        generator = np.random.default_rng(seed)
-        n, r, count = 12, 2 * blocks, 4 * blocks
-        self.blocks = np.arange(count) % blocks
-        outputs = np.zeros((count, n, r))
-        for i, block in enumerate(self.blocks):
-            outputs[i, :, 2 * block : 2 * block + 2] = generator.normal(size=(n, 2))
-        if kind == "log_loss":  # probabilities that sum to 1 over all blocks
-            for i, block in enumerate(self.blocks):
-                part = np.exp(outputs[i, :, 2 * block : 2 * block + 2])
-                outputs[i, :, 2 * block : 2 * block + 2] = (
-                    part / part.sum(1, keepdims=True) / blocks
-                )
-        self.outputs = torch.as_tensor(outputs)
-        if kind == "squared":
-            targets = torch.as_tensor(generator.normal(size=(n, r)))
-        else:
-            targets = torch.as_tensor(generator.integers(0, r, n))
-        self.loss = lambda mixture: LOSSES[kind](mixture, targets).mean()
-        inside = np.zeros(count)
-        for block in range(blocks):
-            inside[self.blocks == block] = generator.dirichlet(np.ones(4))
-        self.inside = inside
-        self.coefficients = generator.normal(size=(rows, count))
-        self.bounds = self.coefficients @ inside - room * generator.random(rows)
-        self.slack = generator.integers(-1, 2, rows)
-        self.n_blocks = blocks
-
-    def master(self, penalty: float = 10.0) -> ConvexMaster:
-        master = ConvexMaster(self.n_blocks, self.loss, penalty=penalty)
-        master.add_columns(self.outputs, self.blocks, nothing(len(self.blocks)))
-        master.add_rows(self.coefficients, self.bounds, self.slack)
-        return master
-
-    def loss_of(self, weights: Floats) -> float:
-        w = torch.as_tensor(weights)
-        return float(self.loss(torch.einsum("m,mnr->nr", w, self.outputs)))
-
-    def penalised(self, weights: Floats, penalty: float) -> float:
-        lacking = np.maximum(0.0, self.bounds - self.coefficients @ weights)
-        shared = [lacking[self.slack == k].max() for k in set(self.slack[self.slack >= 0])]
-        slack = lacking[self.slack < 0].sum() + sum(shared)
-        return self.loss_of(weights) + penalty * float(slack)
-
-    def random_weights(self, generator: np.random.Generator) -> Floats:
-        weights = np.zeros(len(self.blocks))
-        for block in range(self.n_blocks):
-            weights[self.blocks == block] = generator.dirichlet(np.full(4, 0.5))
-        return weights
-
-
-def check_optimality(case: Case, master: ConvexMaster, solution: MasterSolution) -> None:
-    """KKT of the penalised program from recomputed quantities alone."""
-    beta, gamma, weights = solution.duals.rows, solution.duals.blocks, solution.weights
-    cost = np.einsum("mnr,nr->m", case.outputs.numpy(), master.gradient())
-    reduced = cost - case.coefficients.T @ beta - gamma[case.blocks]
-    assert weights.min() >= 0
-    sums = np.bincount(case.blocks, weights, minlength=case.n_blocks)
-    np.testing.assert_allclose(sums + solution.dummy, 1.0, atol=1e-12)
-    scale = 1.0 + np.abs(cost).max() + beta.max(initial=0.0)
-    assert reduced.min() >= -1e-9 * scale
-    assert (weights * np.abs(reduced)).max() <= 1e-7 * scale
-    assert (beta >= 0).all()
-    values = case.coefficients @ weights
-    np.testing.assert_allclose(solution.slack, np.maximum(0.0, case.bounds - values))
-    penalty = master.penalty
-    for j in range(len(beta)):
-        if case.slack[j] >= 0:  # rows short of the group's largest shortfall are not tight
-            mates = case.slack == case.slack[j]
-            used = solution.slack[mates].max()
-            total = beta[mates].sum()
-        else:
-            used, total = solution.slack[j], beta[j]
-        assert beta[j] * abs(values[j] + used - case.bounds[j]) <= 1e-7 * scale
-        assert total <= penalty * (1 + 1e-9)
-        assert used * (penalty - total) <= 1e-7 * scale * penalty
-
-
-# ---- hand-solved ---------------------------------------------------------------------------------
 
 
 def test_projection_onto_a_segment_takes_one_step():
@@ -207,9 +95,6 @@ def test_least_slack_phase_ignores_the_loss():
     assert solution.duals.rows == pytest.approx([1.0])
     master.minimise_slack(False)
     assert master.solve().weights[0] == pytest.approx(0.6275)  # 4 w - 5/2 = 0.01
-
-
-# ---- against scipy and the optimality conditions -------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", LOSS_NAMES)
@@ -306,14 +191,11 @@ def test_linear_loss_is_a_linear_program():
     assert solution.duals.blocks == pytest.approx([1.0])
 
 
-# ---- lazily activated rows, warm starts, state ---------------------------------------------------
-
-
 def test_lazy_rows_equal_all_rows(monkeypatch: pytest.MonkeyPatch):
     case = Case(3, kind="cross_entropy", blocks=2, rows=400, room=0.05)
     lazy = case.master().solve()
     monkeypatch.setattr(
-        convex, "_with_violated", lambda program, *_, **__: np.ones(len(program.bounds), bool)
+        sequential, "_with_violated", lambda program, *_, **__: np.ones(len(program.bounds), bool)
     )
     complete = case.master().solve()
     assert lazy.active_rows < 400
@@ -370,9 +252,6 @@ def test_penalty_grows_to_its_limit():
     assert not master.raise_penalty()
 
 
-# ---- refusals ------------------------------------------------------------------------------------
-
-
 def test_a_loss_that_is_not_convex_is_refused():
     master = ConvexMaster(1, lambda outputs: -outputs.square().sum())
     master.add_columns(torch.tensor([[[1.0]], [[-1.0]]]), np.zeros(2, int), nothing(2))
@@ -415,143 +294,8 @@ def test_wrong_shapes_are_refused():
         master.add_rows(np.ones((1, 1)), np.ones(1), np.array([-2]))
     with pytest.raises(InvalidInput, match="blocks >= 1"):
         ConvexMaster(0, squared_to([0.0]))
-
-
-# ---- final weights -------------------------------------------------------------------------------
-
-
-def final(case: Case, choice: str, start: Floats) -> convex.FinalWeights:
-    return final_weights(
-        choice,  # type: ignore[arg-type]
-        coefficients=case.coefficients,
-        bounds=case.bounds,
-        blocks=case.blocks,
-        n_blocks=case.n_blocks,
-        start=start,
-        loss=case.loss,
-        outputs=case.outputs,
-    )
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    seed=st.integers(0, 10**6),
-    choice=st.sampled_from(["loss", "uniform"]),
-    kind=st.sampled_from(LOSS_NAMES),
-    blocks=st.integers(1, 3),
-    room=st.sampled_from([0.3, 0.0, -0.2]),
-)
-def test_final_weights_keep_rows_and_improve(
-    seed: int, choice: str, kind: str, blocks: int, room: float
-):
-    case = Case(seed, kind=kind, blocks=blocks, rows=15, room=room)
-    start = case.inside  # violates every row if room < 0: then it must not get worse
-    result = final(case, choice, start)
-    needed = np.minimum(case.bounds, case.coefficients @ start)
-    assert (case.coefficients @ result.weights - needed).min() >= -1.1e-9
-    assert result.weights.min() >= 0
-    sums = np.bincount(case.blocks, result.weights)
-    np.testing.assert_allclose(sums, 1.0, atol=1e-12)
-    lacking = np.maximum(0.0, case.bounds - case.coefficients @ result.weights).max()
-    assert result.worst_violation == pytest.approx(lacking, abs=1e-15)
-
-    def objective(weights: Floats) -> float:
-        return case.loss_of(weights) if choice == "loss" else float(np.sum((weights - 0.25) ** 2))
-
-    assert objective(result.weights) <= objective(start) + 1e-14
-    generator = np.random.default_rng(seed)
-    for _ in range(20):  # walk from start towards random mixtures as far as the rows allow
-        step = case.random_weights(generator) - start
-        change = case.coefficients @ step
-        room_left = (case.coefficients @ start - needed)[change < 0] / -change[change < 0]
-        other = start + min(1.0, room_left.min(initial=1.0)) * step
-        assert objective(result.weights) <= objective(other) + result.gap + 1e-9
-    assert result.gap <= 1e-5 or "optimal only to within" in result.note
-
-
-def test_uniform_weights_where_rows_allow_them():
-    case = Case(1, kind="squared", blocks=2, rows=1)
-    case.bounds = np.array([-100.0])
-    result = final(case, "uniform", case.inside)
-    np.testing.assert_allclose(result.weights, 0.25, atol=1e-9)
-    assert result.note == ""
-
-
-def test_uniform_with_one_tight_row_is_the_projection():
-    result = final_weights(
-        "uniform",
-        coefficients=np.array([[1.0, 0.0, 0.0]]),
-        bounds=np.array([0.6]),
-        blocks=np.zeros(3, int),
-        n_blocks=1,
-        start=np.array([1.0, 0.0, 0.0]),
-    )
-    np.testing.assert_allclose(result.weights, [0.6, 0.2, 0.2], atol=1e-8)
-    assert result.worst_violation == 0.0
-    assert result.gap <= 1e-8
-
-
-def test_final_weights_with_many_rows_activate_few(monkeypatch: pytest.MonkeyPatch):
-    case = Case(6, kind="log_loss", blocks=1, rows=2000, room=0.2)
-    lazy = final(case, "loss", case.inside)
-    monkeypatch.setattr(
-        convex, "_with_violated", lambda program, *_, **__: np.ones(len(program.bounds), bool)
-    )
-    complete = final(case, "loss", case.inside)
-    assert case.loss_of(lazy.weights) == pytest.approx(case.loss_of(complete.weights), abs=1e-8)
-
-
-def test_solver_failure_keeps_the_start_and_says_so(monkeypatch: pytest.MonkeyPatch):
-    def fail(self: object) -> None:
-        raise SolverFailure("Clarabel ended with status Unsolved and no usable iterate")
-
-    monkeypatch.setattr(convex._Quadratic, "solve", fail)
-    case = Case(7, kind="squared")
-    result = final(case, "loss", case.inside)
-    np.testing.assert_allclose(result.weights, case.inside)
-    assert "Unsolved" in result.note
-    assert result.gap == np.inf
-    with pytest.raises(SolverFailure, match="Unsolved"):
-        case.master().solve()
-
-
-@pytest.mark.parametrize("status", ["PrimalInfeasible", "Unsolved", "SomethingNew"])
-def test_unusable_statuses_are_named(status: str, monkeypatch: pytest.MonkeyPatch):
-    class Solver:
-        def __init__(self, *_: object) -> None:
-            pass
-
-        def solve(self) -> object:
-            return type("Answer", (), {"status": status, "x": [0.0], "z": [0.0], "s": [0.0]})()
-
-    monkeypatch.setattr(convex.clarabel, "DefaultSolver", Solver)
-    with pytest.raises(SolverFailure, match=status):
-        Case(7, kind="squared").master().solve()
-
-
-def test_broken_rows_are_restored_by_blending():
-    weights, note = convex._restored(
-        np.array([0.0, 1.0]),
-        np.array([1.0, 0.0]),
-        coefficients=np.array([[1.0, 0.0], [0.5, 0.0]]),
-        needed=np.array([0.25, 0.2]),
-    )
-    np.testing.assert_allclose(weights, [0.4, 0.6])
-    assert "0.4" in note
-
-
-def test_final_weights_refuse_what_they_cannot_use():
-    case = Case(7, kind="squared", blocks=2)
-    with pytest.raises(InvalidInput, match="'loss' or 'uniform'"):
-        final(case, "best", case.inside)
-    with pytest.raises(InvalidInput, match=r"blocks \[1\] have no weight"):
-        final(case, "uniform", np.where(case.blocks == 1, 0.0, case.inside))
-    with pytest.raises(InvalidInput, match="need the loss and outputs"):
-        final_weights(
-            "loss",
-            coefficients=case.coefficients,
-            bounds=case.bounds,
-            blocks=case.blocks,
-            n_blocks=2,
-            start=case.inside,
-        )
+    with pytest.raises(InvalidInput, match="no epigraph"):
+        master.add_rows(np.ones((1, 1)), np.ones(1), np.array([-1]), np.array([0]))
+    assert master.n_rows == 0
+    master.add_rows(np.ones((1, 1)), np.ones(1), np.array([-1]), np.array([-1]))
+    assert master.n_rows == 1

@@ -1,0 +1,141 @@
+"""HiGHS behind checked calls on whole arrays: the only file that imports highspy.
+
+A `LinearProgram` knows nothing of what its rows and columns mean; the linear master and the
+routing programs do, and explain a status that is no answer to them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import highspy
+import numpy as np
+
+from cg4ai.errors import SolverFailure
+from cg4ai.records import Array, IntArray
+
+SMALLEST = 1e-12  # HiGHS drops smaller coefficients
+BASIC = int(highspy.HighsBasisStatus.kBasic)
+
+# Model statuses by the names HiGHS gives them.
+OPTIMAL, INFEASIBLE = "kOptimal", "kInfeasible"
+LIMITS = ("kIterationLimit", "kTimeLimit")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run of HiGHS ended: the name of its status, and the simplex iterations it took."""
+
+    status: str
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Values and reduced costs of columns, duals of rows, in the signs of HiGHS.
+
+    Its duals are the change of the optimum per unit of a row's bound.
+    """
+
+    values: Array
+    duals: Array
+    reduced_costs: Array
+
+
+class LinearProgram:
+    """Minimise costs . x over x >= lower and row_lower <= A x <= row_upper, again and again.
+
+    Each run starts from the basis of the last. `cold_restarts` counts how often that failed
+    numerically and the run was repeated from scratch.
+    """
+
+    def __init__(self, tolerance: float) -> None:
+        self.cold_restarts = 0
+        self._highs = highspy.Highs()
+        options: dict[str, bool | int | float | str] = {
+            "output_flag": False,
+            "threads": 1,
+            "solver": "simplex",
+            "presolve": "off",  # it would lose the basis, and gains little on small changes
+            "small_matrix_value": SMALLEST,
+            "primal_feasibility_tolerance": tolerance,
+            "dual_feasibility_tolerance": tolerance,
+        }
+        for name, value in options.items():
+            _check(self._highs.setOptionValue(name, value), f"option {name}")
+
+    def add_columns(self, costs: Array, lower: Array, matrix: Any) -> None:
+        """Add columns with `matrix` (rows so far, new columns), a scipy matrix in CSC form."""
+        upper = np.full(len(costs), np.inf)
+        arrays = matrix.indptr[:-1], matrix.indices, matrix.data
+        _check(self._highs.addCols(len(costs), costs, lower, upper, matrix.nnz, *arrays), "addCols")
+
+    def add_rows(self, lower: Array, upper: Array, matrix: Any) -> None:
+        """Add rows with `matrix` (new rows, columns so far), a scipy matrix in CSR form."""
+        arrays = matrix.indptr[:-1], matrix.indices, matrix.data
+        _check(self._highs.addRows(len(lower), lower, upper, matrix.nnz, *arrays), "addRows")
+
+    def change_costs(self, costs: Array) -> None:
+        every = np.arange(len(costs), dtype=np.int32)
+        _check(self._highs.changeColsCost(len(costs), every, costs), "changeColsCost")
+
+    def change_row_bounds(self, lower: Array, upper: Array) -> None:
+        every = np.arange(len(lower), dtype=np.int32)
+        _check(self._highs.changeRowsBounds(len(lower), every, lower, upper), "changeRowsBounds")
+
+    def delete(self, rows: IntArray, columns: IntArray) -> None:
+        _check(self._highs.deleteRows(len(rows), rows.astype(np.int32)), "deleteRows")
+        _check(self._highs.deleteCols(len(columns), columns.astype(np.int32)), "deleteCols")
+
+    def basis(self) -> tuple[IntArray, IntArray]:
+        """Statuses of columns and rows as numbers; empty before the first run."""
+        basis = self._highs.getBasis()
+        if not basis.valid:
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        columns = np.array([int(status) for status in basis.col_status], dtype=np.int64)
+        return columns, np.array([int(status) for status in basis.row_status], dtype=np.int64)
+
+    def set_basis(self, columns: IntArray, rows: IntArray) -> None:
+        basis = highspy.HighsBasis()
+        basis.col_status = [highspy.HighsBasisStatus(status) for status in columns.tolist()]
+        basis.row_status = [highspy.HighsBasisStatus(status) for status in rows.tolist()]
+        basis.valid, basis.alien = True, False
+        _check(self._highs.setBasis(basis), "setBasis")
+
+    def run(self, *, primal: bool = False, answers: tuple[str, ...] = (OPTIMAL,)) -> Ending:
+        """Solve from the present basis, by the primal or the dual simplex method.
+
+        A warm start that ends in neither one of `answers` nor a limit is repeated once from
+        scratch. What other statuses mean is for the caller to say.
+        """
+        warm = bool(self._highs.getBasis().valid)
+        ending = self._attempt(primal=primal)
+        if warm and ending.status not in (*answers, *LIMITS):
+            self.cold_restarts += 1
+            _check(self._highs.clearSolver(), "clearSolver")
+            again = self._attempt(primal=False)
+            ending = Ending(again.status, ending.iterations + again.iterations)
+        return ending
+
+    def _attempt(self, *, primal: bool) -> Ending:
+        _check(self._highs.setOptionValue("simplex_strategy", 4 if primal else 1), "its strategy")
+        outcome = self._highs.run()
+        status = self._highs.getModelStatus().name
+        if outcome == highspy.HighsStatus.kError and status == OPTIMAL:
+            status = "kSolveError"  # the optimum is left over from an earlier run
+        return Ending(status, max(0, int(self._highs.getInfo().simplex_iteration_count)))
+
+    def objective(self) -> float:
+        return float(self._highs.getObjectiveValue())
+
+    def solution(self) -> Solution:
+        found = self._highs.getSolution()
+        return Solution(
+            np.array(found.col_value), np.array(found.row_dual), np.array(found.col_dual)
+        )
+
+
+def _check(outcome: highspy.HighsStatus, action: str) -> None:
+    if outcome != highspy.HighsStatus.kOk:
+        raise SolverFailure(f"HiGHS answered {outcome.name} to {action}; expected kOk")
