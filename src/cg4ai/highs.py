@@ -68,13 +68,12 @@ class LinearProgram:
     def add_columns(self, costs: Array, lower: Array, matrix: Any) -> None:
         """Add columns with `matrix` (rows so far, new columns), a scipy matrix in CSC form."""
         upper = np.full(len(costs), np.inf)
-        arrays = matrix.indptr[:-1], matrix.indices, matrix.data
-        _check(self._highs.addCols(len(costs), costs, lower, upper, matrix.nnz, *arrays), "addCols")
+        entries = _entries(matrix)
+        _check(self._highs.addCols(len(costs), costs, lower, upper, *entries), "addCols")
 
     def add_rows(self, lower: Array, upper: Array, matrix: Any) -> None:
         """Add rows with `matrix` (new rows, columns so far), a scipy matrix in CSR form."""
-        arrays = matrix.indptr[:-1], matrix.indices, matrix.data
-        _check(self._highs.addRows(len(lower), lower, upper, matrix.nnz, *arrays), "addRows")
+        _check(self._highs.addRows(len(lower), lower, upper, *_entries(matrix)), "addRows")
 
     def change_costs(self, costs: Array) -> None:
         every = np.arange(len(costs), dtype=np.int32)
@@ -134,6 +133,16 @@ class LinearProgram:
         return Solution(
             np.array(found.col_value), np.array(found.row_dual), np.array(found.col_dual)
         )
+
+
+def _entries(matrix: Any) -> tuple[int, Any, Any, Any]:
+    """Count, starts, indices and values, without those that HiGHS would drop with a warning."""
+    small = np.abs(matrix.data) <= SMALLEST
+    if small.any():
+        matrix = matrix.copy()
+        matrix.data[small] = 0.0
+        matrix.eliminate_zeros()
+    return matrix.nnz, matrix.indptr[:-1], matrix.indices, matrix.data
 
 
 def _check(outcome: highspy.HighsStatus, action: str) -> None:

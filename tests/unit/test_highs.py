@@ -73,6 +73,14 @@ def test_infeasible_is_an_answer_where_it_is_expected_and_repeated_elsewhere():
     assert program.run().status == OPTIMAL
 
 
+def test_entries_too_small_for_the_solver_are_left_out():
+    program = rectangle()
+    program.add_rows(np.ones(1), np.full(1, np.inf), sparse.csr_matrix([[1.0, 1e-13]]))
+    program.add_columns(np.ones(1), np.zeros(1), sparse.csc_matrix([[1e-13], [0.0], [-1e-300]]))
+    assert program.run().status == OPTIMAL
+    np.testing.assert_allclose(program.solution().values, [1, 2, 0])
+
+
 def test_a_refused_call_is_a_failure_that_names_it():
     with pytest.raises(SolverFailure, match="kError to setBasis"):
         rectangle().set_basis(np.zeros(3, int), np.zeros(2, int))

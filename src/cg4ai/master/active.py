@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cg4ai.errors import SolverFailure
-from cg4ai.highs import BASIC, LIMITS, OPTIMAL, SMALLEST, LinearProgram
+from cg4ai.highs import BASIC, LIMITS, OPTIMAL, LinearProgram
 from cg4ai.master.table import DUMMY_MULTIPLE, OWN_SLACK, Table
 from cg4ai.records import Array, Duals, IntArray
 
@@ -160,7 +160,6 @@ class ActiveProgram:
         kinds = np.full(len(keys), kind)
         if kind == MEMBER:
             dense = table.coefficients[np.ix_(held.rows, keys)]
-            dense[np.abs(dense) <= SMALLEST] = 0.0
             ones = (np.ones(len(keys)), (table.column_blocks[keys], np.arange(len(keys))))
             convexity = sparse.csc_matrix(ones, shape=(table.blocks, len(keys)))
             matrix = sparse.vstack([convexity, sparse.csc_matrix(dense)], format="csc")
@@ -248,7 +247,7 @@ class ActiveProgram:
         table, held = self.table, self.held
         members = np.flatnonzero(held.kinds == MEMBER)
         dense = table.coefficients[np.ix_(rows, held.keys[members])]
-        at, column = np.nonzero(np.abs(dense) > SMALLEST)
+        at, column = np.nonzero(dense)
         row_of, column_of, values = [at], [members[column]], [dense[at, column]]
         slack, epigraph = table.slack_of[rows], table.epigraph_of[rows]
         for kind, chosen, keys in (

@@ -8,13 +8,14 @@ link's load in units of its capacity, so every figure in the programs is near on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-import highspy
 import numpy as np
+from scipy import sparse
 
 from cg4ai.errors import InvalidInput, SolverFailure
-from cg4ai.records import Array, IntArray
+from cg4ai.highs import INFEASIBLE, OPTIMAL, LinearProgram
+from cg4ai.records import Array
 from cg4ai.routing.least_norm import least_norm
 
 if TYPE_CHECKING:
@@ -64,34 +65,30 @@ class _Flows:
             level = np.concatenate([np.zeros(demands), -np.ones(arcs)])
             matrix = np.column_stack([matrix, level])
             cost = np.concatenate([np.zeros(paths), [1.0]])
-        self.rows = np.arange(demands + arcs, dtype=np.int32)
-        self.lower = np.concatenate([np.zeros(demands), np.full(arcs, -highspy.kHighsInf)])
+        self.lower = np.concatenate([np.zeros(demands), np.full(arcs, -np.inf)])
         self.upper = np.zeros(demands + arcs)
-        self.solver = _solver(cost, matrix, self.lower, self.upper)
+        self.program = _program(cost, matrix, self.lower, self.upper)
 
     def solve(self, shares: Array, bound: float = 0.0) -> bool:
         """For demands of `shares` (D,) of their largest volumes; False if `bound` is too low."""
         self.lower[: self.demands] = shares
         self.upper[: self.demands] = shares
         self.upper[self.demands :] = bound
-        self.solver.changeRowsBounds(len(self.rows), self.rows, self.lower, self.upper)
-        status = _run(self.solver)
-        if self.bounded and status == highspy.HighsModelStatus.kInfeasible:
-            return False
-        _require_optimal(self.solver, status)
-        return True
+        self.program.change_row_bounds(self.lower, self.upper)
+        answers = (OPTIMAL, INFEASIBLE) if self.bounded else (OPTIMAL,)
+        return _run(self.program, answers) == OPTIMAL
 
     @property
     def value(self) -> float:
-        return float(self.solver.getObjectiveValue())
+        return self.program.objective()
 
     def flows(self) -> Array:
-        values = np.array(self.solver.getSolution().col_value)
+        values = self.program.solution().values
         return np.asarray(np.maximum(values[: self.paths], 0.0))
 
     def duals(self) -> tuple[Array, Array]:
         """Prices of the demands (D,), and of the arcs (A,) >= 0."""
-        duals = np.array(self.solver.getSolution().row_dual)
+        duals = self.program.solution().duals
         return duals[: self.demands], np.maximum(-duals[self.demands :], 0.0)
 
 
@@ -101,50 +98,24 @@ def utilisation_per_share(instance: Instance) -> Array:
     return np.asarray(instance.incidence * largest[:, None] / instance.capacity)
 
 
-def _solver(cost: Array, matrix: Array, lower: Array, upper: Array) -> Any:
-    """A silent HiGHS with `cost`.x minimised over x >= 0, lower <= matrix x <= upper."""
-    rows, columns = matrix.shape
-    model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = columns, rows
-    model.col_cost_ = cost
-    model.col_lower_, model.col_upper_ = np.zeros(columns), np.full(columns, highspy.kHighsInf)
-    model.row_lower_, model.row_upper_ = lower, upper
-    position, index = np.nonzero(matrix.T)
-    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    model.a_matrix_.start_ = np.searchsorted(position, np.arange(columns + 1)).astype(np.int32)
-    model.a_matrix_.index_ = index.astype(np.int32)
-    model.a_matrix_.value_ = matrix.T[position, index]
-    solver = highspy.Highs()
-    for option, value in {
-        "output_flag": False,
-        "presolve": "off",  # programs are small, and presolve would lose the basis
-        "solver": "simplex",
-        "threads": 1,
-        "primal_feasibility_tolerance": TOLERANCE,
-        "dual_feasibility_tolerance": TOLERANCE,
-    }.items():
-        solver.setOptionValue(option, value)
-    if solver.passModel(model) == highspy.HighsStatus.kError:
-        raise SolverFailure("HiGHS refused a routing program; check capacities and demands")
-    return solver
+def _program(cost: Array, matrix: Array, lower: Array, upper: Array) -> LinearProgram:
+    """`cost`.x minimised over x >= 0, lower <= matrix x <= upper."""
+    program = LinearProgram(TOLERANCE)
+    empty = sparse.csc_matrix((0, len(cost)))
+    program.add_columns(cost, np.zeros(len(cost)), empty)
+    program.add_rows(lower, upper, sparse.csr_matrix(matrix))
+    return program
 
 
-def _run(solver: Any) -> Any:
-    """The model status; a run that ends without an answer is repeated once from scratch."""
-    answers = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
-    solver.run()
-    if solver.getModelStatus() not in answers:
-        solver.clearSolver()
-        solver.run()
-    return solver.getModelStatus()
-
-
-def _require_optimal(solver: Any, status: Any) -> None:
-    if status != highspy.HighsModelStatus.kOptimal:
+def _run(program: LinearProgram, answers: tuple[str, ...] = (OPTIMAL,)) -> str:
+    """The status, which is one of `answers`."""
+    status = program.run(answers=answers).status
+    if status not in answers:
         raise SolverFailure(
-            f"a routing program ended as {solver.modelStatusToString(status)!r}, expected "
-            "'Optimal'; demands or capacities may differ by too many orders of magnitude"
+            f"a routing program ended as {status}, expected {' or '.join(answers)}; demands or "
+            "capacities may differ by too many orders of magnitude"
         )
+    return status
 
 
 def bottleneck(instance: Instance) -> Bottleneck:
@@ -259,17 +230,17 @@ def anchor(instance: Instance, samples: Array) -> Array:
     membership[instance.path_demand, np.arange(paths)] = 1.0
     corner = np.hstack([loads.T, np.zeros((arcs, count))])
     limit = max(bottleneck(instance).mlu, 1.0 - SAFETY)
-    solver = _solver(
+    program = _program(
         np.concatenate([np.zeros(paths), np.full(count, 1.0 / count)]),
         np.vstack([membership, corner]),
-        np.concatenate([np.ones(len(membership)), np.full(arcs, -highspy.kHighsInf)]),
+        np.concatenate([np.ones(len(membership)), np.full(arcs, -np.inf)]),
         np.concatenate([np.ones(len(membership)), np.full(arcs, limit)]),
     )
     per_path = vectors[:, instance.path_demand]
     known: set[tuple[int, int]] = set()
     while True:
-        _require_optimal(solver, _run(solver))
-        values = np.array(solver.getSolution().col_value)
+        _run(program)
+        values = program.solution().values
         split = np.maximum(values[:paths], 0.0)
         split /= np.bincount(instance.path_demand, split)[instance.path_demand]
         utilisation = (per_path * split) @ loads
@@ -280,26 +251,15 @@ def anchor(instance: Instance, samples: Array) -> Array:
         if not new:
             return np.asarray(split)
         known.update(new)
-        _add_sample_rows(solver, new, per_path, loads)
+        _add_sample_rows(program, new, per_path, loads)
 
 
 def _add_sample_rows(
-    solver: Any, pairs: list[tuple[int, int]], per_path: Array, loads: Array
+    program: LinearProgram, pairs: list[tuple[int, int]], per_path: Array, loads: Array
 ) -> None:
     """Rows `load of arc a at sample s - t_s <= 0`."""
-    starts, indices, values = [0], list[IntArray](), list[Array]()
-    for sample, arc in pairs:
-        coefficients = per_path[sample] * loads[:, arc]
-        used = np.flatnonzero(coefficients)
-        indices.append(np.append(used, len(loads) + sample))
-        values.append(np.append(coefficients[used], -1.0))
-        starts.append(starts[-1] + len(used) + 1)
-    solver.addRows(
-        len(pairs),
-        np.full(len(pairs), -highspy.kHighsInf),
-        np.zeros(len(pairs)),
-        starts[-1],
-        np.array(starts[:-1], dtype=np.int32),
-        np.concatenate(indices).astype(np.int32),
-        np.concatenate(values),
-    )
+    samples, arcs = np.array(pairs).T
+    levels = np.zeros((len(pairs), len(per_path)))
+    levels[np.arange(len(pairs)), samples] = -1.0
+    matrix = sparse.csr_matrix(np.hstack([per_path[samples] * loads[:, arcs].T, levels]))
+    program.add_rows(np.full(len(pairs), -np.inf), np.zeros(len(pairs)), matrix)
