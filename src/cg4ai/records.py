@@ -29,6 +29,7 @@ class StopReason(StrEnum):
     OPTIMAL = "optimal"  # an exact pricer proved that no member of the class improves
     INFEASIBLE = "infeasible"  # proven: no mixture of members of the class meets the rows
     NO_IMPROVING_COLUMN = "no_improving_column"  # training found none; says nothing of others
+    STALLED = "stalled"  # rows met, but the objective hardly improves any more
     COLUMN_LIMIT = "column_limit"
     ITERATION_LIMIT = "iteration_limit"
     TIME_LIMIT = "time_limit"

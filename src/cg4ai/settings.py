@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import torch
@@ -22,10 +23,12 @@ class Settings:
     epsilon: a member enters if its reduced cost is below minus this.
     gap_tolerance: an exact pricer's bound this close to the objective ends the run as OPTIMAL.
     feasibility_tolerance: slack and violations up to this count as met.
-    row_margin: the master asks each row for this much more than its bound, so that recomputed
-        predictions meet the bound itself.
+    row_margin: the master asks each row for this much more than its bound, and separation looks
+        for inputs that lack more than half of it, so that recomputed predictions meet the bound.
     column_limit, iteration_limit, time_limit_s: the run ends with what it has.
     patience: pricing rounds in a row without an improving member before the run ends.
+    improvement_tolerance, improvement_window: with the rows met, the run ends as STALLED once the
+        objective fell by less than this share of it over so many iterations (0: never).
     cuts: separate "before" pricing (the default), or "after" column generation has converged, as
         Algorithm 2 of the paper is printed.
     cut_rounds: separations in a row before members are priced again (cuts "before").
@@ -48,6 +51,8 @@ class Settings:
     iteration_limit: int = 200
     time_limit_s: float = math.inf
     patience: int = 2
+    improvement_tolerance: float = 0.0
+    improvement_window: int = 3
     cuts: Cuts = "before"
     cut_rounds: int = 3
     cuts_per_round: int = 64
@@ -67,6 +72,10 @@ class Settings:
         faults = [*self._number_faults(), *self._choice_faults()]
         if faults:
             raise InvalidSettings("; ".join(faults))
+        for field in fields(self):  # 5.0 from a file and numpy's numbers become plain ones
+            if field.type in ("int", "float"):
+                plain = int if field.type == "int" else float
+                object.__setattr__(self, field.name, plain(getattr(self, field.name)))
 
     def _number_faults(self) -> list[str]:
         ranges: dict[str, tuple[float, float]] = {
@@ -78,11 +87,13 @@ class Settings:
             "iteration_limit": (1, math.inf),
             "time_limit_s": (0, math.inf),
             "patience": (1, math.inf),
+            "improvement_tolerance": (0, 1),
+            "improvement_window": (1, math.inf),
             "cut_rounds": (1, math.inf),
             "cuts_per_round": (1, math.inf),
-            "penalty": (1e-9, 1e12),
+            "penalty": (1e-9, 1e9),  # a dummy costs a thousand times that, and 1e12 is the most
             "penalty_growth": (1.1, 1e6),
-            "penalty_limit": (self.penalty, 1e12) if _is_number(self.penalty) else (0, 1e12),
+            "penalty_limit": (self.penalty if _is_number(self.penalty) else 0, 1e9),
             "smoothing": (0, 0.99),
             "uniform_share": (0, 1),
             "row_age_limit": (1, math.inf),
@@ -94,7 +105,7 @@ class Settings:
         for name, (low, high) in ranges.items():
             value = getattr(self, name)
             whole = next(f for f in fields(self) if f.name == name).type == "int"
-            if not _is_number(value) or math.isnan(value) or (whole and value != int(value)):
+            if not _is_number(value) or math.isnan(value) or (whole and value % 1 != 0):
                 kind = "a whole number" if whole else "a number"
                 faults.append(f"{name} must be {kind}, got {value!r}")
             elif not low <= value <= high:
@@ -108,21 +119,27 @@ class Settings:
             if value not in known:
                 hint = did_you_mean(str(value), known)
                 faults.append(f"{name} must be one of {', '.join(known)}, got {value!r}{hint}")
+        return [*faults, *self._device_faults()]
+
+    def _device_faults(self) -> list[str]:
+        kind = self.device.partition(":")[0] if isinstance(self.device, str) else None
         try:
-            kind = torch.device(self.device).type
+            number = torch.device(self.device).index if kind in ("cpu", "cuda") else None
         except RuntimeError:
-            faults.append(f"device must be a torch device such as cpu or cuda, got {self.device!r}")
-        else:
-            if kind == "cuda" and not torch.cuda.is_available():
-                faults.append("device is cuda, but torch sees no CUDA device; use cpu")
-        return faults
+            kind = None
+        if kind not in ("cpu", "cuda"):
+            return [f"device must be cpu, cuda or cuda:0, cuda:1, ..., got {self.device!r}"]
+        if kind == "cuda" and (number or 0) >= torch.cuda.device_count():
+            found = torch.cuda.device_count()
+            return [f"device is {self.device}, but torch sees {found} CUDA devices; use cpu"]
+        return []
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Settings:
         """Settings from names and values; unknown names are refused with the closest known."""
         known = [field.name for field in fields(cls)]
         unknown = [name for name in values if name not in known]
-        faults = [f"unknown setting {name!r}{did_you_mean(name, known)}" for name in unknown]
+        faults = [f"unknown setting {name!r}{did_you_mean(str(name), known)}" for name in unknown]
         try:
             settings = cls(**{name: value for name, value in values.items() if name in known})
         except InvalidSettings as error:
@@ -136,4 +153,4 @@ class Settings:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -214,12 +214,12 @@ def _canonical(
     return result
 
 
-def anchor(instance: Instance, samples: Array) -> Array:
+def anchor(instance: Instance, samples: Array, *, reserve: float = SAFETY) -> Array:
     """The constant split (P,) of least mean MLU over `samples` (N, D) that fits at the corner.
 
     With a constant split every link's load grows with the demands, so what fits at the corner of
     the box fits in all of it. Rows `load of arc a at sample s <= t_s` are added as they are
-    violated. Where the load leaves room, links keep a millionth of it at the corner.
+    violated. Where the load leaves room, links keep a share `reserve` of it at the corner.
     """
     vectors = instance.vectors(samples) / instance.demand_max
     if len(vectors) == 0:
@@ -229,7 +229,7 @@ def anchor(instance: Instance, samples: Array) -> Array:
     membership = np.zeros((len(instance.demand_max), paths + count))
     membership[instance.path_demand, np.arange(paths)] = 1.0
     corner = np.hstack([loads.T, np.zeros((arcs, count))])
-    limit = max(bottleneck(instance).mlu, 1.0 - SAFETY)
+    limit = max(bottleneck(instance).mlu, 1.0 - reserve)
     program = _program(
         np.concatenate([np.zeros(paths), np.full(count, 1.0 / count)]),
         np.vstack([membership, corner]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import nlopt
@@ -11,7 +11,7 @@ import torch
 
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.executors import map_jobs
-from cg4ai.records import Array, SeparationResult
+from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.regions import Region
 from cg4ai.requirements.place import whole_number
 from cg4ai.separation.evaluation import (
@@ -82,20 +82,32 @@ class BlackBox:
         violations = region_violations(ensemble, requirement, screened)
         starts = 1 if self.algorithm in GLOBAL else self.starts
         chosen = pick_starts(violations, starts, generator)
-        jobs = [_Job(rule, screened[i]) for rule, row in enumerate(chosen) for i in row]
-        points = map_jobs(
-            lambda job: self._search(ensemble, requirement, job), jobs, workers=self.workers
-        )
+        rules = np.repeat(np.arange(len(chosen)), chosen.shape[1])
+        points = self.climb(ensemble, requirement, screened[chosen.ravel()], rules)
         effort: dict[str, Any] = {
             "search": f"NLopt {self.algorithm}",
-            "starts": len(jobs),
-            "evaluations": self.evaluations * len(jobs) + len(screened),
+            "starts": len(rules),
+            "evaluations": self.evaluations * len(rules) + len(screened),
             "seed": seed,
         }
-        reached = np.concatenate([screened, np.stack(points)])
+        reached = np.concatenate([screened, points])
         return harvest(
             ensemble, requirement, reached, limit=limit, tolerance=tolerance, effort=effort
         )
+
+    def climb(
+        self, ensemble: Mixture, requirement: Requirement, points: Array, rules: IntArray
+    ) -> Array:
+        """The best input reached from each start, (n, d); start i climbs rule `rules[i]`."""
+        jobs = [_Job(int(rule), point) for rule, point in zip(rules, points, strict=True)]
+        reached = map_jobs(
+            lambda job: self._search(ensemble, requirement, job), jobs, workers=self.workers
+        )
+        return np.stack(reached)
+
+    def thorough(self) -> BlackBox:
+        """The same search with four times the starts, for a last look."""
+        return replace(self, starts=4 * self.starts)
 
     def _search(self, ensemble: Mixture, requirement: Requirement, job: _Job) -> Array:
         """The most violated input seen by one search, (d,)."""

@@ -1,0 +1,188 @@
+"""Train a router on an instance and measure it: gaps, worst utilisation, the plain baseline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from cg4ai.ensemble import Ensemble, Part
+from cg4ai.loop import solve
+from cg4ai.problem import Problem, Result
+from cg4ai.protocols import PricingRequest
+from cg4ai.records import Array, Duals, IterationRecord
+from cg4ai.routing.data import Instance
+from cg4ai.routing.members import RoutingPricer
+from cg4ai.routing.optimal import OptimalRouting
+from cg4ai.routing.problem import Recipe, margin, routing_problem
+from cg4ai.routing.separation import Attack, attack
+from cg4ai.rows import RowSet
+from cg4ai.runs import Run
+from cg4ai.seeds import derived_seed
+from cg4ai.settings import Settings
+
+VALIDATION = 10_000
+
+
+def routing_settings(
+    instance: Instance, recipe: Recipe, *, time_limit_s: float = np.inf
+) -> Settings:
+    """The loop's settings for routing; one set for all networks."""
+    return Settings(
+        epsilon=1e-6,
+        row_margin=margin(instance),
+        column_limit=1_000_000,
+        iteration_limit=12,
+        improvement_tolerance=2e-3,
+        improvement_window=2,
+        cut_rounds=10,
+        cuts_per_round=64,
+        final_weights="vertex",
+        time_limit_s=time_limit_s,
+        seed=recipe.seed,
+        device=recipe.device,
+    )
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Predicted against optimal MLU on validation vectors that training never saw."""
+
+    optimal: Array = field(repr=False)
+    predicted: Array = field(repr=False)
+    mean_optimal_mlu: float
+    mean_mlu_gap: float
+    max_mlu_gap: float
+
+
+def measure(instance: Instance, splits: Array, vectors: Array, best: OptimalRouting) -> Gaps:
+    predicted = instance.utilisation(vectors, splits).max(axis=1)
+    gap = predicted - best.mlu
+    return Gaps(best.mlu, predicted, float(best.mlu.mean()), float(gap.mean()), float(gap.max()))
+
+
+@dataclass(frozen=True)
+class RoutingResult:
+    """A trained router with everything that its summary reports."""
+
+    instance: Instance
+    recipe: Recipe
+    result: Result
+    attack: Attack
+    gaps: Gaps
+    plain_attack: Attack
+    plain_gaps: Gaps
+    summary: dict[str, Any]
+
+    @property
+    def ensemble(self) -> Ensemble:
+        return self.result.ensemble
+
+
+def route(
+    instance: Instance,
+    recipe: Recipe | None = None,
+    *,
+    load: float = 0.99,
+    settings: Settings | None = None,
+    progress: Callable[[IterationRecord], None] | None = None,
+    run: Run | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> RoutingResult:
+    """Train, then evaluate with seeds that training never uses."""
+    recipe = recipe or Recipe()
+    started = time.perf_counter()
+    problem = routing_problem(instance, recipe)
+    result = solve(
+        problem, settings or routing_settings(instance, recipe), progress=progress, run=run
+    )
+    total_s = time.perf_counter() - started
+    say("evaluating: attack, validation, plain baseline")
+    started = time.perf_counter()
+    ensemble = result.ensemble
+    vectors = instance.sample(VALIDATION, derived_seed(recipe.seed, 0, "validation"))
+    best = instance.optimal(vectors, splits=True)
+    attack_seed = derived_seed(recipe.seed, 0, "final attack") % 2**31
+    found = attack(instance, ensemble, seed=attack_seed)
+    splits = ensemble.predict(vectors)
+    gaps = measure(instance, splits, vectors, best)
+    plain = plain_router(problem, recipe, result)
+    plain_found = attack(instance, plain, seed=attack_seed)
+    plain_gaps = measure(instance, plain.predict(vectors), vectors, best)
+    assert best.splits is not None
+    summary = {
+        "network": instance.name,
+        "demands": len(instance.demand_max),
+        "paths": max(len(block) for block in instance.blocks),
+        "load": load,
+        "objective": recipe.objective,
+        "stop_reason": result.stop_reason.value,
+        "iterations": len(result.history),
+        "columns": result.columns,
+        "rows": result.rows,
+        "active_members": len(ensemble),
+        **_seconds(result),
+        "total_s": total_s,
+        "mean_optimal_mlu": gaps.mean_optimal_mlu,
+        "mean_mlu_gap": gaps.mean_mlu_gap,
+        "max_mlu_gap": gaps.max_mlu_gap,
+        "split_loss": float(((splits - best.splits) ** 2).sum(1).mean()),
+        "worst_utilisation": found.worst_utilisation,
+        "attack": {**found.effort, "found_by": found.found_by, "arc": list(found.arc)},
+        "strength": "attacked",
+        "plain_worst_utilisation": plain_found.worst_utilisation,
+        "plain_mean_mlu_gap": plain_gaps.mean_mlu_gap,
+        "plain_max_mlu_gap": plain_gaps.max_mlu_gap,
+        "seed": recipe.seed,
+        "note": result.note,
+    }
+    if recipe.objective == "cost":
+        summary["mean_cost_gap"] = _cost_gap(instance, splits, vectors)
+    summary["evaluation_s"] = time.perf_counter() - started
+    return RoutingResult(instance, recipe, result, found, gaps, plain_found, plain_gaps, summary)
+
+
+def _seconds(result: Result) -> dict[str, float]:
+    return {
+        name: float(sum(getattr(record, name) for record in result.history))
+        for name in ("pricing_s", "separation_s", "master_s")
+    }
+
+
+def _cost_gap(instance: Instance, splits: Array, vectors: Array) -> float:
+    """Mean of predicted over optimal total path cost, minus one."""
+    best = instance.optimal(vectors, objective="cost").cost
+    assert best is not None
+    flows = vectors[:, instance.path_demand] * splits
+    return float(((flows @ instance.path_length) / best - 1.0).mean())
+
+
+def plain_router(problem: Problem, recipe: Recipe, result: Result) -> Ensemble:
+    """The same members trained plainly for as many steps, without master, rows or cuts."""
+    pricer = problem.pricers[0]
+    assert isinstance(pricer, RoutingPricer)
+    trained = sum(record.added_columns > 0 for record in result.history)
+    steps = pricer.first.steps + max(0, trained - 1) * pricer.later.steps
+    plain = replace(pricer, first=replace(pricer.first, steps=steps), found=0.0)
+    count = len(problem.layout)
+    proposed = plain.price(
+        PricingRequest(
+            iteration=0,
+            seed=derived_seed(recipe.seed, 0, "plain"),
+            duals=Duals(np.zeros(0), np.zeros(count)),
+            guide=np.zeros(0),
+            rows=RowSet(problem.layout),
+            objective=problem.objective,
+            loss_weight=1.0,
+            ensemble=None,
+            device=recipe.device,
+        )
+    )
+    assert proposed.members is not None
+    device = torch.device(recipe.device)
+    part = Part(proposed.members.to(device), proposed.blocks, np.ones(count))
+    return Ensemble((part,), problem.layout, device=device)
