@@ -1,0 +1,230 @@
+"""The command `cg4ai`: names, options and help; the work is done in `cg4ai.commands`.
+
+Nothing heavy is imported here, so that `cg4ai --help` answers at once. Exit codes: 0 all
+requirements met; 1 unexpected failure; 2 bad input; 3 some requirement not met; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cg4ai.errors import Cg4aiError, SolverFailure
+
+FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(
+    help="Train models that keep hard rules, and say what is guaranteed.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+DataFile = Annotated[Path, typer.Argument(metavar="DATA.csv", help="CSV file with a header.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that train wrote.")]
+RulesFile = Annotated[
+    Path, typer.Option("--rules", metavar="RULES.json", help="Rules to keep; see docs/rules.md.")
+]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; `arguments` are the process's own if None."""
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="cg4ai")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else FAILURE
+    except Cg4aiError as error:
+        print(f"error: {_one_line(str(error))}", file=sys.stderr)
+        return FAILURE if isinstance(error, SolverFailure) else BAD_INPUT
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def _one_line(message: str) -> str:
+    """A message of several lines joined, so that scripts find the whole error on one."""
+    return re.sub(r"\s*\n\s*", "; ", re.sub(r":\s*\n\s*", ": ", message.strip()))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from cg4ai import __version__
+
+        print(f"cg4ai {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(
+    short_help="Train on a CSV file under rules.",
+    epilog="\b\nExample:\n"
+    "  cg4ai train patients.csv --target diagnosis --rules rules.json --out run",
+)
+def train(
+    data: DataFile,
+    *,
+    target: Annotated[str, typer.Option(metavar="COLUMN", help="Column to predict.")],
+    rules: RulesFile,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="New folder for the run.")],
+    task: Annotated[
+        str | None,
+        typer.Option(metavar="TASK", help="classification or regression; guessed if left out."),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Column that is no feature (repeatable)."),
+    ] = None,
+    members: Annotated[
+        str, typer.Option(help="network, affine, stump, tree, forest or boosting; or several: a,b.")
+    ] = "network",
+    scores: Annotated[
+        str, typer.Option(help="Classification scores: probability or logit.")
+    ] = "probability",
+    hidden: Annotated[str, typer.Option(help="Hidden layer sizes of networks, e.g. 32,16.")] = "16",
+    restarts: Annotated[int, typer.Option(help="Networks trained per iteration.")] = 4,
+    steps: Annotated[int, typer.Option(help="Training steps per network.")] = 300,
+    column_limit: Annotated[int, typer.Option(help="Stop at this many members.")] = 100,
+    iteration_limit: Annotated[int, typer.Option(help="Stop after this many iterations.")] = 15,
+    time_limit: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Stop after this time.")
+    ] = None,
+    final_weights: Annotated[str, typer.Option(help="loss, uniform or vertex.")] = "loss",
+    seed: Annotated[int, typer.Option(help="The same seed trains the same members.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    threads: Annotated[
+        int, typer.Option(help="CPU threads; more than 1 pays off for large data only.")
+    ] = 1,
+    assign: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any other setting (repeatable)."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a run that was stopped or killed.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier run in DIR.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Progress and result as JSON lines on stdout.")
+    ] = False,
+) -> None:
+    """Train a mixture of models on DATA.csv that keeps the rules of RULES.json.
+
+    Prints what is guaranteed and how that was established. Exit code 0: all requirements are met;
+    3: some are not; 2: bad input; 130: interrupted (continue with --resume).
+    """
+    from cg4ai.commands import train as command
+
+    options = command.TrainOptions(
+        data=data,
+        target=target,
+        rules=rules,
+        out=out,
+        task=task,
+        ignore=tuple(ignore or ()),
+        members=members,
+        scores=scores,
+        hidden=hidden,
+        restarts=restarts,
+        steps=steps,
+        column_limit=column_limit,
+        iteration_limit=iteration_limit,
+        time_limit=time_limit,
+        final_weights=final_weights,
+        seed=seed,
+        device=device,
+        threads=threads,
+        assign=tuple(assign or ()),
+        resume=resume,
+        force=force,
+        progress="json" if json else "quiet" if quiet else "auto",
+    )
+    raise typer.Exit(command.run(options))
+
+
+@app.command(
+    short_help="Predict with a trained mixture.",
+    epilog="\b\nExample:\n  cg4ai predict run new_patients.csv --output predictions.csv",
+)
+def predict(
+    folder: RunFolder,
+    data: DataFile,
+    *,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE.csv", help="Write here instead of to stdout.")
+    ] = None,
+) -> None:
+    """Predict each row of DATA.csv; columns are matched by name, further ones are ignored."""
+    from cg4ai.commands import predict as command
+
+    command.run(folder, data, output=output)
+
+
+@app.command(
+    short_help="Check rules against a trained mixture.",
+    epilog="\b\nExample:\n  cg4ai audit run --rules rules.json --data new_patients.csv",
+)
+def audit(
+    folder: RunFolder,
+    *,
+    rules: RulesFile,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DATA.csv", help="Data that the rules' rows refer to.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the audits as JSON.")] = False,
+) -> None:
+    """Recompute rules from the predictions of the mixture in DIR, on any data.
+
+    Exit code 0: all hold; 3: some do not.
+    """
+    from cg4ai.commands import audit as command
+
+    raise typer.Exit(command.run(folder, rules, data=data, as_json=json))
+
+
+@app.command(
+    short_help="Show a run: settings, history, result.",
+    epilog="\b\nExample:\n  cg4ai show run",
+)
+def show(folder: RunFolder) -> None:
+    """Show the settings, the last iterations and the result of a run, finished or not."""
+    from cg4ai.commands import show as command
+
+    command.run(folder)
+
+
+@app.command(
+    short_help="A two-minute demonstration on built-in data.",
+    epilog="\b\nExample:\n  cg4ai demo --out demo-run",
+)
+def demo(
+    *,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep the trained mixture here.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
+) -> None:
+    """Train a tumour classifier that must keep rules, beside a plain network that need not."""
+    from cg4ai.commands import demo as command
+
+    raise typer.Exit(command.run(out, seed=seed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
