@@ -1,16 +1,23 @@
-"""How fast the master is: warm re-solves against cold ones, and lazy rows on a large dense LP."""
+"""How fast the master is: warm re-solves against cold ones, and lazy rows on a large dense LP.
+
+Run `python benchmarks/bench_master.py`; `--cold-limit` is how long plain HiGHS may try each large
+program.
+"""
 
 from __future__ import annotations
 
+import argparse
 import time
 
 import highspy
 import numpy as np
+from scipy import sparse
 
 from cg4ai.master import DUMMY_MULTIPLE, OWN_SLACK, LinearMaster
 from cg4ai.records import Array, MasterSolution
 
 PENALTY = 10.0
+COLD_LIMIT_S = 60.0
 
 
 def margins(rows: int, columns: int, *, difficulty: float, seed: int) -> tuple[Array, Array]:
@@ -46,39 +53,49 @@ def relative_gap(solution: MasterSolution, coefficients: Array, costs: Array) ->
     return float((primal - dual) / max(1.0, abs(primal)))
 
 
-def solve_plainly(coefficients: Array, costs: Array) -> tuple[float, float]:
-    """Seconds and optimum of HiGHS from scratch on the complete program, default options."""
+def solve_plainly(
+    coefficients: Array, costs: Array, *, limit_s: float, interior_point: bool = False
+) -> tuple[float, float | None]:
+    """Seconds and optimum of HiGHS from scratch on the complete program, with default options.
+
+    The optimum is None where the limit was reached first. `interior_point` without crossover is
+    the quickest to an optimum, but ends with no basis to start from again.
+    """
     rows, columns = coefficients.shape
     started = time.perf_counter()
+    weights, slacks = np.ones((1, columns)), sparse.identity(rows)
+    matrix = sparse.bmat(
+        [[sparse.csr_matrix(coefficients), None, slacks], [weights, np.ones((1, 1)), None]],
+        format="csr",
+    )
     model = highspy.HighsLp()
-    model.num_row_, model.num_col_ = rows + 1, columns + 1 + rows
+    model.num_row_, model.num_col_ = matrix.shape
     model.col_cost_ = np.concatenate([costs, [PENALTY * DUMMY_MULTIPLE], np.full(rows, PENALTY)])
     model.col_lower_ = np.zeros(model.num_col_)
     model.col_upper_ = np.full(model.num_col_, np.inf)
     model.row_lower_ = np.append(np.zeros(rows), 1.0)
     model.row_upper_ = np.append(np.full(rows, np.inf), 1.0)
-    dense = np.hstack([coefficients, np.arange(columns + 1, columns + 1 + rows)[:, None]])
-    indices = np.broadcast_to(np.arange(columns + 1), dense.shape).copy()
-    indices[:, -1] = dense[:, -1]
-    dense[:, -1] = 1.0
     model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    starts = np.arange(rows + 1) * (columns + 1)
-    model.a_matrix_.start_ = np.append(starts, starts[-1] + columns + 1)
-    model.a_matrix_.index_ = np.concatenate([indices.ravel(), np.arange(columns + 1)])
-    model.a_matrix_.value_ = np.concatenate([dense.ravel(), np.ones(columns + 1)])
+    model.a_matrix_.start_, model.a_matrix_.index_ = matrix.indptr, matrix.indices
+    model.a_matrix_.value_ = matrix.data
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
+    solver.setOptionValue("time_limit", limit_s)
+    if interior_point:
+        solver.setOptionValue("solver", "ipm")
+        solver.setOptionValue("run_crossover", "off")
     solver.passModel(model)
     solver.run()
-    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        raise SystemExit(f"plain HiGHS ended with {solver.getModelStatus().name}")
-    return time.perf_counter() - started, solver.getInfo().objective_function_value
+    seconds, status = time.perf_counter() - started, solver.getModelStatus()
+    if status == highspy.HighsModelStatus.kTimeLimit:
+        return seconds, None
+    if status != highspy.HighsModelStatus.kOptimal:
+        raise SystemExit(f"plain HiGHS ended with {status.name}")
+    return seconds, solver.getInfo().objective_function_value
 
 
-def warm_against_cold(
-    *, rows: int = 5000, columns: int = 200, seed: int = 0
-) -> list[dict[str, object]]:
+def warm_start(*, rows: int = 5000, columns: int = 200, seed: int = 0) -> list[dict[str, object]]:
     """Re-solve after one improving column, against plain HiGHS from scratch on the same LP."""
     coefficients, costs = margins(rows, columns + 1, difficulty=0.25, seed=seed)
     master = master_of(coefficients[:, :-1], costs[:-1])
@@ -87,7 +104,9 @@ def warm_against_cold(
     coefficients[:, -1] += 0.5 * (first.duals.rows > 0)
     master.add_columns(costs[-1:], np.zeros(1, dtype=np.int64), coefficients[:, -1:])
     second = master.solve()
-    cold_s, optimum = solve_plainly(coefficients, costs)
+    cold_s, optimum = solve_plainly(coefficients, costs, limit_s=600.0)
+    if optimum is None:
+        raise SystemExit("plain HiGHS did not solve the small program in ten minutes")
     return [
         {
             "benchmark": "one more column",
@@ -104,19 +123,21 @@ def warm_against_cold(
     ]
 
 
-def lazy_rows(*, rows: int = 20_000, columns: int = 400, seed: int = 0) -> list[dict[str, object]]:
-    """A master that HiGHS does not solve in minutes when given every row at once."""
-    found = []
+def lazy_rows(
+    *, rows: int = 20_000, columns: int = 400, seed: int = 0, cold_limit_s: float = COLD_LIMIT_S
+) -> list[dict[str, object]]:
+    """A large dense master, and plain HiGHS given every row at once for a limited time."""
+    found: list[dict[str, object]] = []
     for difficulty in (0.25, 0.2):
         coefficients, costs = margins(rows, columns, difficulty=difficulty, seed=seed)
+        case = {"mean_margin": difficulty, "rows": rows, "columns": columns}
         started = time.perf_counter()
         solution = master_of(coefficients, costs).solve()
         found.append(
             {
-                "benchmark": f"lazy rows, mean margin {difficulty}",
-                "rows": rows,
-                "columns": columns,
-                "seconds": round(time.perf_counter() - started, 2),
+                **case,
+                "solver": "lazy rows",
+                "seconds": f"{time.perf_counter() - started:.1f}",
                 "active_rows": solution.active_rows,
                 "binding_rows": int((solution.duals.rows > 0).sum()),
                 "rows_with_slack": int((solution.slack > 1e-9).sum()),
@@ -124,11 +145,30 @@ def lazy_rows(*, rows: int = 20_000, columns: int = 400, seed: int = 0) -> list[
                 "relative_gap": relative_gap(solution, coefficients, costs),
             }
         )
+        for name, interior_point in (("simplex", False), ("interior point", True)):
+            cold_s, optimum = solve_plainly(
+                coefficients, costs, limit_s=cold_limit_s, interior_point=interior_point
+            )
+            ended = f"not finished in {cold_limit_s:g} s" if optimum is None else f"{cold_s:.1f}"
+            found.append({**case, "solver": f"plain HiGHS, cold, {name}", "seconds": ended})
     return found
 
 
+def cold_limit() -> float:
+    """The command line's only setting."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--cold-limit",
+        type=float,
+        default=COLD_LIMIT_S,
+        metavar="SECONDS",
+        help="how long plain HiGHS may try each large program (default %(default)g)",
+    )
+    return float(parser.parse_args().cold_limit)
+
+
 def main() -> None:
-    for row in warm_against_cold() + lazy_rows():
+    for row in warm_start() + lazy_rows(cold_limit_s=cold_limit()):
         print(", ".join(f"{name} {value}" for name, value in row.items()))
 
 
