@@ -310,7 +310,7 @@ def test_bad_options_give_one_line_and_leave_nothing(
                     "at_most": 0.5,
                 },
             ],
-            "contradicts itself",
+            "rule 2 (linear): input 0",
         ),
     ],
 )

@@ -26,7 +26,6 @@ from cg4ai.loop import solve
 from cg4ai.problem import Problem, Result
 from cg4ai.records import Array, IntArray, StopReason
 from cg4ai.report.progress import progress
-from cg4ai.requirements import contradictions
 from cg4ai.rulefile import Rule, Subject, canonical, read_rules, rule_files
 from cg4ai.runs import Run
 from cg4ai.settings import Settings
@@ -174,10 +173,6 @@ def _prepare(options: TrainOptions) -> _Job:
     rules = read_rules(options.rules, subject)
     requirements = [rule.requirement for rule in rules]
     problem = estimator.problem(inputs, values, requirements)
-    clashes = contradictions(requirements)
-    if clashes:
-        more = f" (and {len(clashes) - 1} more such pairs)" if len(clashes) > 1 else ""
-        raise InvalidInput(f"{options.rules} contradicts itself: {clashes[0]}{more}")
     record = _record(options, table, task, settings)
     return _Job(problem, settings, subject, rules, options.scores, record)
 
