@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cg4ai.ensemble import Ensemble, Part
+from cg4ai.errors import InvalidInput
 from cg4ai.members import concatenate
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
@@ -21,6 +22,12 @@ def row_values(
     rows: Rows, layout: Layout, members: Members, blocks: IntArray, device: str
 ) -> Array:
     """The coefficient of each member in each row: (len(rows), len(members)), float64."""
+    if not rows.linear and len(layout) > 1:
+        raise InvalidInput(
+            f"requirement {rows.requirement} is concave, not linear, in the outputs and needs all "
+            f"of them in one block, got {len(layout)} blocks; state it by linear rows, or use one "
+            "block"
+        )
     result = np.zeros((len(rows), len(members)))
     inputs = torch.as_tensor(rows.inputs, device=device)
     size = max(1, CHUNK // max(1, len(inputs) * members.output_size))
@@ -50,6 +57,24 @@ def block_outputs(
         where = torch.as_tensor(positions, device=device)
         full[mine[:, None], :, where[None, :]] = raw[mine][..., : len(positions)].transpose(1, 2)
     return full
+
+
+def check_fit(members: Members, blocks: IntArray, layout: Layout, *, input_size: int) -> None:
+    """Refuse members that take other inputs or have too few outputs for their block."""
+    if members.input_size != input_size:
+        raise InvalidInput(
+            f"a member takes {members.input_size} inputs, the data have {input_size}"
+        )
+    if len(blocks) != len(members):
+        raise InvalidInput(f"{len(members)} members came with {len(blocks)} block numbers")
+    for number in np.unique(blocks):
+        if not 0 <= number < len(layout):
+            raise InvalidInput(f"a member names block {number}, of {len(layout)} counted from 0")
+        if members.output_size < len(layout.blocks[number]):
+            raise InvalidInput(
+                f"a member has {members.output_size} outputs, but its block {number} fills "
+                f"{len(layout.blocks[number])}; train members with at least as many"
+            )
 
 
 @dataclass(slots=True)

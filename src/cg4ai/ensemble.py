@@ -72,9 +72,27 @@ class Ensemble:
                 )
             if np.any(part.weights < 0):
                 raise InvalidInput(f"weights must not be negative, got {part.weights.min()}")
+            self._check_sizes(part)
             np.add.at(total, part.blocks, part.weights)
-        if np.any(np.abs(total - 1) > 1e-6):
+        if not np.all(np.abs(total - 1) <= 1e-6):
             raise InvalidInput(f"the weights of each block must sum to one, got {total.tolist()}")
+
+    def _check_sizes(self, part: Part) -> None:
+        if part.members.input_size != self.input_size:
+            raise InvalidInput(
+                f"all members must take the same inputs, got some with {self.input_size} and some "
+                f"with {part.members.input_size} features"
+            )
+        for number in np.unique(part.blocks):
+            if not 0 <= number < len(self.layout):
+                raise InvalidInput(
+                    f"a member names block {number}, of {len(self.layout)} counted from 0"
+                )
+            if part.members.output_size < len(self.layout.blocks[number]):
+                raise InvalidInput(
+                    f"members of block {number} have {part.members.output_size} outputs and must "
+                    f"fill {len(self.layout.blocks[number])}"
+                )
 
     @property
     def input_size(self) -> int:
@@ -106,7 +124,8 @@ class Ensemble:
         if inputs.device != self.device:
             return self.outputs(inputs.to(self.device)).to(inputs.device)
         if len(self.layout) == 1:
-            return torch.stack([self._mix(part, inputs) for part in self.parts]).sum(0)
+            mixed = torch.stack([self._mix(part, inputs) for part in self.parts]).sum(0)
+            return mixed if self.layout.in_order else mixed[:, self._place_in]
         width = max(len(block) for block in self.layout.blocks)
         shape = (len(self.layout), len(inputs), width)
         mixed = torch.zeros(shape, dtype=torch.float64, device=inputs.device)
@@ -134,10 +153,9 @@ class Ensemble:
             raise InvalidInput(
                 f"inputs have {x.shape[1]} features, this ensemble takes {self.input_size}"
             )
-        device = inputs.device if isinstance(inputs, Tensor) else torch.device("cpu")
         with torch.no_grad():
-            result = self.to(device).outputs(torch.as_tensor(x, device=device))
-        return result if isinstance(inputs, Tensor) else result.numpy()
+            result = self.outputs(torch.as_tensor(x))
+        return result.to(inputs.device) if isinstance(inputs, Tensor) else result.numpy()
 
     def to(self, device: torch.device | str) -> Ensemble:
         """The same ensemble with its members on another device."""
@@ -225,17 +243,21 @@ def load(
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise RunFolderError(f"{path} is not an ensemble of this package")
-    if content["version"] > VERSION:
+    version = content.get("version")
+    if not isinstance(version, int) or version > VERSION:
         raise RunFolderError(
-            f"{path} was written by a newer cg4ai (format {content['version']}, "
-            f"this one reads up to {VERSION}); upgrade cg4ai"
+            f"{path} was written by a newer cg4ai (format {version}, this one reads up to "
+            f"{VERSION}); upgrade cg4ai"
         )
-    states = load_members(source, "members")
-    parts = tuple(
-        Part(restore(state, factories), np.array(blocks, np.int64), np.array(weights, np.float64))
-        for state, blocks, weights in zip(
-            states, content["blocks"], content["weights"], strict=True
+    members = [restore(state, factories) for state in load_members(source, "members")]
+    try:
+        parts = tuple(
+            Part(stack, np.array(blocks, np.int64), np.array(weights, np.float64))
+            for stack, blocks, weights in zip(
+                members, content["blocks"], content["weights"], strict=True
+            )
         )
-    )
-    layout = Layout(tuple(np.array(block, np.int64) for block in content["layout"]))
-    return Ensemble(parts, layout, about=content["about"])
+        layout = Layout(tuple(np.array(block, np.int64) for block in content["layout"]))
+        return Ensemble(parts, layout, about=content["about"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunFolderError(f"{path} is damaged or not of these members: {error}") from error

@@ -102,6 +102,33 @@ class Supervised:
     sample_weight: Array | None = None
     soft: tuple[Array, Array | IntArray] | None = None
 
+    def __post_init__(self) -> None:
+        loss_function(self.loss)
+        if self.kind not in ("average", "mixture"):
+            raise InvalidInput(f'kind must be "average" or "mixture", got {self.kind!r}')
+        shapes = np.shape(self.inputs), np.shape(self.targets)
+        if len(shapes[0]) != 2 or 0 in shapes[0] or shapes[1][:1] != shapes[0][:1]:
+            raise InvalidInput(
+                "a supervised objective needs inputs (n, d) and n targets, got shapes "
+                f"{shapes[0]} and {shapes[1]}"
+            )
+        if self.loss in ("squared", "absolute") and len(shapes[1]) != 2:
+            raise InvalidInput(
+                f"the loss {self.loss} needs targets (n, r), got {shapes[1]}; for one output use "
+                "targets.reshape(-1, 1)"
+            )
+        self._check_weights(shapes[0][0])
+
+    def _check_weights(self, count: int) -> None:
+        weights = self.sample_weight
+        if weights is None:
+            return
+        if np.shape(weights) != (count,) or not np.all(weights >= 0) or not weights.sum() > 0:
+            raise InvalidInput(
+                f"sample_weight must be {count} numbers >= 0 that are not all 0, got shape "
+                f"{np.shape(weights)} with values {np.unique(weights)[:4]}"
+            )
+
     def function(self) -> LossFunction:
         return loss_function(self.loss)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cg4ai.audits import Audit
+from cg4ai.columns import check_fit
 from cg4ai.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.objectives import Objective
@@ -39,13 +40,12 @@ class Problem:
         for requirement in self.requirements:
             requirement.check(d, r)
         for members, blocks in self.start:
-            if members.input_size != d:
+            check_fit(members, blocks, self.layout, input_size=d)
+        for rows in self.start_rows:
+            if not 0 <= rows.requirement < len(self.requirements):
                 raise InvalidInput(
-                    f"a start member takes {members.input_size} inputs, the data have {d}"
-                )
-            if len(blocks) != len(members):
-                raise InvalidInput(
-                    f"{len(members)} start members came with {len(blocks)} block numbers"
+                    f"start rows name requirement {rows.requirement}, of "
+                    f"{len(self.requirements)} counted from 0"
                 )
 
 

@@ -43,6 +43,11 @@ class Layout:
         return cls((np.arange(output_size),))
 
     @property
+    def in_order(self) -> bool:
+        """Whether there is one block whose members' outputs are the predictor's as they are."""
+        return len(self) == 1 and np.array_equal(self.blocks[0], np.arange(self.output_size))
+
+    @property
     def output_size(self) -> int:
         return sum(len(block) for block in self.blocks)
 
@@ -133,8 +138,11 @@ class ConcaveRows:
         return len(self.bounds)
 
     def values(self, outputs: Tensor, positions: IntArray | None = None) -> Tensor:
-        if positions is not None and len(positions) != outputs.shape[-1]:
-            raise InvalidInput("a concave requirement needs all outputs in one block")
+        """`outputs` (..., m, r) -> (..., m). With `positions`, outputs come in that order."""
+        if positions is not None:
+            if not np.array_equal(np.sort(positions), np.arange(outputs.shape[-1])):
+                raise InvalidInput("a concave requirement needs all outputs in one block")
+            outputs = outputs[..., torch.as_tensor(np.argsort(positions), device=outputs.device)]
         return self.functional(outputs, self.positions)
 
     def take(self, rows: IntArray) -> Self:

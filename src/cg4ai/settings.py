@@ -122,15 +122,11 @@ class Settings:
         return [*faults, *self._device_faults()]
 
     def _device_faults(self) -> list[str]:
-        kind = self.device.partition(":")[0] if isinstance(self.device, str) else None
-        try:
-            number = torch.device(self.device).index if kind in ("cpu", "cuda") else None
-        except RuntimeError:
-            kind = None
-        if kind not in ("cpu", "cuda"):
-            return [f"device must be cpu, cuda or cuda:0, cuda:1, ..., got {self.device!r}"]
-        if kind == "cuda" and (number or 0) >= torch.cuda.device_count():
-            found = torch.cuda.device_count()
+        kind, _, number = str(self.device).partition(":")
+        if kind not in ("cpu", "cuda") or not (number.isdecimal() or self.device == kind):
+            return [f"device must be cpu, cuda, cuda:0, cuda:1, ..., got {self.device!r}"]
+        found = torch.cuda.device_count()
+        if kind == "cuda" and int(number or 0) >= found:
             return [f"device is {self.device}, but torch sees {found} CUDA devices; use cpu"]
         return []
 

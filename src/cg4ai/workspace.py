@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cg4ai.columns import Columns, all_values, block_outputs
-from cg4ai.convex import ConvexMaster, final_weights
+from cg4ai.columns import Columns, all_values, block_outputs, check_fit
+from cg4ai.convex import ConvexMaster, FinalWeights, final_weights
 from cg4ai.ensemble import Ensemble
+from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.master import LinearMaster
 from cg4ai.objectives import Batch, Epigraph, Supervised
 from cg4ai.problem import Problem
@@ -20,6 +23,8 @@ from cg4ai.settings import Settings
 
 EPIGRAPH_ROUNDS = 8
 EPIGRAPH_TOLERANCE = 1e-7
+ROUNDING = 2e-9  # reduced costs and dummies within the master's own tolerance of zero
+NO_WEIGHT = 1e-9  # a block with less weight than this has its dummy column alone
 
 
 class Workspace:
@@ -36,6 +41,7 @@ class Workspace:
         self.master = self._new_master()
         self.guide = np.empty(0)
         self._seen: set[bytes] = set()
+        self.incomplete = False  # whether pieces of the objective are missing from the master
         self.scenario_outputs: Tensor | None = None
         self.in_master = np.zeros((0, 0), bool)
         if isinstance(self.objective, Epigraph):
@@ -45,7 +51,7 @@ class Workspace:
     def start(self) -> None:
         """Put in what the problem starts from: its members, listed rows and known cuts."""
         for members, blocks in self.problem.start:
-            self._add_columns(members, blocks)
+            self._add_columns(members.to(self.settings.device), np.asarray(blocks, np.int64))
         for number, requirement in enumerate(self.problem.requirements):
             if requirement.region is None:
                 rows = requirement.rows(number)
@@ -141,7 +147,7 @@ class Workspace:
         if isinstance(self.objective, Epigraph):
             return np.zeros(len(members))
         if isinstance(self.master, ConvexMaster):
-            if self._blocks_without_members():
+            if not self.every_block_has_members:
                 return np.zeros(len(members))
             gradient = torch.as_tensor(self.master.gradient(), device=self.settings.device)
             outputs = self._embedded(members, blocks)
@@ -163,31 +169,34 @@ class Workspace:
 
         Reduced costs are recomputed in float64 from real outputs at the master's true duals. A
         member on its own enters if its own is below -epsilon; a jointly trained group enters whole
-        if the sum over blocks of its mean reduced cost is.
+        if the sum over blocks of its mean reduced cost is. Where the column limit leaves no room
+        for all, the best that fit enter.
         """
         members, blocks = proposed.members, proposed.blocks
         assert members is not None
+        check_fit(members, blocks, self.layout, input_size=self.objective.inputs.shape[1])
         members = members.to(self.settings.device)
         values = all_values(self.rows, members, blocks, self.settings.device)
         costs = np.zeros(len(members)) if slack_phase else self._costs(members, blocks)
         reduced = costs - values.T @ solution.duals.rows - solution.duals.blocks[blocks]
-        keep = (proposed.groups < 0) & (reduced < -self.settings.epsilon)
-        best = float(reduced[proposed.groups < 0].min(initial=np.inf))
-        for group in np.unique(proposed.groups[proposed.groups >= 0]):
-            mine = proposed.groups == group
-            total = sum(
-                float(reduced[mine & (blocks == number)].mean())
-                for number in np.unique(blocks[mine])
-            )
-            best = min(best, total)
-            keep |= mine & (total < -self.settings.epsilon)
+        candidates = _candidates(reduced, blocks, proposed.groups)
         room = self.settings.column_limit - len(self.columns)
-        chosen = np.flatnonzero(keep)
-        if len(chosen) > room:
-            chosen = np.sort(chosen[np.argsort(reduced[chosen], kind="stable")[:room]])
-        if len(chosen):
-            self._add_columns(members.take(chosen), blocks[chosen], values[:, chosen])
-        return len(chosen), best
+        chosen: list[int] = []
+        for value, positions in candidates:
+            if value < -self._threshold(proposed) and len(chosen) + len(positions) <= room:
+                chosen.extend(positions.tolist())
+        if chosen:
+            order = np.sort(np.array(chosen, np.int64))
+            self._add_columns(members.take(order), blocks[order], values[:, order])
+        return len(chosen), candidates[0][0]
+
+    def _threshold(self, proposed: PricingResult) -> float:
+        """Epsilon; less where a proven bound tells how much small improvements are worth."""
+        s = self.settings
+        if proposed.lower_bound is None:
+            return s.epsilon
+        finest = 0.1 * min(s.gap_tolerance, s.feasibility_tolerance) / len(self.layout)
+        return min(s.epsilon, max(finest, ROUNDING))
 
     # ---- master ------------------------------------------------------------------------------
 
@@ -198,15 +207,25 @@ class Workspace:
 
     def solve_master(self) -> MasterSolution:
         """Solve; for an epigraph objective add the pieces that matter until none is missing."""
-        if isinstance(self.master, ConvexMaster) and self._blocks_without_members():
+        if isinstance(self.master, ConvexMaster) and not self.every_block_has_members:
             return self._nothing_yet()
         solution = self.master.solve()
         if isinstance(self.objective, Epigraph):
             for _ in range(EPIGRAPH_ROUNDS):
-                if not self._add_pieces(solution):
+                self.incomplete = self._add_pieces(solution) > 0
+                if not self.incomplete:
                     break
                 solution = self.master.solve()
         return solution
+
+    def bounds_hold(self, solution: MasterSolution) -> bool:
+        """Whether a pricer's bound speaks of this solution.
+
+        Pricers linearise the loss at the mixture that they are shown; with weight left on dummy
+        columns that is not the point at which the convex master gave its duals.
+        """
+        convex = isinstance(self.master, ConvexMaster)
+        return not convex or float(solution.dummy.max()) <= ROUNDING
 
     def _add_pieces(self, solution: MasterSolution) -> int:
         objective = self.objective
@@ -227,18 +246,20 @@ class Workspace:
             self._add_rows(objective.rows(missing, which[missing]))
         return len(missing)
 
-    def _blocks_without_members(self) -> bool:
-        return len(np.unique(self.columns.blocks)) < len(self.layout)
+    @property
+    def every_block_has_members(self) -> bool:
+        return len(np.unique(self.columns.blocks)) == len(self.layout)
 
     def _nothing_yet(self) -> MasterSolution:
         """All weight on the dummy columns, whose cost makes any member worth having.
 
         The loss of an empty mixture is not defined, so no convex program is solved for it.
         """
-        rows, worth = len(self.rows), 1e12
+        worth = np.full(len(self.layout), 1e12)
+        worth[self.columns.blocks] = 0.0  # it is the other blocks' turn
         return MasterSolution(
             weights=np.zeros(len(self.columns)),
-            duals=Duals(np.zeros(rows), np.full(len(self.layout), worth)),
+            duals=Duals(np.zeros(len(self.rows)), worth),
             objective=np.inf,
             penalised=np.inf,
             slack=np.maximum(self.rows.bounds, 0.0),
@@ -271,21 +292,25 @@ class Workspace:
         return self.columns.ensemble(solution.weights) if len(self.columns) else None
 
     def whole_ensemble(self, weights: Array) -> Ensemble:
-        """A mixture in any case: blocks without weight share it evenly, and the note says so."""
+        """A mixture in any case: members of a block without weight share it evenly."""
         blocks = self.columns.blocks
         total = np.zeros(len(self.layout))
         np.add.at(total, blocks, np.maximum(weights, 0))
-        empty = np.flatnonzero(total <= 1e-9)
-        if len(empty):
-            weights = weights.copy()
-            for number in empty:
-                weights[blocks == number] = 1.0
-            text = f"blocks {empty.tolist()} had all weight on the dummy column: members averaged"
-            if text not in self.notes:
-                self.notes.append(text)
+        weights = np.where(total[blocks] <= NO_WEIGHT, 1.0, weights)
         ensemble = self.columns.ensemble(weights)
-        assert ensemble is not None
+        if ensemble is None:
+            raise SolverFailure("some block has no member yet, so there is no mixture to return")
         return ensemble
+
+    def note_dummies(self, solution: MasterSolution) -> None:
+        """Say which blocks have weight on the dummy column, and what is returned instead."""
+        for number in np.flatnonzero(solution.dummy > self.settings.feasibility_tolerance):
+            share = float(solution.dummy[number])
+            instead = "all its members averaged" if 1 - share <= NO_WEIGHT else "renormalised"
+            self.notes.append(
+                f"block {number} had weight {share:.3g} on the dummy column, which is no model: "
+                f"its weights were {instead}"
+            )
 
     def final_weights(self, solution: MasterSolution) -> Array:
         """The master's weights, or the settings' convex choice among weights that meet the rows."""
@@ -298,7 +323,20 @@ class Workspace:
         ):
             return solution.weights  # the master minimised the true loss already
         ruled = self.requirement_rows()
-        chosen = final_weights(
+        try:
+            chosen = self._chosen_weights(choice, ruled, solution)
+        except InvalidInput as error:  # an average of losses need not be convex in the mixture
+            chosen = FinalWeights(
+                solution.weights, 0.0, np.inf, f"kept the master's weights: {error}"
+            )
+        if chosen.note and chosen.note not in self.notes:
+            self.notes.append(chosen.note)
+        return chosen.weights
+
+    def _chosen_weights(
+        self, choice: Literal["loss", "uniform"], ruled: NDArray[np.bool_], solution: MasterSolution
+    ) -> FinalWeights:
+        return final_weights(
             choice,
             coefficients=self._table()[ruled],
             bounds=self.rows.bounds[ruled] + self.settings.row_margin,
@@ -310,9 +348,6 @@ class Workspace:
             if choice == "loss"
             else None,
         )
-        if chosen.note and chosen.note not in self.notes:
-            self.notes.append(chosen.note)
-        return chosen.weights
 
     def requirement_rows(self) -> NDArray[np.bool_]:
         """Which rows come from requirements, not from the objective's pieces: (m,) bool."""
@@ -342,3 +377,13 @@ def _key(rows: Rows, j: int) -> bytes:
     index = rows.index if isinstance(rows, LinearRows) else None
     where = rows.inputs[j if index is None else index[j]]
     return bytes(np.round(where, 9).tobytes() + np.array([rows.requirement, rule]).tobytes())
+
+
+def _candidates(reduced: Array, blocks: IntArray, groups: IntArray) -> list[tuple[float, IntArray]]:
+    """What may enter, best first: members on their own, and groups with their joint value."""
+    found = [(float(reduced[i]), np.array([i])) for i in np.flatnonzero(groups < 0)]
+    for group in np.unique(groups[groups >= 0]):
+        mine = np.flatnonzero(groups == group)
+        means = [reduced[mine][blocks[mine] == number].mean() for number in np.unique(blocks[mine])]
+        found.append((float(sum(means)), mine))
+    return sorted(found, key=lambda candidate: candidate[0])
