@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -137,7 +137,7 @@ class PricingRequest:
 
     `duals` are the master's own, in the order of `rows`; `guide` (m,) are the row duals to
     propose by (smoothed, or equal to `duals.rows`). `loss_weight` is 0 in the phase that
-    minimises slack alone. `seed` is derived from (run seed, iteration, pricer).
+    minimises slack alone; `requirements` are the problem's, in order. `seed` is derived from (run seed, iteration, pricer).
     """
 
     iteration: int
@@ -149,6 +149,7 @@ class PricingRequest:
     loss_weight: float
     ensemble: Ensemble | None
     device: str
+    requirements: Sequence[Requirement] = ()
 
 
 class Pricer(Protocol):

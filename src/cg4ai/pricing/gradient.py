@@ -7,20 +7,24 @@ by reduced costs recomputed in float64.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.ensemble import Ensemble, Part
 from cg4ai.errors import InvalidInput
 from cg4ai.objectives import Batch, Objective
 from cg4ai.pricing.training import Training, train
 from cg4ai.protocols import Architecture, Parameters, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
+from cg4ai.regions import Ball, Box
+from cg4ai.requirements import Requirement
 from cg4ai.rows import Layout, Rows
-from cg4ai.seeds import generator
+from cg4ai.seeds import derived_seed, generator
+from cg4ai.separation import default_separator
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,10 @@ class GradientPricer:
     output_limit: members whose outputs exceed this in size on the training or row inputs are
         scaled down to it (linear outputs only): without a bound, scaling a member would drive the
         reduced cost of margin rows to minus infinity.
+    attack_every: during guided training, search the regions of all requirements for inputs that
+        the group itself violates, every so many steps, and train on what is found: 0 never.
+        Rows of the master alone show what the mixture violates, which an anchor may hide.
+    attack_weight: of the hinge at each input found that way.
     row_limit: at most this many rows, those of largest weight, are trained on.
     """
 
@@ -58,6 +66,8 @@ class GradientPricer:
     finish: float = 0.5
     warm_starts: int = 0
     output_limit: float | None = None
+    attack_every: int = 0
+    attack_weight: float = 0.2
     row_limit: int = 4096
     dtype: torch.dtype = torch.float32
 
@@ -72,6 +82,20 @@ class GradientPricer:
                 raise InvalidInput(f"{name} must lie in [0, 1], got {getattr(self, name)}")
         if self.blend == 0:
             raise InvalidInput("blend must be positive: with 0 the new members have no effect")
+        if self.warm_starts > self.restarts:
+            raise InvalidInput(
+                f"warm_starts must be at most restarts, got {self.warm_starts} of {self.restarts}"
+            )
+        if self.batch_size is not None and self.batch_size < 1:
+            raise InvalidInput(f"batch_size must be None or at least 1, got {self.batch_size}")
+        if self.output_limit is not None:
+            self._check_output_limit(self.output_limit)
+
+    def _check_output_limit(self, limit: float) -> None:
+        if not limit > 0:
+            raise InvalidInput(f"output_limit must be positive, got {limit}")
+        scale = _output_scaling(self.architecture)
+        scale(self.architecture.initialise(1, generator(0)), torch.ones(1))  # or it says why not
 
     def price(self, request: PricingRequest) -> PricingResult:
         made = generator(request.seed)
@@ -81,7 +105,13 @@ class GradientPricer:
         guided = round((1 - self.finish) * self.training.steps)
         if guided:
             stage = replace(self.training, steps=guided)
-            parameters = train(parameters, session.guided_loss, stage, models=self.restarts)
+            parameters = train(
+                parameters,
+                session.guided_loss,
+                stage,
+                models=self.restarts,
+                pause=session.attack if self.attack_every else None,
+            )
         if guided < self.training.steps:
             stage = replace(self.training, steps=self.training.steps - guided)
             parameters = train(parameters, session.reduced_cost, stage, models=self.restarts)
@@ -156,11 +186,52 @@ class _Session:
         self.block_of = torch.as_tensor(place[0], device=request.device)
         self.place_in = torch.as_tensor(place[1], device=request.device)
         self.rows = _weighted_rows(request, pricer)
-        inputs = [self._tensor(rows.inputs) for rows, _, _ in self.rows]
-        width = request.objective.inputs.shape[1]
-        self.row_inputs = torch.cat(inputs) if inputs else self._tensor(np.zeros((0, width)))
+        self.found: list[tuple[Rows, Array, Array]] = []
+        self._gather()
         self.fixed = self._batch(None) if pricer.batch_size is None else None
         self.needs_objective = request.loss_weight > 0
+
+    def _gather(self) -> None:
+        """Put the inputs of all rows side by side, for one forward pass."""
+        inputs = [self._tensor(rows.inputs) for rows, _, _ in [*self.rows, *self.found]]
+        width = self.request.objective.inputs.shape[1]
+        self.row_inputs = torch.cat(inputs) if inputs else self._tensor(np.zeros((0, width)))
+
+    def attack(self, parameters: Parameters, step: int) -> None:
+        """Now and then, look for inputs of the regions that each group violates, and keep them."""
+        pricer = self.pricer
+        if step == 0 or step % pricer.attack_every:
+            return
+        count = pricer.group * len(self.layout)
+        blocks = np.tile(np.arange(len(self.layout)), pricer.group)
+        weights = np.full(count, 1.0 / pricer.group)
+        for restart in range(pricer.restarts):
+            own = {
+                name: value[restart * count : (restart + 1) * count]
+                for name, value in parameters.items()
+            }
+            part = Part(pricer.architecture.members(own), blocks, weights)
+            group = Ensemble((part,), self.layout, device=self.request.device)
+            for number, requirement in enumerate(self.request.requirements):
+                if isinstance(requirement.region, Box | Ball):
+                    self._keep_violated(group, requirement, number, step)
+        self._gather()
+
+    def _keep_violated(
+        self, group: Ensemble, requirement: Requirement, number: int, step: int
+    ) -> None:
+        separator = default_separator(requirement, group.differentiable)
+        result = separator.find(
+            group,
+            requirement,
+            seed=derived_seed(self.request.seed, step, f"attack {number}"),
+            limit=64,
+            tolerance=-self.pricer.headroom / 2,
+        )
+        if result.rows is not None:
+            rows = replace(result.rows, requirement=number)
+            hinge = np.full(len(rows), self.pricer.attack_weight / self.pricer.row_weight)
+            self.found = [*self.found, (rows, hinge, np.zeros(len(rows)))][-8:]
 
     def _tensor(self, array: Array) -> Tensor:
         return torch.as_tensor(array, dtype=self.pricer.dtype, device=self.request.device)
@@ -177,7 +248,7 @@ class _Session:
 
     def _joint(self, raw: Tensor) -> Tensor:
         """(restarts * group * blocks, n, k) -> (restarts, group, n, r)."""
-        if len(self.layout) == 1:
+        if self.layout.in_order:
             shaped = raw.reshape(*self.shape[:2], *raw.shape[1:])
             return shaped[..., : self.layout.output_size]
         shaped = raw.reshape(*self.shape, *raw.shape[1:]).transpose(2, 3)
@@ -215,7 +286,7 @@ class _Session:
         """The rows' part of the loss, from each member's own row value, averaged over the group."""
         total = torch.zeros(self.pricer.restarts, device=outputs.device, dtype=outputs.dtype)
         start = 0
-        for rows, weights, guide in self.rows:
+        for rows, weights, guide in [*self.rows, *self.found]:
             here = outputs[:, :, start : start + len(rows.inputs)]
             start += len(rows.inputs)
             values = rows.values(here).mean(1)
@@ -236,14 +307,20 @@ class _Session:
 
     def limited(self, parameters: Parameters, limit: float) -> Parameters:
         """Scale down the output layer of members that exceed the limit on any known input."""
-        scale = getattr(self.pricer.architecture, "scale_outputs", None)
-        if scale is None:
-            raise InvalidInput("output_limit needs an architecture with linear outputs")
+        scale = _output_scaling(self.pricer.architecture)
         inputs = torch.cat([self._tensor(self.objective.inputs), self.row_inputs])
         with torch.no_grad():
             largest = self.pricer.architecture.forward(parameters, inputs).abs().amax((1, 2))
-            scaled: Parameters = scale(parameters, (limit / largest).clamp_max(1.0))
-        return scaled
+            return scale(parameters, (limit / largest).clamp_max(1.0))
+
+
+def _output_scaling(architecture: Architecture) -> Callable[[Parameters, Tensor], Parameters]:
+    scale: Callable[[Parameters, Tensor], Parameters] | None = getattr(
+        architecture, "scale_outputs", None
+    )
+    if scale is None:
+        raise InvalidInput("output_limit needs an architecture with linear outputs")
+    return scale
 
 
 def _weighted_rows(

@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from cg4ai.errors import InvalidInput
 from cg4ai.protocols import Parameters
 
 Schedule = Literal["plateau", "onecycle"]
 LossOf = Callable[[Parameters, int], Tensor]  # (parameters, step) -> (models,)
+Pause = Callable[[Parameters, int], None]  # called before a step, parameters without gradients
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,28 @@ class Training:
     decay_after: int = 10
     weight_decay: float = 0.0
 
+    def __post_init__(self) -> None:
+        for name, low in (("steps", 0), ("patience", 1), ("decay_after", 1), ("weight_decay", 0)):
+            if not getattr(self, name) >= low:
+                raise InvalidInput(f"{name} must be at least {low}, got {getattr(self, name)}")
+        if not 0 < self.learning_rate < math.inf or not 0 < self.decay <= 1:
+            raise InvalidInput(
+                "learning_rate must be positive and decay lie in (0, 1], got "
+                f"{self.learning_rate} and {self.decay}"
+            )
+        if self.schedule not in get_args(Schedule):
+            raise InvalidInput(
+                f"schedule must be one of {', '.join(get_args(Schedule))}, got {self.schedule!r}"
+            )
+
 
 def train(
-    parameters: Parameters, loss_of: LossOf, training: Training, *, models: int
+    parameters: Parameters,
+    loss_of: LossOf,
+    training: Training,
+    *,
+    models: int,
+    pause: Pause | None = None,
 ) -> Parameters:
     """Minimise each model's loss; every tensor's leading axis is models x members per model."""
     current = {name: value.detach().clone() for name, value in parameters.items()}
@@ -53,6 +74,8 @@ def train(
     rate = torch.full((models,), training.learning_rate, device=device)
     plateau = training.schedule == "plateau"
     for step in range(training.steps):
+        if pause is not None:
+            pause(current, step)
         for value in current.values():
             value.requires_grad_(True)
         losses = loss_of(current, step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -9,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.ensemble import Ensemble
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
-from cg4ai.objectives import Epigraph
+from cg4ai.objectives import Epigraph, Objective
 from cg4ai.pricing.gradient import GradientPricer
 from cg4ai.pricing.training import Training
 from cg4ai.protocols import Members, Parameters, PricingRequest
@@ -81,17 +83,23 @@ class SplitNetwork:
 class RoutingPricer:
     """Trains one member per demand as a group: long at first, then on from the active members.
 
-    Where the objective draws fresh demand vectors, a share `found` of every batch are vectors at
-    which separation found overloads (active learning).
+    Where the objective draws fresh demand vectors, a share `hard` of every later batch comes from
+    the twentieth of `pool` at which the current mixture is furthest above `optimal`, the least
+    possible MLU there: rare large gaps hardly show in a mean.
     """
 
     architecture: SplitNetwork
     first: Training
     later: Training
+    pool: Array | None = None
+    optimal: Array | None = None
     batch_size: int = 512
     row_weight: float = 20.0
-    headroom: float = 0.002
-    found: float = 0.1
+    headroom: float = 0.004
+    hard: float = 0.25
+    attack_every: int = 200
+    attack_weight: float = 0.2
+    row_limit: int = 256
     restarts: int = 1
 
     exact = False
@@ -111,27 +119,43 @@ class RoutingPricer:
             headroom=self.headroom,
             finish=0.0,
             warm_starts=1 if warm else 0,
+            attack_every=self.attack_every,
+            attack_weight=self.attack_weight,
+            row_limit=self.row_limit,
         )
-        return pricer.price(replace(request, objective=self._with_found(request)))
+        if warm and request.ensemble is not None:
+            request = replace(request, objective=self._harder(request, request.ensemble))
+        return pricer.price(request)
 
-    def _with_found(self, request: PricingRequest) -> Epigraph:
+    def _harder(self, request: PricingRequest, ensemble: Ensemble) -> Objective:
         objective = request.objective
-        if not isinstance(objective, Epigraph) or objective.sampler is None:
-            return objective  # type: ignore[return-value]
-        cuts = [rows.inputs for rows in request.rows.batches if rows.requirement >= 0]
-        if not cuts or self.found == 0:
+        if (
+            not isinstance(objective, Epigraph)
+            or objective.sampler is None
+            or self.pool is None
+            or self.hard == 0
+        ):
             return objective
-        return replace(objective, sampler=_mixed(objective, np.concatenate(cuts), self.found))
+        with torch.no_grad():
+            inputs = torch.as_tensor(self.pool)
+            values = objective.pieces.values(inputs, ensemble.outputs(inputs)).amax(-1)
+        gaps = values.numpy() - self.optimal
+        worst = np.argsort(-gaps, kind="stable")[: max(1, len(gaps) // 20)]
+        return replace(
+            objective, sampler=_mixed(objective.sampler, self.pool[worst], share=self.hard)
+        )
 
 
-def _mixed(objective: Epigraph, found: Array, share: float):  # type: ignore[no-untyped-def]
-    known = torch.as_tensor(found)
-    fresh = objective.sampler
-    assert fresh is not None
+Sampler = Callable[[int, torch.Generator], Tensor]
+
+
+def _mixed(fresh: Sampler, known: Array, *, share: float) -> Sampler:
+    """Draws mostly from `fresh`, and a share of every batch from `known`."""
+    listed = torch.as_tensor(known)
 
     def draw(count: int, generator: torch.Generator) -> Tensor:
-        old = min(len(known), round(share * count))
-        pick = torch.randint(len(known), (old,), generator=generator)
-        return torch.cat([fresh(count - old, generator), known[pick]])
+        old = round(share * count)
+        pick = torch.randint(len(listed), (old,), generator=generator)
+        return torch.cat([fresh(count - old, generator), listed[pick]])
 
     return draw

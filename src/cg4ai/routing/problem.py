@@ -35,6 +35,7 @@ class Recipe:
 
     hidden: sizes of the hidden layers; skip: a linear path beside them.
     scenarios: demand vectors over which the master takes the mean MLU.
+    pool: demand vectors with known optimum among which the worst predicted are trained on more.
     first_steps, later_steps, batch_size: gradient steps of the first group of members and of each
         later one, and fresh demand vectors per step.
     starts, ascent_steps: of the separation inside the loop, per arc.
@@ -45,6 +46,7 @@ class Recipe:
     hidden: tuple[int, ...] = (32,)
     skip: bool = True
     scenarios: int = 300
+    pool: int = 5000
     first_steps: int = 3000
     later_steps: int = 1000
     batch_size: int = 512
@@ -54,7 +56,7 @@ class Recipe:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for name in ("scenarios", "first_steps", "later_steps", "batch_size", "starts"):
+        for name in ("scenarios", "pool", "first_steps", "later_steps", "batch_size", "starts"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} must be at least 1, got {getattr(self, name)}")
 
@@ -98,11 +100,17 @@ def routing_problem(instance: Instance, recipe: Recipe | None = None) -> Problem
     requirement.check(len(instance.demand_max), layout.output_size)
     sample = instance.sample(recipe.scenarios, derived_seed(recipe.seed, 0, "scenarios"))
     split = anchor(instance, sample, reserve=max(1e-6, margin(instance)))
+    pool = optimal = None
+    if recipe.objective == "mlu":
+        pool = instance.sample(recipe.pool, derived_seed(recipe.seed, 0, "pool"))
+        optimal = instance.optimal(pool).mlu
     pricer = RoutingPricer(
         SplitNetwork(instance, hidden=recipe.hidden, skip=recipe.skip),
         first=Training(recipe.first_steps, learning_rate=0.01, schedule="onecycle"),
         later=Training(recipe.later_steps, learning_rate=0.004, schedule="onecycle"),
         batch_size=recipe.batch_size,
+        pool=pool,
+        optimal=optimal,
     )
     return Problem(
         objective=_objective(instance, recipe, sample),

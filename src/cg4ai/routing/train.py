@@ -37,8 +37,8 @@ def routing_settings(
         row_margin=margin(instance),
         column_limit=1_000_000,
         iteration_limit=12,
-        improvement_tolerance=2e-3,
-        improvement_window=2,
+        improvement_tolerance=1e-3,
+        improvement_window=3,
         cut_rounds=10,
         cuts_per_round=64,
         final_weights="vertex",
@@ -167,7 +167,7 @@ def plain_router(problem: Problem, recipe: Recipe, result: Result) -> Ensemble:
     assert isinstance(pricer, RoutingPricer)
     trained = sum(record.added_columns > 0 for record in result.history)
     steps = pricer.first.steps + max(0, trained - 1) * pricer.later.steps
-    plain = replace(pricer, first=replace(pricer.first, steps=steps), found=0.0)
+    plain = replace(pricer, first=replace(pricer.first, steps=steps), hard=0.0, attack_every=0)
     count = len(problem.layout)
     proposed = plain.price(
         PricingRequest(

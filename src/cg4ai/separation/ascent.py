@@ -91,8 +91,9 @@ class GradientAscent:
         )
 
     def thorough(self) -> GradientAscent:
-        """The same search with four times the starts and twice the steps, for a last look."""
-        return replace(self, starts=4 * self.starts, steps=2 * self.steps)
+        """The same search with more vertices, eight times the starts and twice the steps."""
+        vertices = max(self.vertices, 2**15)
+        return replace(self, starts=8 * self.starts, steps=2 * self.steps, vertices=vertices)
 
     def _climb(
         self, ensemble: Mixture, requirement: Requirement, points: Array, rules: IntArray
