@@ -58,6 +58,7 @@ class _Loop:
         self.history: list[IterationRecord] = []
         self.bound: float | None = None
         self.failures = 0
+        self.returns = 0
         self.slack_phase = False
         self.elapsed_before = 0.0
         self.ended: StopReason | None = None
@@ -83,11 +84,11 @@ class _Loop:
             if self.run_folder is not None:
                 self._checkpoint(self.run_folder, record, reason)
             reason = reason or self._limit(interrupts)
-        if not len(self.work.columns):
+        if not self.work.every_block_has_members:
             if reason is StopReason.INTERRUPTED:
                 raise KeyboardInterrupt  # before the first member there is nothing to return
             raise SolverFailure(
-                f"the run ended ({reason.value}) before a single member was trained; raise the "
+                f"the run ended ({reason.value}) before every block had a member; raise the "
                 "limits, or check that the pricers can train on these data"
             )
         return self.finish(reason, interrupts)
@@ -99,9 +100,15 @@ class _Loop:
         solution, worst = self.solve_and_cut(interrupts)
         admitted, best, bound_now = self.price(solution, interrupts)
         note, reason = "", None
-        if admitted:
+        if admitted and not self._proven(solution):
             self.failures = 0
+        elif not admitted and best is not None and best < -self.settings.epsilon:
+            note, reason = "no room for an improving group", StopReason.COLUMN_LIMIT
+        elif self.work.incomplete:
+            note = "more pieces of the objective needed"
         else:
+            if admitted:  # too late to matter, but their columns need weights
+                solution = self._solve_master()
             note, reason = self.nothing_improves(solution, bound_now, interrupts)
         self._record(solution, worst, best, note, before, (rows_before, columns_before))
         return reason
@@ -122,7 +129,7 @@ class _Loop:
         return solution, worst
 
     def separate(
-        self, ensemble: Ensemble | None, job: str, interrupts: Interrupts
+        self, ensemble: Ensemble | None, job: str, interrupts: Interrupts, *, last: bool = False
     ) -> tuple[float | None, int]:
         """Look for violated inputs of every region and pool; add them: (worst, rows added)."""
         if ensemble is None:
@@ -136,6 +143,8 @@ class _Loop:
             separator = requirement.separator or default_separator(
                 requirement, ensemble.differentiable
             )
+            if last:
+                separator = separator.thorough()
             seed = derived_seed(self.settings.seed, self._step(), f"{job} {number}")
             with interrupts.allowed():
                 found = separator.find(
@@ -143,7 +152,7 @@ class _Loop:
                     requirement,
                     seed=seed,
                     limit=self.settings.cuts_per_round,
-                    tolerance=self.settings.feasibility_tolerance,
+                    tolerance=self.settings.feasibility_tolerance - self.settings.row_margin / 2,
                 )
             worst = found.worst if worst is None else max(worst, found.worst)
             if found.rows is not None and len(found.rows):
@@ -183,14 +192,29 @@ class _Loop:
                     best = reduced_cost if best is None else min(best, reduced_cost)
                 if admitted:
                     break
-            if lower is not None and (not admitted or len(self.problem.pricers) == 1):
-                bound = solution.penalised - self.work.master_gap + float(lower.sum())
+            every = not admitted or len(self.problem.pricers) == 1
+            holds = self.slack_phase or self.work.bounds_hold(solution)
+            if lower is not None and every and holds:
+                bound = self._lower_bound(solution, lower)
                 if not self.slack_phase:
                     self.bound = bound if self.bound is None else max(self.bound, bound)
-            if admitted or lower is not None:
+            if admitted or (lower is not None and lower.sum() >= -self.settings.epsilon):
                 break
         self.seconds["pricing"] += time.perf_counter() - started
         return admitted, best, bound
+
+    def _lower_bound(self, solution: MasterSolution, lower: Array) -> float:
+        """What no mixture of the class can be below, from a bound on each block's reduced cost.
+
+        The master asks its rows for a margin that the rules themselves do not: it is given back.
+        """
+        known = solution.penalised - self.work.master_gap - self._price_of_margin(solution)
+        return known + float(lower.sum())
+
+    def _price_of_margin(self, solution: MasterSolution) -> float:
+        """What asking the rows for a margin adds to the optimum."""
+        prices = solution.duals.rows[self.work.requirement_rows()]
+        return self.settings.row_margin * float(prices.sum())
 
     def _request(self, solution: MasterSolution, guide: Array, job: str) -> PricingRequest:
         return PricingRequest(
@@ -203,6 +227,7 @@ class _Loop:
             loss_weight=0.0 if self.slack_phase else 1.0,
             ensemble=self.work.ensemble(solution),
             device=self.settings.device,
+            requirements=self.problem.requirements,
         )
 
     # ---- when pricing finds nothing ----------------------------------------------------------
@@ -211,11 +236,10 @@ class _Loop:
         self, solution: MasterSolution, bound_now: float | None, interrupts: Interrupts
     ) -> tuple[str, StopReason | None]:
         """Decide between a higher penalty, the slack phase, another try, more cuts and a stop."""
-        exact = bound_now is not None
-        lacking = self._lacking(solution)
+        exact = bound_now is not None or self._proven(solution)
         if self.slack_phase:
-            return self._end_slack_phase(lacking, bound_now)
-        if lacking > self.settings.feasibility_tolerance:
+            return self._end_slack_phase(solution, bound_now)
+        if self._unmet(solution):
             if exact:
                 self.slack_phase = True
                 self.work.master.minimise_slack(True)
@@ -231,14 +255,45 @@ class _Loop:
             if added:
                 self.failures = 0
                 return f"{added} cuts", None
-        if exact and lacking <= self.settings.feasibility_tolerance:
-            gap = solution.objective - (self.bound or -np.inf)
-            if gap <= self.settings.gap_tolerance * max(1.0, abs(solution.objective)):
-                return "optimal", StopReason.OPTIMAL
+        settled = self._settled(solution, interrupts)
+        if settled is None:
+            return "the final weights violate new rows", None
+        if self._proven(settled):
+            return "optimal", StopReason.OPTIMAL
         return "no improving member", StopReason.NO_IMPROVING_COLUMN
 
+    def _proven(self, solution: MasterSolution) -> bool:
+        """Whether the rows are met and the bound is as close as the settings ask."""
+        if self.bound is None or self.slack_phase or self.work.incomplete:
+            return False
+        gap = solution.objective - self.bound - self._price_of_margin(solution)
+        return gap <= self._gap_allowed(solution) and not self._unmet(solution)
+
+    def _gap_allowed(self, solution: MasterSolution) -> float:
+        return self.settings.gap_tolerance * max(1.0, abs(solution.objective))
+
+    def _settled(self, solution: MasterSolution, interrupts: Interrupts) -> MasterSolution | None:
+        """The solution whose final weights violate no input that is not a row already.
+
+        None, and back to pricing, if the rows that were missing make the master worse: with them
+        there may be members that improve again.
+        """
+        most = self.settings.epsilon if self.bound is None else self._gap_allowed(solution)
+        settled = solution
+        while self.returns < self.settings.final_rounds and not self._unmet(solution):
+            ensemble = self.work.whole_ensemble(self.work.final_weights(settled))
+            _, added = self.separate(ensemble, f"last {self.returns}", interrupts, last=True)
+            if not added:
+                break
+            self.returns += 1
+            settled = self._solve_master()
+            if settled.penalised > solution.penalised + most:
+                self.failures = 0
+                return None
+        return settled
+
     def _end_slack_phase(
-        self, lacking: float, bound_now: float | None
+        self, solution: MasterSolution, bound_now: float | None
     ) -> tuple[str, StopReason | None]:
         """With least slack known: infeasible if proven positive, else back with a higher price."""
         if bound_now is not None and bound_now > self.settings.feasibility_tolerance:
@@ -249,10 +304,11 @@ class _Loop:
             return "infeasible", StopReason.INFEASIBLE
         self.slack_phase = False
         self.work.master.minimise_slack(False)
-        if lacking > self.settings.feasibility_tolerance and not self.work.master.raise_penalty():
-            return "least slack found", StopReason.NO_IMPROVING_COLUMN
-        self.work.master.raise_penalty()
-        return f"rows can be met: penalty raised to {self.work.master.penalty:g}", None
+        if self.work.master.raise_penalty():
+            return f"penalty raised to {self.work.master.penalty:g}", None
+        if not self._unmet(solution):
+            self.notes.append("the rows can be met, but not at this penalty: raise penalty_limit")
+        return "least slack found", StopReason.NO_IMPROVING_COLUMN
 
     # ---- the end -----------------------------------------------------------------------------
 
@@ -261,17 +317,26 @@ class _Loop:
         if self.slack_phase:
             self.work.master.minimise_slack(False)
             self.slack_phase = False
-        solution = self._solve_master()
+        solution = self._solve_whole_master()
         weights = self.work.final_weights(solution)
-        rounds = 0 if reason is StopReason.INTERRUPTED else self.settings.final_rounds
+        rounds = self.settings.final_rounds - self.returns
+        if reason is StopReason.INTERRUPTED:
+            rounds = 0
         for number in range(rounds):
-            _, added = self.separate(
-                self.work.whole_ensemble(weights), f"final {number}", interrupts
-            )
+            ensemble = self.work.whole_ensemble(weights)
+            try:
+                _, added = self.separate(ensemble, f"final {number}", interrupts, last=True)
+            except KeyboardInterrupt:
+                reason = StopReason.INTERRUPTED
+                break
             if not added:
                 break
-            solution = self._solve_master()
+            solution = self._solve_whole_master()
             weights = self.work.final_weights(solution)
+        if reason is StopReason.OPTIMAL and not self._proven(solution):
+            reason = StopReason.NO_IMPROVING_COLUMN
+            self.notes.append("optimal for the rows known before the final weights were checked")
+        self.work.note_dummies(solution)
         ensemble = self.work.whole_ensemble(weights)
         audits = tuple(
             audit(requirement, ensemble, tolerance=10 * self.settings.feasibility_tolerance)
@@ -304,11 +369,16 @@ class _Loop:
         """The largest slack of a row, or the largest weight left on a dummy column."""
         return float(max(solution.slack.max(initial=0.0), solution.dummy.max(initial=0.0)))
 
+    def _unmet(self, solution: MasterSolution) -> bool:
+        return self._lacking(solution) > self.settings.feasibility_tolerance
+
     def _limit(self, interrupts: Interrupts) -> StopReason | None:
         if interrupts.requested:
             return StopReason.INTERRUPTED
         if len(self.work.columns) >= self.settings.column_limit:
             return StopReason.COLUMN_LIMIT
+        if self._stalled():
+            return StopReason.STALLED
         if len(self.history) >= self.settings.iteration_limit:
             return StopReason.ITERATION_LIMIT
         if self.history and self._elapsed() >= self.settings.time_limit_s:
@@ -328,6 +398,7 @@ class _Loop:
         self.history = [IterationRecord(**record) for record in run.history()]
         state = saved.meta["loop"]
         self.bound, self.failures = state["bound"], state["failures"]
+        self.returns, self.notes = state["returns"], [*state["notes"], *self.notes]
         self.slack_phase, self.elapsed_before = state["slack_phase"], state["elapsed"]
         self.ended = None if state["ended"] is None else StopReason(state["ended"])
         return True
@@ -339,6 +410,8 @@ class _Loop:
         state = {
             "bound": self.bound,
             "failures": self.failures,
+            "returns": self.returns,
+            "notes": self.notes,
             "slack_phase": self.slack_phase,
             "elapsed": self._elapsed(),
             "ended": None if ended is None else ended.value,
@@ -347,10 +420,27 @@ class _Loop:
         run.save_checkpoint(record.iteration, meta, snapshot.arrays, snapshot.members)
         self.work = snapshots.restore(snapshot, self.problem, self.settings)
 
+    def _stalled(self) -> bool:
+        """Whether the rows are met and the objective hardly fell over the last iterations."""
+        s = self.settings
+        recent = self.history[-s.improvement_window - 1 :]
+        if s.improvement_tolerance == 0 or len(recent) <= s.improvement_window:
+            return False
+        met = all(record.slack <= s.feasibility_tolerance for record in recent)
+        fell = recent[0].objective - recent[-1].objective
+        return met and fell < s.improvement_tolerance * abs(recent[-1].objective)
+
     def _solve_master(self) -> MasterSolution:
         started = time.perf_counter()
         solution = self.work.solve_master()
         self.seconds["master"] += time.perf_counter() - started
+        return solution
+
+    def _solve_whole_master(self) -> MasterSolution:
+        """With every piece of the objective that matters, however many solves that takes."""
+        solution = self._solve_master()
+        while self.work.incomplete:
+            solution = self._solve_master()
         return solution
 
     def _record(
