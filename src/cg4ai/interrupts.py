@@ -9,6 +9,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
+from cg4ai.errors import Cg4aiError
+
+
+class Interrupted(Cg4aiError, KeyboardInterrupt):
+    """Ctrl-C came before there was anything to return."""
+
 
 class Interrupts:
     """While entered, Ctrl-C sets `requested`; inside `allowed()` it also raises at once.

@@ -19,7 +19,7 @@ from cg4ai import snapshots
 from cg4ai.audits import audit
 from cg4ai.ensemble import Ensemble
 from cg4ai.errors import SolverFailure
-from cg4ai.interrupts import Interrupts
+from cg4ai.interrupts import Interrupted, Interrupts
 from cg4ai.problem import Problem, Result
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, IterationRecord, MasterSolution, StopReason
@@ -86,7 +86,10 @@ class _Loop:
             reason = reason or self._limit(interrupts)
         if not self.work.every_block_has_members:
             if reason is StopReason.INTERRUPTED:
-                raise KeyboardInterrupt  # before the first member there is nothing to return
+                raise Interrupted(
+                    "interrupted before every block had a member, so there is no mixture to "
+                    "return; solve again, or resume the run if it has a folder"
+                )
             raise SolverFailure(
                 f"the run ended ({reason.value}) before every block had a member; raise the "
                 "limits, or check that the pricers can train on these data"
