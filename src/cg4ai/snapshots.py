@@ -119,11 +119,19 @@ def _restored_rows(
         value = arrays.get(prefix + name)
         return None if value is None else value.copy()
 
+    def need(name: str) -> Any:
+        return arrays[prefix + name].copy()
+
     number = int(entry["requirement"])
-    inputs, bounds, origin = get("inputs"), get("bounds"), get("origin")
+    if number >= len(problem.requirements):
+        raise RunFolderError(
+            f"the checkpoint has rows of requirement {number}, the problem has "
+            f"{len(problem.requirements)} now; resume with the same requirements"
+        )
+    inputs, bounds, origin = need("inputs"), need("bounds"), get("origin")
     if entry["linear"]:
         return LinearRows(
-            number, inputs, get("coefficients"), bounds, get("index"), get("mixing"), origin
+            number, inputs, need("coefficients"), bounds, get("index"), get("mixing"), origin
         )
     requirement = problem.requirements[number]
     listed = requirement.rows(number)
@@ -131,4 +139,4 @@ def _restored_rows(
         listed = requirement.rows_at(inputs[:1], np.zeros(1, np.int64), number)
     if not isinstance(listed, ConcaveRows):
         raise RunFolderError(f"the checkpoint's requirement {number} is of another kind now")
-    return ConcaveRows(number, inputs, listed.functional, bounds, get("positions"), origin)
+    return ConcaveRows(number, inputs, listed.functional, bounds, need("positions"), origin)

@@ -1,0 +1,143 @@
+"""Settings: every check accepts and refuses, and all faults are told at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cg4ai.errors import InvalidSettings
+from cg4ai.settings import Settings
+
+WHOLE = (
+    *("column_limit", "iteration_limit", "patience", "cut_rounds", "cuts_per_round"),
+    *("row_age_limit", "column_age_limit", "final_rounds", "seed", "improvement_window"),
+)
+# what each number may be at its ends, and what is just outside
+RANGES: dict[str, tuple[list[float], list[float]]] = {
+    "epsilon": ([0, 1e-9, 10], [-1e-9]),
+    "gap_tolerance": ([0, 1.0], [-1.0]),
+    "feasibility_tolerance": ([0, 1], [-0.1, 1.1]),
+    "row_margin": ([0, 1], [-0.1, 1.1]),
+    "column_limit": ([1, 10**6], [0, -5]),
+    "iteration_limit": ([1, 10**6], [0]),
+    "time_limit_s": ([0, 1e9, math.inf], [-1]),
+    "patience": ([1, 9], [0]),
+    "improvement_tolerance": ([0, 0.5], [-0.1]),
+    "improvement_window": ([1, 9], [0]),
+    "cut_rounds": ([1, 9], [0]),
+    "cuts_per_round": ([1, 9], [0]),
+    "penalty": ([1e-9, 1e7], [0, -1, 1e10]),
+    "penalty_growth": ([1.1, 1e6], [1.0, 1e7]),
+    "penalty_limit": ([10.0, 1e9], [9.9, 1e10]),
+    "smoothing": ([0, 0.99], [-0.1, 1.0]),
+    "uniform_share": ([0, 1], [-0.1, 1.1]),
+    "row_age_limit": ([1, 9], [0]),
+    "column_age_limit": ([1, 9], [0]),
+    "final_rounds": ([0, 9], [-1]),
+    "seed": ([0, 2**62], [-1, 2**63]),
+}
+
+
+def test_every_number_has_a_range_here() -> None:
+    words = {"cuts", "final_weights", "device"}
+    assert set(RANGES) == set(Settings().as_dict()) - words
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_numbers_in_range_are_accepted_and_others_refused(name: str) -> None:
+    accepted, refused = RANGES[name]
+    for value in accepted:
+        assert getattr(Settings(**{name: value}), name) == value
+    for value in refused:
+        with pytest.raises(InvalidSettings, match=rf"^{name} must lie in \["):
+            Settings(**{name: value})
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_what_is_no_number_is_refused(name: str) -> None:
+    kind = "a whole number" if name in WHOLE else "a number"
+    for value in ("3", None, True, math.nan, [1], 1j):
+        with pytest.raises(InvalidSettings, match=f"{name} must be {kind}"):
+            Settings(**{name: value})
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_counts_are_whole(name: str) -> None:
+    for value in (1.5, math.inf):
+        with pytest.raises(InvalidSettings, match=f"{name} must be a whole number, got {value}"):
+            Settings(**{name: value})
+    for value in (3.0, np.int64(3), np.float64(3.0)):  # from files and NumPy
+        kept = getattr(Settings(**{name: value}), name)
+        assert kept == 3
+        assert type(kept) is int
+
+
+def test_numpy_numbers_become_plain() -> None:
+    assert type(Settings(epsilon=np.float32(0.5)).epsilon) is float  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "accepted", "wrong", "hint"),
+    [
+        ("cuts", ["before", "after"], "befor", "did you mean 'before'?"),
+        ("final_weights", ["vertex", "loss", "uniform"], "uniformly", "did you mean 'uniform'?"),
+    ],
+)
+def test_words(name: str, accepted: list[str], wrong: str, hint: str) -> None:
+    for value in accepted:
+        assert getattr(Settings(**{name: value}), name) == value  # type: ignore[arg-type]
+    with pytest.raises(InvalidSettings) as caught:
+        Settings(**{name: wrong})  # type: ignore[arg-type]
+    assert hint in str(caught.value)
+    assert ", ".join(accepted) in str(caught.value)
+
+
+@pytest.mark.parametrize("device", ["tpu", "", 3, None, "cpu:x", "cuda:", "mps"])
+def test_unknown_devices_are_refused(device: Any) -> None:
+    with pytest.raises(InvalidSettings, match="device must be cpu, cuda"):
+        Settings(device=device)
+
+
+def test_devices() -> None:
+    assert Settings(device="cpu").device == "cpu"
+    beyond = f"cuda:{torch.cuda.device_count()}"
+    with pytest.raises(InvalidSettings, match="torch sees"):
+        Settings(device=beyond)
+
+
+def test_all_faults_are_told_at_once() -> None:
+    wrong: dict[str, Any] = {
+        "epsilon": -1.0,
+        "patience": 0,
+        "penalty": "high",
+        "cuts": "sometimes",
+        "device": "abacus",
+    }
+    with pytest.raises(InvalidSettings) as caught:
+        Settings(**wrong)
+    for name in wrong:
+        assert name in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_from_mapping_names_the_closest_setting_and_other_faults_too() -> None:
+    assert Settings.from_mapping({"seed": 4, "epsilon": 0.1}) == Settings(seed=4, epsilon=0.1)
+    with pytest.raises(InvalidSettings) as caught:
+        Settings.from_mapping({"epsilom": 1.0, "seed": -1, "zzz": 0, 5: 1})  # type: ignore[dict-item]
+    message = str(caught.value)
+    assert "unknown setting 'epsilom' (did you mean 'epsilon'?)" in message
+    assert "unknown setting 'zzz'" in message
+    assert "unknown setting 5" in message
+    assert "seed must lie in" in message
+
+
+def test_settings_are_frozen_and_survive_a_round_trip() -> None:
+    chosen = Settings(seed=3, cuts="after", time_limit_s=12.5)
+    with pytest.raises(FrozenInstanceError):
+        chosen.seed = 4  # type: ignore[misc]
+    assert Settings.from_mapping(chosen.as_dict()) == chosen
