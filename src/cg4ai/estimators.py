@@ -2,89 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from cg4ai.errors import InvalidInput, InvalidSettings
-from cg4ai.kinds import Task, pricers_for
+from cg4ai.audits import Audit
+from cg4ai.errors import InvalidInput, InvalidSettings, did_you_mean
+from cg4ai.holdout import HeldOutPricer, LabelledData, merged, split
+from cg4ai.kinds import EXACT, Recipe, Task, kinds_of, pricers_for
 from cg4ai.loop import solve
 from cg4ai.objectives import LossFunction, Supervised
 from cg4ai.problem import Problem, Result
-from cg4ai.records import Array
-from cg4ai.requirements import Requirement
+from cg4ai.protocols import Pricer
+from cg4ai.records import Array, IntArray, IterationRecord
+from cg4ai.requirements import Margin, Probability, Requirement, contradictions
 from cg4ai.rows import Layout
 from cg4ai.settings import Settings
 
+HELD_OUT = 0.2  # what "auto" holds out, where that leaves enough rows to weigh by
+FEWEST_HELD_OUT = 10
+
 PARAMETERS = """
-    members: what the mixture is made of: "network" (default), "affine" (exact pricing), "stump"
-        (exact), "tree", "forest", "boosting", any scikit-learn tree, forest, boosting or linear
-        estimator, a function that makes a torch module, or a list of these.
-    hidden, activation: of networks; hidden layer sizes, and "relu", "gelu" or "tanh".
-    objective: "mixture" minimises the loss of the mixture itself, "average" the mean of the
-        members' losses (the paper's bound, needed for proofs of optimality).
-    loss: a name, or a function of (outputs, targets); None takes the usual one.
-    restarts, group, steps, learning_rate, batch_size: of gradient training, per iteration.
-    column_limit, iteration_limit, time_limit_s: when to stop with what there is.
-    final_weights: "loss", "uniform" or "vertex"; see `cg4ai.Settings`.
-    settings: further settings by name, e.g. {"epsilon": 1e-6}.
-    random_state: an int makes `fit` repeatable.
-    device: "cpu" or "cuda".
-    progress: called with each `IterationRecord`.
+    Parameters
+    ----------
+    members : what the mixture is made of: "network" (default), "affine" and "stump" (priced
+        exactly, so that optimality and infeasibility can be proven), "tree", "forest",
+        "boosting", a scikit-learn tree, forest, boosting or linear model, a function without
+        arguments that makes a torch module, or a list of these, asked in turn.
+    hidden, activation : of networks: hidden layer sizes, and "relu", "gelu" or "tanh".
+    objective : "mixture" minimises the loss of the mixture itself, "average" the mean of the
+        members' losses (the paper's bound).
+    loss : "squared", "absolute", "log_loss", "cross_entropy", "none", or a function of
+        (outputs (..., n, r), targets) -> (..., n) in torch; None takes the usual one.
+    validation_fraction : share of the rows that no member is trained on. By the loss there
+        members are admitted and weighed, which keeps the mixture from learning its training
+        rows by heart; requirements bind wherever their inputs come from. "auto" is 0.2, and 0
+        where that would be fewer than 10 rows or all members are priced exactly. 0 trains and
+        weighs on all rows, which proofs of optimality need.
+    weight_decay : of gradient training: one number, or several that take turns; while rows are
+        missed it is always the least of them.
+    restarts, group, steps, learning_rate, batch_size : of gradient training, per iteration:
+        how many members (or groups of members, trained on the loss of their mean) at once, how
+        long, how fast, and on how many rows per step (None: all).
+    column_limit, iteration_limit, time_limit_s : when to stop with what there is.
+    final_weights : "loss", "uniform" or "vertex"; see `cg4ai.Settings`.
+    settings : further settings of `cg4ai.Settings` by name, e.g. {"epsilon": 1e-6}.
+    random_state : an int makes `fit` repeatable.
+    device : "cpu" or "cuda"; predictions are made on the CPU.
+
+    Attributes after `fit`
+    ----------------------
+    audit_ : what was found for each requirement, recomputed from predictions; print it.
+    ensemble_ : the members with their weights, `cg4ai.Ensemble`: save it, audit it, fuse it.
+    result_ : `cg4ai.Result`: `feasible`, `loss`, `bound`, `gap`, `note`; `str(result_)` tells all.
+    stop_reason_ : why training ended, `cg4ai.StopReason`.
+    history_, n_iter_ : one record per iteration, and how many.
+    n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 """
 
 
 class _ConstrainedEstimator(BaseEstimator):  # type: ignore[misc]
     """What the two estimators share; not public."""
 
-    def __init__(
-        self,
-        *,
-        members: Any = "network",
-        hidden: tuple[int, ...] = (16,),
-        activation: str = "gelu",
-        objective: str = "mixture",
-        loss: str | LossFunction | None = None,
-        restarts: int = 4,
-        group: int = 1,
-        steps: int = 300,
-        learning_rate: float = 0.02,
-        batch_size: int | None = None,
-        column_limit: int = 100,
-        iteration_limit: int = 15,
-        time_limit_s: float = float("inf"),
-        final_weights: str = "loss",
-        settings: Mapping[str, Any] | None = None,
-        random_state: Any = None,
-        device: str = "cpu",
-        progress: Any = None,
-    ) -> None:
-        self.members = members
-        self.hidden = hidden
-        self.activation = activation
-        self.objective = objective
-        self.loss = loss
-        self.restarts = restarts
-        self.group = group
-        self.steps = steps
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.column_limit = column_limit
-        self.iteration_limit = iteration_limit
-        self.time_limit_s = time_limit_s
-        self.final_weights = final_weights
-        self.settings = settings
-        self.random_state = random_state
-        self.device = device
-        self.progress = progress
+    members: Any
+    hidden: Any
+    activation: str
+    objective: str
+    loss: str | LossFunction | None
+    validation_fraction: float | str
+    weight_decay: Any
+    restarts: int
+    group: int
+    steps: int
+    learning_rate: float
+    batch_size: int | None
+    column_limit: int
+    iteration_limit: int
+    time_limit_s: float
+    final_weights: str
+    settings: Mapping[str, Any] | None
+    random_state: Any
+    device: str
 
     def run_settings(self) -> Settings:
-        """The settings that `fit` solves with."""
+        """The settings that `fit` solves with.
+
+        After `problem` has seen y, the defaults of tolerances and penalty are in its units.
+        """
         own = {
             "column_limit": self.column_limit,
             "iteration_limit": self.iteration_limit,
@@ -94,12 +104,27 @@ class _ConstrainedEstimator(BaseEstimator):  # type: ignore[misc]
             "seed": _seed(self.random_state),
         }
         extra = dict(self.settings or {})
-        double = sorted(set(own) & set(extra) - {"seed"})
+        double = sorted(set(own) & set(extra))
         if double:
+            names = ", ".join("random_state" if name == "seed" else name for name in double)
             raise InvalidSettings(
-                f"{', '.join(double)} given twice: as parameters and in settings; drop one"
+                f"settings holds {', '.join(double)}: set this by the parameter {names}"
             )
-        return Settings.from_mapping({**own, **extra})
+        return Settings.from_mapping({**self._default_settings(), **own, **extra})
+
+    def _default_settings(self) -> dict[str, Any]:
+        """What suits estimators, with slack and loss measured in the spread of y."""
+        usual, unit = Settings(), float(getattr(self, "target_scale_", 1.0))
+        loss_unit = {"squared": unit**2, "absolute": unit}.get(str(self.loss or "squared"), 1.0)
+        large = max(1.0, unit)
+        return {
+            "patience": max(1, np.size(self.weight_decay)),  # a turn for each decay
+            "epsilon": float(np.clip(1e-4 * loss_unit, 1e-9, 1e6)),
+            "feasibility_tolerance": min(1.0, usual.feasibility_tolerance * large),
+            "row_margin": min(1.0, usual.row_margin * large),
+            "penalty": float(np.clip(usual.penalty * loss_unit / unit, 1e-6, 1e8)),
+            "penalty_limit": float(np.clip(usual.penalty_limit * loss_unit / unit, 1.0, 1e9)),
+        }
 
     def fit(
         self,
@@ -107,10 +132,16 @@ class _ConstrainedEstimator(BaseEstimator):  # type: ignore[misc]
         y: Any,
         requirements: Sequence[Requirement] = (),
         sample_weight: Any = None,
+        progress: Callable[[IterationRecord], None] | None = None,
     ) -> Self:
-        """Train on (X, y) under the requirements."""
+        """Train on (X, y) under the requirements.
+
+        `sample_weight` (n,) weighs the rows; a weight of 2 means what two copies mean. `progress`
+        is called with the record of each iteration. What does not fit is refused before anything
+        is trained. Read `audit_` afterwards: it says which requirements hold, and how it is known.
+        """
         problem = self.problem(X, y, requirements, sample_weight)
-        return self.adopt(solve(problem, self.run_settings(), progress=self.progress))
+        return self.adopt(solve(problem, self.run_settings(), progress=progress))
 
     def problem(
         self,
@@ -124,26 +155,74 @@ class _ConstrainedEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _problem(
         self,
+        data: LabelledData,
         task: Task,
-        weights: Array | None,
         requirements: Sequence[Requirement],
         loss: str | LossFunction,
     ) -> Problem:
-        if self.objective not in ("average", "mixture"):
-            raise InvalidInput(f"objective must be average or mixture, got {self.objective!r}")
-        objective = Supervised(
-            task.inputs,
-            task.targets,
-            loss,
-            "average" if self.objective == "average" else "mixture",
-            weights,
-        )
-        return Problem(
-            objective=objective,
+        kind = _one_of(self.objective, "objective", ("mixture", "average"))
+        kinds = kinds_of(self.members)
+        self.target_scale_ = task.spread
+        pricers: Sequence[Pricer] = pricers_for(kinds, self._recipe(), task)
+        fraction = self._held_out(kinds, len(data.inputs))
+        weighed = data
+        if fraction:
+            generator = np.random.default_rng(_seed(self.random_state))
+            trained, weighed = split(data, fraction, generator)
+            if not len(weighed.inputs):
+                raise InvalidInput(
+                    f"validation_fraction={fraction} of {len(data.inputs)} rows leaves none to "
+                    "weigh members by; set validation_fraction=0"
+                )
+            training = _supervised(trained, loss, kind)
+            pricers = [HeldOutPricer(pricer, training) for pricer in pricers]
+        problem = Problem(
+            objective=_supervised(weighed, loss, kind),
             requirements=tuple(requirements),
-            pricers=pricers_for(self, task),
+            pricers=pricers,
             layout=Layout.single(task.outputs),
         )
+        clashes = contradictions(problem.requirements)
+        if clashes:
+            more = f" (and {len(clashes) - 1} more such pairs)" if len(clashes) > 1 else ""
+            raise InvalidInput(f"the requirements contradict each other: {clashes[0]}{more}")
+        return problem
+
+    def _recipe(self) -> Recipe:
+        hidden = [self.hidden] if np.ndim(self.hidden) == 0 else list(self.hidden)
+        decay = self.weight_decay
+        decays = (decay,) if np.ndim(decay) == 0 else tuple(decay)
+        if not decays or not all(_is_number(value) and value >= 0 for value in decays):
+            raise InvalidInput(f"weight_decay must be one or more numbers >= 0, got {decay!r}")
+        for name in ("restarts", "group", "steps", "batch_size"):
+            value = getattr(self, name)
+            if value is None and name == "batch_size":
+                continue
+            if not _is_number(value) or value != int(value) or value < 1:
+                raise InvalidInput(f"{name} must be a whole number of at least 1, got {value!r}")
+        if not _is_number(self.learning_rate):
+            raise InvalidInput(f"learning_rate must be a number > 0, got {self.learning_rate!r}")
+        return Recipe(
+            hidden=tuple(hidden),
+            activation=self.activation,
+            restarts=int(self.restarts),
+            group=int(self.group),
+            steps=int(self.steps),
+            learning_rate=float(self.learning_rate),
+            batch_size=None if self.batch_size is None else int(self.batch_size),
+            weight_decay=decays,
+        )
+
+    def _held_out(self, kinds: Sequence[Any], count: int) -> float:
+        fraction = self.validation_fraction
+        if fraction == "auto":
+            exact = all(isinstance(kind, str) and kind in EXACT for kind in kinds)
+            return 0.0 if exact or count * HELD_OUT < FEWEST_HELD_OUT else HELD_OUT
+        if isinstance(fraction, str) or not _is_number(fraction) or not 0 <= fraction < 1:
+            raise InvalidInput(
+                f'validation_fraction must be "auto" or a number in [0, 1), got {fraction!r}'
+            )
+        return float(fraction)
 
     def adopt(self, result: Result) -> Self:
         """Become the fitted estimator of a result that `cg4ai.solve` gave for `problem`."""
@@ -155,25 +234,41 @@ class _ConstrainedEstimator(BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = max(1, len(result.history))
         return self
 
+    def audit(self, requirement: Requirement, *, tolerance: float = 1e-6) -> Audit:
+        """Recompute any requirement, also one that was not trained for, from predictions."""
+        check_is_fitted(self, "ensemble_")
+        return self.ensemble_.audit(requirement, tolerance=tolerance)
+
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self, "ensemble_")
         x = validate_data(self, X, reset=False, dtype=np.float64)
-        with torch.no_grad():
-            return np.asarray(self.ensemble_.outputs(torch.as_tensor(x)).numpy())
+        return np.asarray(self.ensemble_.predict(x))
 
 
 class ConstrainedClassifier(ClassifierMixin, _ConstrainedEstimator):  # type: ignore[misc]
     __doc__ = f"""A classifier whose scores keep hard rules.
 
-    `fit(X, y, requirements=[...])`; requirement inputs are in this estimator's own input space
-    (see `cg4ai.transformed` for pipelines) and labels in requirements are positions in
-    `classes_`, the sorted distinct values of y.
+    >>> rule = Probability(X_hard, y_hard, at_least=0.9)
+    >>> model = ConstrainedClassifier().fit(X, y, requirements=[rule])
+    >>> print(model.audit_[0])
 
-    scores: "probability" makes every member output probabilities (rules `Probability`, `Rate`,
-        and `Margin` on the scale 0 to 1); "logit" makes them output logits, whose scale is free:
-        state a margin together with `output_limit`.
-    output_limit: largest size of a logit on known inputs; members are scaled down to it.
-    {PARAMETERS}"""
+    Requirement inputs are in this estimator's own input space (see `cg4ai.fit_with_requirements`
+    for pipelines). Labels in requirements are labels of y. Requirements take whole numbers only,
+    so where y holds anything else (text, negative numbers) they are positions in `classes_`, the
+    sorted distinct labels; `requirement_labels(y_hard, y)` gives the right numbers in any case.
+    Outputs, as in `Linear(X, coefficients, ...)` and `Rate(..., output=1)`, are counted in the
+    order of `classes_`. With a single class in y there is a second output without a label.
+    {PARAMETERS}
+    Further parameters
+    ------------------
+    scores : "probability" makes every member output probabilities (for `Probability`, `Rate`, and
+        `Margin` on the scale 0 to 1); "logit" makes them output logits.
+    output_limit : with scores="logit", the largest size of a logit on known inputs: networks are
+        scaled down to it, since a margin in logits means nothing without a scale. Affine members
+        are bounded by their pricer instead.
+
+    classes_ : after `fit`, the sorted distinct labels.
+    """
 
     def __init__(
         self,
@@ -185,9 +280,11 @@ class ConstrainedClassifier(ClassifierMixin, _ConstrainedEstimator):  # type: ig
         activation: str = "gelu",
         objective: str = "mixture",
         loss: str | LossFunction | None = None,
+        validation_fraction: float | str = "auto",
+        weight_decay: float | Sequence[float] = (1.0, 3.0, 0.0),
         restarts: int = 4,
         group: int = 1,
-        steps: int = 300,
+        steps: int = 200,
         learning_rate: float = 0.02,
         batch_size: int | None = None,
         column_limit: int = 100,
@@ -197,30 +294,28 @@ class ConstrainedClassifier(ClassifierMixin, _ConstrainedEstimator):  # type: ig
         settings: Mapping[str, Any] | None = None,
         random_state: Any = None,
         device: str = "cpu",
-        progress: Any = None,
     ) -> None:
-        super().__init__(
-            members=members,
-            hidden=hidden,
-            activation=activation,
-            objective=objective,
-            loss=loss,
-            restarts=restarts,
-            group=group,
-            steps=steps,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            column_limit=column_limit,
-            iteration_limit=iteration_limit,
-            time_limit_s=time_limit_s,
-            final_weights=final_weights,
-            settings=settings,
-            random_state=random_state,
-            device=device,
-            progress=progress,
-        )
         self.scores = scores
         self.output_limit = output_limit
+        self.members = members
+        self.hidden = hidden
+        self.activation = activation
+        self.objective = objective
+        self.loss = loss
+        self.validation_fraction = validation_fraction
+        self.weight_decay = weight_decay
+        self.restarts = restarts
+        self.group = group
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.column_limit = column_limit
+        self.iteration_limit = iteration_limit
+        self.time_limit_s = time_limit_s
+        self.final_weights = final_weights
+        self.settings = settings
+        self.random_state = random_state
+        self.device = device
 
     def problem(
         self,
@@ -229,49 +324,137 @@ class ConstrainedClassifier(ClassifierMixin, _ConstrainedEstimator):  # type: ig
         requirements: Sequence[Requirement] = (),
         sample_weight: Any = None,
     ) -> Problem:
-        if self.scores not in ("probability", "logit"):
-            raise InvalidInput(f"scores must be probability or logit, got {self.scores!r}")
+        probability = _one_of(self.scores, "scores", ("probability", "logit")) == "probability"
         x, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
         self.classes_, targets = np.unique(labels, return_inverse=True)
-        weights = None if sample_weight is None else _check_sample_weight(sample_weight, x)
-        probability = self.scores == "probability"
-        outputs = max(2, len(self.classes_))
+        data = merged(LabelledData(x, targets.astype(np.int64), _weights(sample_weight, x)))
         task = Task(
-            inputs=x,
-            outputs=outputs,
+            inputs=data.inputs,
+            outputs=max(2, len(self.classes_)),
             links="softmax" if probability else "linear",
-            targets=targets.astype(np.int64),
+            targets=data.targets,
             output_limit=None if probability else self.output_limit,
         )
         loss = self.loss or ("log_loss" if probability else "cross_entropy")
-        return self._problem(task, weights, requirements, loss)
+        own = [self._by_position(requirement) for requirement in _checked(requirements)]
+        return self._problem(data, task, own, loss)
+
+    def audit(self, requirement: Requirement, *, tolerance: float = 1e-6) -> Audit:
+        """Recompute any requirement, also one that was not trained for, from predictions.
+
+        Labels are those of y, as in `fit`; `ensemble_.audit` takes positions in `classes_`.
+        """
+        check_is_fitted(self, "ensemble_")
+        return super().audit(self._by_position(requirement), tolerance=tolerance)
+
+    @staticmethod
+    def requirement_labels(labels: Any, y: Any) -> IntArray:
+        """The whole numbers by which requirements name `labels`, given all labels y of `fit`.
+
+        These are the labels themselves if y holds whole numbers >= 0, else their positions among
+        the sorted distinct values of y.
+        """
+        classes = np.unique(np.asarray(y))
+        given = np.asarray(labels)
+        position = np.searchsorted(classes, given).clip(0, len(classes) - 1)
+        unknown = classes[position] != given
+        if unknown.any():
+            raise InvalidInput(
+                f"label {given[unknown].tolist()[0]!r} is not in y, whose labels are "
+                f"{classes[:10].tolist()}"
+            )
+        return np.asarray(given if _name_themselves(classes) else position, np.int64)
+
+    def _by_position(self, requirement: Requirement) -> Requirement:
+        """The requirement with its labels as positions in `classes_`."""
+        if not isinstance(requirement, Probability | Margin) or not _name_themselves(self.classes_):
+            return requirement
+        position = np.searchsorted(self.classes_, requirement.labels)
+        unknown = ~np.isin(requirement.labels, self.classes_)
+        if unknown.any():
+            raise InvalidInput(
+                f"{requirement.name} names label {requirement.labels[unknown][0]}, which is not "
+                f"in y; the labels there are {self.classes_[:10].tolist()}"
+            )
+        if np.array_equal(position, requirement.labels):
+            return requirement
+        return replace(requirement, labels=position)
 
     def decision_function(self, X: Any) -> Array:
-        """The mixture's scores (n, classes); for two classes the second minus the first."""
+        """The mixture's scores (n, classes); for two classes the second minus the first, (n,)."""
         scores = self._scores(X)
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) <= 2 else scores
 
     def predict_proba(self, X: Any) -> Array:
         """Mixture of probabilities, or softmax of the mixture of logits: (n, classes)."""
-        scores = self._scores(X)
+        scores = self._scores(X)[:, : len(self.classes_)]
         if self.scores == "logit":
             scores = np.exp(scores - scores.max(1, keepdims=True))
-            scores = scores / scores.sum(1, keepdims=True)
-        return scores[:, : len(self.classes_)]
+        return np.asarray(scores / scores.sum(1, keepdims=True))
 
-    def predict(self, X: Any) -> Any:
-        """The class of the largest score."""
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class of the largest score, (n,)."""
         scores = self._scores(X)[:, : len(self.classes_)]
-        return self.classes_[scores.argmax(1)]
+        return np.asarray(self.classes_[scores.argmax(1)])
 
 
 class ConstrainedRegressor(RegressorMixin, _ConstrainedEstimator):  # type: ignore[misc]
     __doc__ = f"""A regressor whose outputs keep hard rules, in the units of y.
 
-    `fit(X, y, requirements=[...])`, y of shape (n,) or (n, outputs); requirement inputs are in
-    this estimator's own input space (see `cg4ai.transformed` for pipelines).
-    {PARAMETERS}"""
+    >>> cap = Linear(Box(lower, upper), [1.0], 100.0, "<=")
+    >>> model = ConstrainedRegressor().fit(X, y, requirements=[cap])
+    >>> print(model.audit_[0])
+
+    y has shape (n,) or (n, outputs). Requirement inputs are in this estimator's own input space
+    (see `cg4ai.fit_with_requirements` for pipelines). Defaults of tolerances and penalties are
+    relative to the spread of y; what `settings` gives is taken as it is.
+    {PARAMETERS}
+    target_scale_ : after `fit`, the spread of y: the mean over outputs of standard deviations.
+    """
+
+    def __init__(
+        self,
+        *,
+        members: Any = "network",
+        hidden: tuple[int, ...] = (16,),
+        activation: str = "gelu",
+        objective: str = "mixture",
+        loss: str | LossFunction | None = None,
+        validation_fraction: float | str = "auto",
+        weight_decay: float | Sequence[float] = (1.0, 3.0, 0.0),
+        restarts: int = 4,
+        group: int = 1,
+        steps: int = 200,
+        learning_rate: float = 0.02,
+        batch_size: int | None = None,
+        column_limit: int = 100,
+        iteration_limit: int = 15,
+        time_limit_s: float = float("inf"),
+        final_weights: str = "loss",
+        settings: Mapping[str, Any] | None = None,
+        random_state: Any = None,
+        device: str = "cpu",
+    ) -> None:
+        self.members = members
+        self.hidden = hidden
+        self.activation = activation
+        self.objective = objective
+        self.loss = loss
+        self.validation_fraction = validation_fraction
+        self.weight_decay = weight_decay
+        self.restarts = restarts
+        self.group = group
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.column_limit = column_limit
+        self.iteration_limit = iteration_limit
+        self.time_limit_s = time_limit_s
+        self.final_weights = final_weights
+        self.settings = settings
+        self.random_state = random_state
+        self.device = device
 
     def problem(
         self,
@@ -281,14 +464,16 @@ class ConstrainedRegressor(RegressorMixin, _ConstrainedEstimator):  # type: igno
         sample_weight: Any = None,
     ) -> Problem:
         x, values = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        weights = None if sample_weight is None else _check_sample_weight(sample_weight, x)
         self._flat = values.ndim == 1
         targets = np.asarray(values.reshape(len(x), -1), np.float64)
-        task = Task(inputs=x, outputs=targets.shape[1], links="linear", targets=targets)
-        return self._problem(task, weights, requirements, self.loss or "squared")
+        data = merged(LabelledData(x, targets, _weights(sample_weight, x)))
+        task = Task(
+            inputs=data.inputs, outputs=targets.shape[1], links="linear", targets=data.targets
+        )
+        return self._problem(data, task, _checked(requirements), self.loss or "squared")
 
     def predict(self, X: Any) -> Array:
-        """The mixture's outputs, of the shape y had."""
+        """The mixture's outputs, (n,) or (n, outputs) as y was."""
         scores = self._scores(X)
         return scores[:, 0] if self._flat else scores
 
@@ -296,6 +481,65 @@ class ConstrainedRegressor(RegressorMixin, _ConstrainedEstimator):  # type: igno
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def _supervised(data: LabelledData, loss: str | LossFunction, kind: str) -> Supervised:
+    return Supervised(
+        data.inputs,
+        data.targets,
+        loss,
+        "average" if kind == "average" else "mixture",
+        None if np.all(data.weights == data.weights[0]) else data.weights,
+    )
+
+
+def _weights(sample_weight: Any, inputs: Array) -> Array:
+    if sample_weight is None:
+        return np.ones(len(inputs))
+    weights: Array = _check_sample_weight(sample_weight, inputs, dtype=np.float64)
+    if (weights < 0).any() or not weights.any():
+        raise InvalidInput(
+            f"sample_weight must be numbers >= 0 that are not all 0, got {weights.min()} to "
+            f"{weights.max()}"
+        )
+    return weights
+
+
+def _checked(requirements: Any) -> list[Requirement]:
+    """The requirements as a list; anything else is refused with what to do."""
+    if callable(getattr(requirements, "check", None)):
+        raise InvalidInput("requirements must be a list: write requirements=[requirement]")
+    if not isinstance(requirements, (list, tuple)):
+        raise InvalidInput(
+            f"requirements must be a list of requirements, got {type(requirements).__name__}; "
+            "if these are weights of the rows, write sample_weight=..."
+        )
+    for requirement in requirements:
+        if not callable(getattr(requirement, "check", None)):
+            raise InvalidInput(
+                f"requirements must hold Probability, Margin, Linear, Rate and the like, got "
+                f"{type(requirement).__name__}"
+            )
+    return list(requirements)
+
+
+def _name_themselves(classes: NDArray[Any]) -> bool:
+    """Whether requirements can hold these labels: whole numbers >= 0."""
+    if classes.dtype.kind not in "iubf":
+        return False
+    return bool(np.all(classes >= 0) and np.all(classes == np.round(classes)))
+
+
+def _one_of(value: Any, name: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        hint = did_you_mean(str(value), known)
+        raise InvalidInput(f"{name} must be {' or '.join(known)}, got {value!r}{hint}")
+    return str(value)
+
+
+def _is_number(value: Any) -> bool:
+    numeric = isinstance(value, (int, float, np.integer, np.floating))
+    return numeric and not isinstance(value, bool) and bool(np.isfinite(value))
 
 
 def _seed(random_state: Any) -> int:

@@ -1,0 +1,52 @@
+"""Several pricers that take turns, the freest of them whenever rows are missed.
+
+Regularised members generalise but may be too stiff for a row; free members meet rows but learn
+noise. Taking turns lets the master choose, and rows do not wait for their turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from cg4ai.protocols import Pricer, PricingRequest
+from cg4ai.records import PricingResult
+
+TOLERANCE = 1e-6  # rows missed by more than this, relative to 1 + |bound|, are missed
+
+
+@dataclass(frozen=True)
+class AlternatingPricer:
+    """Asks one of `pricers` per call: the next by iteration, or `freest` while rows are missed.
+
+    Which one depends on the request alone, so that a resumed run goes on as it would have.
+    """
+
+    pricers: Sequence[Pricer]
+    freest: int
+
+    exact = False
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        number = request.iteration % len(self.pricers)
+        if misses_rows(request):
+            number = self.freest
+        return self.pricers[number].price(request)
+
+
+def misses_rows(request: PricingRequest) -> bool:
+    """Whether the mixture there is now breaks a row; False while there is none."""
+    if request.ensemble is None:
+        return False
+    for rows in request.rows.batches:
+        if rows.requirement < 0:  # a piece of the objective
+            continue
+        inputs = torch.as_tensor(rows.inputs, device=request.device)
+        with torch.no_grad():
+            values = rows.values(request.ensemble.outputs(inputs)).cpu().numpy()
+        if np.any(rows.bounds - values > TOLERANCE * (1.0 + np.abs(rows.bounds))):
+            return True
+    return False

@@ -1,0 +1,24 @@
+"""scikit-learn's own checks of what it means to be an estimator; none is excused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor
+
+QUICK = {
+    "hidden": (8,),
+    "steps": 60,
+    "iteration_limit": 3,
+    "weight_decay": 0.3,
+    "random_state": 0,
+}
+
+
+@parametrize_with_checks([ConstrainedClassifier(**QUICK), ConstrainedRegressor(**QUICK)])
+@pytest.mark.filterwarnings("default")
+def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
+    check(estimator)

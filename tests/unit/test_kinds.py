@@ -1,0 +1,208 @@
+"""Every kind of member takes part: a small problem with a rule that data alone would break."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from sklearn.cluster import KMeans
+from sklearn.ensemble import (
+    ExtraTreesRegressor,
+    GradientBoostingClassifier,
+    RandomForestClassifier,
+)
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from torch import nn
+
+from cg4ai import (
+    ConstrainedClassifier,
+    ConstrainedRegressor,
+    Linear,
+    Margin,
+    Probability,
+    StopReason,
+)
+from cg4ai.errors import InvalidInput
+
+QUICK = {"hidden": (6,), "steps": 60, "restarts": 2, "iteration_limit": 10, "random_state": 0}
+
+
+def classes(count: int = 80) -> tuple[Any, Any]:
+    """Three classes by the angle; the first six labels are wrong, so rules there bind."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(count, 2))
+    y = np.digitize(np.arctan2(X[:, 1], X[:, 0]), [-1.0, 1.0])
+    y[:6] = (y[:6] + 1) % 3
+    return X, y
+
+
+def values(count: int = 80, outputs: int = 1) -> tuple[Any, Any]:
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-1, 1, size=(count, 2))
+    y = np.stack([X[:, 0] + X[:, 1] ** 2, X[:, 0] - X[:, 1]], axis=1)[:, :outputs]
+    return X, y + 0.05 * rng.normal(size=y.shape)
+
+
+def module() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 6), nn.Tanh(), nn.Linear(6, 3), nn.Softmax(-1))
+
+
+def smooth_module() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 6), nn.GELU(), nn.Linear(6, 1))
+
+
+def label(members: Any) -> str:
+    """A test name without memory addresses."""
+    if isinstance(members, list):
+        return "+".join(label(kind) for kind in members)
+    return getattr(members, "__name__", str(members))
+
+
+CLASSIFIERS: list[Any] = [
+    "network",
+    "stump",
+    "tree",
+    "forest",
+    "boosting",
+    DecisionTreeClassifier(max_depth=3),
+    RandomForestClassifier(n_estimators=5, max_depth=3),
+    GradientBoostingClassifier(n_estimators=5, max_depth=2),
+    LogisticRegression(),
+    module,
+    ["stump", "network"],
+    ["tree", module],
+]
+
+
+@pytest.mark.parametrize("members", CLASSIFIERS, ids=label)
+def test_classifiers_of_every_kind_meet_their_rule(members: Any) -> None:
+    X, y = classes()
+    hard = np.arange(10, 14)
+    rule = Probability(X[hard], y[hard], at_least=0.55)
+    model = ConstrainedClassifier(members=members, **QUICK).fit(X, y, [rule])
+    probability = model.predict_proba(X)
+    assert model.result_.feasible, str(model.result_)
+    assert (probability[hard, y[hard]] >= 0.55 - 1e-6).all()
+    np.testing.assert_allclose(probability.sum(1), 1.0, atol=1e-9)
+    assert model.score(X, y) > 0.6
+
+
+REGRESSORS: list[Any] = [
+    "network",
+    "affine",
+    "stump",
+    "tree",
+    "forest",
+    "boosting",
+    DecisionTreeRegressor(max_depth=4),
+    ExtraTreesRegressor(n_estimators=5, max_depth=4),
+    Ridge(),
+    smooth_module,
+    ["affine", "tree"],
+]
+
+
+@pytest.mark.parametrize("members", REGRESSORS, ids=label)
+def test_regressors_of_every_kind_meet_their_rule(members: Any) -> None:
+    X, y = values()
+    top = np.argsort(-y[:, 0])[:5]
+    cap = Linear(X[top], [1.0], 1.0, "<=")
+    model = ConstrainedRegressor(members=members, **QUICK).fit(X, y[:, 0], [cap])
+    assert y[top].max() > 1.2, "the rule must cost something"
+    assert model.result_.feasible, str(model.result_)
+    assert (model.predict(X[top]) <= 1.0 + 1e-6).all()
+    assert model.score(X, y[:, 0]) > 0.5
+
+
+@pytest.mark.parametrize("members", ["network", "affine", "stump", "tree", "forest", Ridge()])
+def test_several_outputs(members: Any) -> None:
+    X, y = values(outputs=2)
+    rule = Linear(X[:4], [1.0, -1.0], 0.0)
+    model = ConstrainedRegressor(members=members, **QUICK).fit(X, y, [rule])
+    predicted = model.predict(X)
+    assert predicted.shape == y.shape
+    assert model.result_.feasible, str(model.result_)
+    assert (predicted[:4, 0] - predicted[:4, 1] >= -1e-6).all()
+
+
+def test_affine_regression_ends_optimal_at_the_constrained_least_squares() -> None:
+    X, y = values()
+    target = y[:, 0]
+    top = np.argsort(-target)[:3]
+    model = ConstrainedRegressor(
+        members="affine", objective="average", random_state=0, iteration_limit=60
+    ).fit(X, target, [Linear(X[top], [1.0], 0.6, "<=")])
+    assert model.stop_reason_ is StopReason.OPTIMAL
+    assert model.result_.gap is not None
+    assert model.result_.gap <= 1e-5
+    design = np.column_stack([X, np.ones(len(X))])
+    oracle = minimize(
+        lambda w: np.mean((design @ w - target) ** 2),
+        np.zeros(3),
+        constraints={"type": "ineq", "fun": lambda w: 0.6 - design[top] @ w},
+        method="SLSQP",
+        options={"ftol": 1e-12},
+    )
+    free = np.mean((design @ np.linalg.lstsq(design, target, rcond=None)[0] - target) ** 2)
+    assert oracle.fun > free + 1e-3, "the rule must cost something"
+    assert model.result_.loss == pytest.approx(oracle.fun, abs=2e-5)
+
+
+def test_affine_logits_meet_a_margin_and_end_with_a_bound() -> None:
+    X, y = classes()
+    hard = np.arange(10, 14)
+    rule = Margin(X[hard], y[hard], 0.5, form="pairwise")
+    model = ConstrainedClassifier(
+        members="affine", scores="logit", objective="average", random_state=0, iteration_limit=60
+    ).fit(X, y, [rule])
+    assert model.result_.feasible, str(model.result_)
+    assert model.result_.bound is not None
+    assert model.result_.bound <= model.result_.objective + 1e-9
+    logits = model.decision_function(X[hard])
+    own = logits[np.arange(4), y[hard]]
+    logits[np.arange(4), y[hard]] = -np.inf
+    assert (own - logits.max(1) >= 0.5 - 1e-6).all()
+
+
+def test_logit_networks_stay_within_the_output_limit() -> None:
+    X, y = classes()
+    model = ConstrainedClassifier(scores="logit", output_limit=3.0, **QUICK)
+    model.fit(X, y, [Margin(X[10:14], y[10:14], 1.0)])
+    assert model.result_.feasible
+    assert np.abs(model.decision_function(X)).max() <= 3.0 + 1e-4
+
+
+@pytest.mark.parametrize(
+    ("members", "text"),
+    [
+        ("netwrok", "did you mean 'network'"),
+        ([], "members is empty"),
+        (3, "members cannot be made from 3"),
+        ([None], "members cannot be made from None"),
+        ("affine", "set scores='logit'"),
+        (DecisionTreeClassifier, r"give an instance, DecisionTreeClassifier\(\)"),
+        (DecisionTreeRegressor(), "is a regressor.*give a classifier"),
+        (SVC(), "SVC cannot become a member"),
+        (KMeans(), "neither a classifier nor a regressor"),
+        (lambda: nn.Linear(5, 3), "5|shape"),
+    ],
+)
+def test_kinds_that_do_not_fit_are_refused_before_training(members: Any, text: str) -> None:
+    X, y = classes()
+    with pytest.raises(InvalidInput, match=text):
+        ConstrainedClassifier(members=members, **QUICK).problem(X, y)
+
+
+def test_kinds_and_scores_must_agree() -> None:
+    X, y = classes()
+    for members in ("stump", "tree", RandomForestClassifier()):
+        with pytest.raises(InvalidInput, match="probabilities: set scores='probability'"):
+            ConstrainedClassifier(members=members, scores="logit").problem(X, y)
+    with pytest.raises(InvalidInput, match="is a classifier, y holds numbers"):
+        ConstrainedRegressor(members=DecisionTreeClassifier()).problem(*values())
+    with pytest.raises(InvalidInput, match="one output, y has 2 columns: use 'forest'"):
+        ConstrainedRegressor(members="boosting").problem(*values(outputs=2))
