@@ -179,6 +179,7 @@ class Workspace:
         values = all_values(self.rows, members, blocks, self.settings.device)
         costs = np.zeros(len(members)) if slack_phase else self._costs(members, blocks)
         reduced = costs - values.T @ solution.duals.rows - solution.duals.blocks[blocks]
+        reduced = np.where(np.isfinite(reduced), reduced, np.inf)  # what diverged never improves
         candidates = _candidates(reduced, blocks, proposed.groups)
         room = self.settings.column_limit - len(self.columns)
         chosen: list[int] = []
