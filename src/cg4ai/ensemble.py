@@ -54,7 +54,7 @@ class Ensemble:
         self.parts = parts
         self.layout = layout
         self.about = dict(about or {})
-        self.device = torch.device(device)
+        self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
         self._check()
         self._block_of = np.empty(layout.output_size, np.int64)
         self._place_in = np.empty(layout.output_size, np.int64)
@@ -159,7 +159,8 @@ class Ensemble:
 
     def to(self, device: torch.device | str) -> Ensemble:
         """The same ensemble with its members on another device."""
-        if torch.device(device) == self.device:
+        device = torch.empty(0, device=device).device
+        if device == self.device:
             return self
         parts = tuple(Part(p.members.to(device), p.blocks, p.weights) for p in self.parts)
         return Ensemble(parts, self.layout, about=self.about, device=device)

@@ -23,6 +23,7 @@ from cg4ai.interrupts import Interrupted, Interrupts
 from cg4ai.problem import Problem, Result
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, IterationRecord, MasterSolution, StopReason
+from cg4ai.rows import Rows
 from cg4ai.runs import Run
 from cg4ai.seeds import derived_seed
 from cg4ai.separation import default_separator
@@ -177,12 +178,14 @@ class _Loop:
         best: float | None = None
         bound: float | None = None
         admitted = 0
+        met: list[Rows] = []
         for attempt, by in enumerate(attempts):
             lower: Array | None = np.zeros(len(self.problem.layout))
             for number, pricer in enumerate(self.problem.pricers):
                 request = self._request(solution, by, f"pricing {number} {attempt}")
                 with interrupts.allowed():
                     proposed = pricer.price(request)
+                met.extend(proposed.rows)
                 if proposed.lower_bound is None or lower is None:
                     lower = None
                 else:
@@ -203,6 +206,8 @@ class _Loop:
                     self.bound = bound if self.bound is None else max(self.bound, bound)
             if admitted or (lower is not None and lower.sum() >= -self.settings.epsilon):
                 break
+        for rows in met:
+            self.work.add_cuts(rows)
         self.seconds["pricing"] += time.perf_counter() - started
         return admitted, best, bound
 
@@ -216,7 +221,8 @@ class _Loop:
 
     def _price_of_margin(self, solution: MasterSolution) -> float:
         """What asking the rows for a margin adds to the optimum."""
-        prices = solution.duals.rows[self.work.requirement_rows()]
+        prices = solution.duals.rows  # rows that came since have none
+        prices = prices[self.work.requirement_rows()[: len(prices)]]
         return self.settings.row_margin * float(prices.sum())
 
     def _request(self, solution: MasterSolution, guide: Array, job: str) -> PricingRequest:

@@ -70,7 +70,8 @@ class PricingResult:
 
     `groups` (count,) puts members that were trained jointly under one number (>= 0); -1 stands
     alone. `lower_bound` (G,), if not None, is proven: no member of the pricer's class in block g
-    has a reduced cost below it at the request's true duals.
+    has a reduced cost below it at the request's true duals. `rows` are rows of the requirements
+    that mattered while training; the master takes them as cuts.
     """
 
     members: Members | None
@@ -78,6 +79,7 @@ class PricingResult:
     groups: IntArray
     lower_bound: Array | None = None
     note: str = ""
+    rows: tuple[Rows, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,20 @@ class ConcaveRows:
 Rows = LinearRows | ConcaveRows
 
 
+def merged(batches: Sequence[LinearRows]) -> LinearRows:
+    """One batch of several that look at one input per row; `requirement` is the first one's."""
+    starts = np.cumsum([0, *(len(batch.inputs) for batch in batches)])
+    return LinearRows(
+        batches[0].requirement,
+        np.concatenate([batch.inputs for batch in batches]),
+        np.concatenate([batch.coefficients for batch in batches]),
+        np.concatenate([batch.bounds for batch in batches]),
+        np.concatenate(
+            [np.asarray(b.index) + start for b, start in zip(batches, starts, strict=False)]
+        ),
+    )
+
+
 class RowSet:
     """All rows of a master in order: batches of rows, each evaluated in one call."""
 

@@ -22,7 +22,7 @@ from cg4ai.protocols import Architecture, Parameters, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.regions import Ball, Box
 from cg4ai.requirements import Requirement
-from cg4ai.rows import Layout, Rows
+from cg4ai.rows import Layout, LinearRows, Rows, merged
 from cg4ai.seeds import derived_seed, generator
 from cg4ai.separation import default_separator
 
@@ -117,13 +117,19 @@ class GradientPricer:
             parameters = train(parameters, session.reduced_cost, stage, models=self.restarts)
         if self.output_limit is not None:
             parameters = session.limited(parameters, self.output_limit)
-        members = self.architecture.members(parameters)
         per_group = self.group * len(layout)
-        blocks = np.tile(np.arange(len(layout)), self.restarts * self.group)
-        groups = np.repeat(np.arange(self.restarts), per_group)
+        sound = _finite(parameters, self.restarts)
+        if not len(sound):
+            return PricingResult(
+                None, np.empty(0, np.int64), np.empty(0, np.int64), note="training diverged"
+            )
+        kept = torch.as_tensor((sound[:, None] * per_group + np.arange(per_group)).ravel())
+        members = self.architecture.members({n: value[kept] for n, value in parameters.items()})
+        blocks = np.tile(np.arange(len(layout)), len(sound) * self.group)
+        groups = np.repeat(np.arange(len(sound)), per_group)
         if per_group == 1:
-            groups = np.full(self.restarts, -1)
-        return PricingResult(members, blocks, groups)
+            groups = np.full(len(sound), -1)
+        return PricingResult(members, blocks, groups, rows=tuple(session.found))
 
     def _initial(
         self, request: PricingRequest, layout: Layout, made: torch.Generator
@@ -140,6 +146,14 @@ class GradientPricer:
                 if known is not None:
                     _copy_active(parameters, known, part.blocks, part.weights, self, len(layout))
         return parameters
+
+
+def _finite(parameters: Parameters, restarts: int) -> IntArray:
+    """The restarts whose training did not diverge."""
+    sound = np.ones(restarts, bool)
+    for value in parameters.values():
+        sound &= value.isfinite().reshape(restarts, -1).all(1).cpu().numpy()
+    return np.flatnonzero(sound)
 
 
 def _copy_active(
@@ -166,6 +180,11 @@ def _copy_active(
             value[torch.as_tensor(target)] = chosen.to(dtype=value.dtype, device=value.device)
 
 
+_Weighted = tuple[Rows, Array, Array]  # rows, hinge weights, guiding duals
+MEMORY = 64  # batches of rows remembered in one pricing call
+WINDOW = 6  # of which so many are trained on at each step
+
+
 class _Session:
     """Everything of one pricing call that the losses need, on the right device."""
 
@@ -183,24 +202,43 @@ class _Session:
         place = np.empty((2, layout.output_size), np.int64)
         for number, positions in enumerate(layout.blocks):
             place[0, positions], place[1, positions] = number, np.arange(len(positions))
+        # equal blocks one after the other need no look-up, whose gradient is slow
+        self.regular = np.array_equal(np.concatenate(layout.blocks), np.arange(place.shape[1]))
         self.block_of = torch.as_tensor(place[0], device=request.device)
         self.place_in = torch.as_tensor(place[1], device=request.device)
-        self.rows = _weighted_rows(request, pricer)
-        self.found: list[tuple[Rows, Array, Array]] = []
-        self._gather()
+        self.rows, rest = _weighted_rows(request, pricer)
+        self.core_inputs = self._side_by_side(self.rows)
+        self.found: list[Rows] = []
+        self.memory: list[_Weighted] = []
+        if pricer.attack_every:
+            for rows in rest:
+                self._remember(rows)
         self.fixed = self._batch(None) if pricer.batch_size is None else None
         self.needs_objective = request.loss_weight > 0
 
-    def _gather(self) -> None:
-        """Put the inputs of all rows side by side, for one forward pass."""
-        inputs = [self._tensor(rows.inputs) for rows, _, _ in [*self.rows, *self.found]]
+    def _side_by_side(self, chunks: Sequence[_Weighted]) -> Tensor:
+        """The inputs of several batches of rows, for one forward pass."""
         width = self.request.objective.inputs.shape[1]
-        self.row_inputs = torch.cat(inputs) if inputs else self._tensor(np.zeros((0, width)))
+        inputs = [self._tensor(rows.inputs) for rows, _, _ in chunks]
+        return torch.cat(inputs) if inputs else self._tensor(np.zeros((0, width)))
+
+    def _remember(self, rows: Rows) -> None:
+        hinge = np.full(len(rows), self.pricer.attack_weight / self.pricer.row_weight)
+        self.memory = [*self.memory, (rows, hinge, np.zeros(len(rows)))][-MEMORY:]
+
+    def _window(self, step: int) -> list[_Weighted]:
+        """A few batches of remembered rows, others at every step; rarer ones weigh more."""
+        count = len(self.memory)
+        if count <= WINDOW:
+            return self.memory
+        scale = min(count / WINDOW, 3.0)
+        chosen = (self.memory[(step * WINDOW + k) % count] for k in range(WINDOW))
+        return [(rows, weights * scale, guide) for rows, weights, guide in chosen]
 
     def attack(self, parameters: Parameters, step: int) -> None:
         """Now and then, look for inputs of the regions that each group violates, and keep them."""
         pricer = self.pricer
-        if step == 0 or step % pricer.attack_every:
+        if step % pricer.attack_every or (step == 0 and not pricer.warm_starts):
             return
         count = pricer.group * len(self.layout)
         blocks = np.tile(np.arange(len(self.layout)), pricer.group)
@@ -215,7 +253,6 @@ class _Session:
             for number, requirement in enumerate(self.request.requirements):
                 if isinstance(requirement.region, Box | Ball):
                     self._keep_violated(group, requirement, number, step)
-        self._gather()
 
     def _keep_violated(
         self, group: Ensemble, requirement: Requirement, number: int, step: int
@@ -230,8 +267,8 @@ class _Session:
         )
         if result.rows is not None:
             rows = replace(result.rows, requirement=number)
-            hinge = np.full(len(rows), self.pricer.attack_weight / self.pricer.row_weight)
-            self.found = [*self.found, (rows, hinge, np.zeros(len(rows)))][-8:]
+            self.found.append(rows)
+            self._remember(rows)
 
     def _tensor(self, array: Array) -> Tensor:
         return torch.as_tensor(array, dtype=self.pricer.dtype, device=self.request.device)
@@ -252,16 +289,18 @@ class _Session:
             shaped = raw.reshape(*self.shape[:2], *raw.shape[1:])
             return shaped[..., : self.layout.output_size]
         shaped = raw.reshape(*self.shape, *raw.shape[1:]).transpose(2, 3)
+        if self.regular and raw.shape[-1] * len(self.layout) == self.layout.output_size:
+            return shaped.flatten(-2)
         return shaped[..., self.block_of, self.place_in]
 
-    def _evaluate(self, parameters: Parameters) -> tuple[Tensor, Tensor]:
+    def _evaluate(
+        self, parameters: Parameters, window: Sequence[_Weighted]
+    ) -> tuple[Tensor, Tensor]:
         """The objective's part of the loss (restarts,); outputs at rows (restarts, group, k, r)."""
         batch, now = self.fixed if self.fixed is not None else self._batch(self.pricer.batch_size)
-        inputs = (
-            torch.cat([batch.inputs, self.row_inputs])
-            if self.needs_objective
-            else (self.row_inputs)
-        )
+        inputs = torch.cat([self.core_inputs, self._side_by_side(window)])
+        if self.needs_objective:
+            inputs = torch.cat([batch.inputs, inputs])
         outputs = self._joint(self.pricer.architecture.forward(parameters, inputs))
         split = len(batch.inputs) if self.needs_objective else 0
         return self._objective_loss(batch, now, outputs[:, :, :split]), outputs[:, :, split:]
@@ -282,11 +321,11 @@ class _Session:
                 loss = loss + self.objective.value(batch, (1 - tau) * now + tau * mean) / tau
         return loss
 
-    def _row_terms(self, outputs: Tensor, *, hinge: bool) -> Tensor:
+    def _row_terms(self, outputs: Tensor, chunks: Sequence[_Weighted], *, hinge: bool) -> Tensor:
         """The rows' part of the loss, from each member's own row value, averaged over the group."""
         total = torch.zeros(self.pricer.restarts, device=outputs.device, dtype=outputs.dtype)
         start = 0
-        for rows, weights, guide in [*self.rows, *self.found]:
+        for rows, weights, guide in chunks:
             here = outputs[:, :, start : start + len(rows.inputs)]
             start += len(rows.inputs)
             values = rows.values(here).mean(1)
@@ -298,17 +337,18 @@ class _Session:
         return total
 
     def guided_loss(self, parameters: Parameters, step: int) -> Tensor:
-        loss, outputs = self._evaluate(parameters)
-        return loss + self._row_terms(outputs, hinge=True)
+        window = self._window(step)
+        loss, outputs = self._evaluate(parameters, window)
+        return loss + self._row_terms(outputs, [*self.rows, *window], hinge=True)
 
     def reduced_cost(self, parameters: Parameters, step: int) -> Tensor:
-        loss, outputs = self._evaluate(parameters)
-        return loss + self._row_terms(outputs, hinge=False)
+        loss, outputs = self._evaluate(parameters, [])
+        return loss + self._row_terms(outputs, self.rows, hinge=False)
 
     def limited(self, parameters: Parameters, limit: float) -> Parameters:
         """Scale down the output layer of members that exceed the limit on any known input."""
         scale = _output_scaling(self.pricer.architecture)
-        inputs = torch.cat([self._tensor(self.objective.inputs), self.row_inputs])
+        inputs = torch.cat([self._tensor(self.objective.inputs), self.core_inputs])
         with torch.no_grad():
             largest = self.pricer.architecture.forward(parameters, inputs).abs().amax((1, 2))
             return scale(parameters, (limit / largest).clamp_max(1.0))
@@ -325,31 +365,66 @@ def _output_scaling(architecture: Architecture) -> Callable[[Parameters, Tensor]
 
 def _weighted_rows(
     request: PricingRequest, pricer: GradientPricer
-) -> Sequence[tuple[Rows, Array, Array]]:
-    """Rows that matter, with hinge weights (sum one over requirements) and guiding duals."""
+) -> tuple[list[_Weighted], list[Rows]]:
+    """Rows of most weight, with hinge weights (sum one) and guiding duals; then the others.
+
+    Only rows of requirements have hinge weights; those of an epigraph objective matter to the
+    reduced cost alone. The others come in small batches, newest last.
+    """
     if not len(request.rows):
-        return []
+        return [], []
     ruled = np.concatenate(
         [np.full(len(batch), batch.requirement >= 0) for batch in request.rows.batches]
     )
     guide = np.maximum(request.guide, 0.0)
     total = guide[ruled].sum()
     weights = np.where(ruled, guide / total if total > 0 else 1.0 / max(1, ruled.sum()), 0.0)
-    # rows of an epigraph objective matter to the reduced cost alone
     rank = weights if pricer.finish == 0 else np.maximum(weights, guide)
     keep = rank > 0
     if keep.sum() > pricer.row_limit:
         keep[np.argsort(-rank, kind="stable")[pricer.row_limit :]] = False
-    chosen = []
-    parts = zip(
-        request.rows.batches,
-        request.rows.split(weights),
-        request.rows.split(guide),
-        request.rows.split(keep.astype(np.float64)),
-        strict=True,
+    parts = list(
+        zip(
+            request.rows.batches,
+            request.rows.split(weights),
+            request.rows.split(guide),
+            request.rows.split(keep.astype(np.float64)),
+            strict=True,
+        )
     )
+    chosen: list[_Weighted] = []
+    rest: list[Rows] = []
     for batch, batch_weights, batch_guide, batch_keep in parts:
-        used = np.flatnonzero(batch_keep)
+        used, unused = np.flatnonzero(batch_keep), np.flatnonzero(batch_keep == 0)
         if len(used):
             chosen.append((batch.take(used), batch_weights[used], batch_guide[used]))
-    return chosen
+        if len(unused) and batch.requirement >= 0:
+            rest.append(batch.take(unused))
+    return _joined(chosen), _chunks(rest)
+
+
+def _joined(chosen: Sequence[_Weighted]) -> list[_Weighted]:
+    """The same rows in as few batches as possible: each costs a call at every step."""
+    simple = [
+        (rows, weights, guide)
+        for rows, weights, guide in chosen
+        if isinstance(rows, LinearRows) and rows.index is not None
+    ]
+    if not simple:
+        return list(chosen)
+    taken = {id(rows) for rows, _, _ in simple}
+    one = replace(merged([rows for rows, _, _ in simple]), requirement=0)
+    weights = np.concatenate([weights for _, weights, _ in simple])
+    guide = np.concatenate([guide for _, _, guide in simple])
+    return [(one, weights, guide), *(entry for entry in chosen if id(entry[0]) not in taken)]
+
+
+def _chunks(batches: Sequence[Rows]) -> list[Rows]:
+    """Batches of at most 64 rows, of those that look at one input each."""
+    simple = [rows for rows in batches if isinstance(rows, LinearRows) and rows.index is not None]
+    if not simple:
+        return []
+    one = merged(simple)
+    return [
+        one.take(np.arange(start, min(start + 64, len(one)))) for start in range(0, len(one), 64)
+    ]

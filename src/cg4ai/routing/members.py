@@ -94,11 +94,11 @@ class RoutingPricer:
     pool: Array | None = None
     optimal: Array | None = None
     batch_size: int = 512
-    row_weight: float = 20.0
-    headroom: float = 0.004
+    row_weight: float = 0.5
+    headroom: float = 0.002
     hard: float = 0.25
     attack_every: int = 200
-    attack_weight: float = 0.2
+    attack_weight: float = 0.02
     row_limit: int = 256
     restarts: int = 1
 

@@ -99,7 +99,8 @@ def routing_problem(instance: Instance, recipe: Recipe | None = None) -> Problem
     layout = Layout(instance.blocks)
     requirement.check(len(instance.demand_max), layout.output_size)
     sample = instance.sample(recipe.scenarios, derived_seed(recipe.seed, 0, "scenarios"))
-    split = anchor(instance, sample, reserve=max(1e-6, margin(instance)))
+    # the best anchor uses all room at the corner, where it could then offset no one's excess
+    anchors = [anchor(instance, sample, reserve=share) for share in (margin(instance), 1.0)]
     pool = optimal = None
     if recipe.objective == "mlu":
         pool = instance.sample(recipe.pool, derived_seed(recipe.seed, 0, "pool"))
@@ -117,7 +118,7 @@ def routing_problem(instance: Instance, recipe: Recipe | None = None) -> Problem
         requirements=(requirement,),
         pricers=(pricer,),
         layout=layout,
-        start=(_anchor_members(instance, split),),
+        start=tuple(_anchor_members(instance, split) for split in anchors),
         start_rows=(first_rows(instance, requirement),),
     )
 
