@@ -6,6 +6,7 @@ may try each large program.
 
 from __future__ import annotations
 
+import os
 import platform
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from cg4ai.report.tables import markdown
 
 
 def main() -> None:
+    load_before = os.getloadavg()[0]
     large = partial(bench_master.lazy_rows, cold_limit_s=bench_master.cold_limit())
     sections = [
         ("Re-solving the master after a new column", bench_master.warm_start),
@@ -37,6 +39,12 @@ def main() -> None:
         table = markdown(measure())
         print(table, flush=True)
         text += ["", f"## {title}", "", table]
+    # Figures taken beside other work are not worth much: a reader should see whether there was.
+    text += [
+        "",
+        f"Load average of the last minute: {load_before:.1f} before and {os.getloadavg()[0]:.1f} "
+        f"after, with {os.cpu_count()} cores; the benchmarks alone bring it to about 1 or 2.",
+    ]
     target = Path(__file__).parent / "results-engine.md"
     target.write_text("\n".join(text) + "\n")
     print(f"written to {target}")
