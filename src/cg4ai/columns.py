@@ -22,12 +22,6 @@ def row_values(
     rows: Rows, layout: Layout, members: Members, blocks: IntArray, device: str
 ) -> Array:
     """The coefficient of each member in each row: (len(rows), len(members)), float64."""
-    if not rows.linear and len(layout) > 1:
-        raise InvalidInput(
-            f"requirement {rows.requirement} is concave, not linear, in the outputs and needs all "
-            f"of them in one block, got {len(layout)} blocks; state it by linear rows, or use one "
-            "block"
-        )
     result = np.zeros((len(rows), len(members)))
     inputs = torch.as_tensor(rows.inputs, device=device)
     size = max(1, CHUNK // max(1, len(inputs) * members.output_size))

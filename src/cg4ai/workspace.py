@@ -105,6 +105,12 @@ class Workspace:
 
     def _add_rows(self, rows: Rows) -> None:
         count, number = len(rows), rows.requirement
+        if not rows.linear and len(self.layout) > 1:
+            raise InvalidInput(
+                f"requirement {number} is concave, not linear, in the outputs and needs all of "
+                f"them in one block, got {len(self.layout)} blocks; state it by linear rows, or "
+                "use one block"
+            )
         epigraph: IntArray | None = None
         bounds = rows.bounds + self.settings.row_margin
         if number < 0:
