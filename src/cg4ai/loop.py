@@ -111,8 +111,8 @@ class _Loop:
         elif self.work.incomplete:
             note = "more pieces of the objective needed"
         else:
-            if admitted:  # too late to matter, but their columns need weights
-                solution = self._solve_master()
+            if admitted or len(self.work.rows) > len(solution.slack):
+                solution = self._solve_master()  # with the columns and rows that pricing left
             note, reason = self.nothing_improves(solution, bound_now, interrupts)
         self._record(solution, worst, best, note, before, (rows_before, columns_before))
         return reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -495,6 +496,31 @@ class TestCuts:
             assert result.objective == pytest.approx(0.4)
             assert result.gap == pytest.approx(0.0, abs=1e-6)
             assert result.feasible
+
+    def test_rows_met_while_training_become_cuts(self) -> None:
+        rule = Linear(Box([0.0], [1.0]), [1.0], 0.0, separator=EndPoints())
+        met = rule.rows_at(np.array([[0.25], [0.75]]), np.zeros(2, int), 0)
+        first = replace(lines((-3.0, 1.0)), rows=(met,))
+        pricer = Scripted(lambda _: first, lambda _: replace(lines((1.0, 2.0)), rows=(met,)))
+        result = solve(problem(pricer, rule, target=1.0), changed(patience=1))
+        assert result.history[0].added_rows == 2
+        assert result.rows == 3  # the end at 1 besides, and none of them twice
+        assert result.feasible
+
+    def test_rows_met_by_an_exact_pricer_leave_its_proof_in_order(self) -> None:
+        rule = Linear(Box([0.0], [1.0]), [1.0], 0.0, separator=EndPoints())
+        met = rule.rows_at(np.array([[1.0]]), np.zeros(1, int), 0)
+
+        class Meeting(FinitePricer):
+            def price(self, request: PricingRequest) -> PricingResult:
+                return replace(super().price(request), rows=(met,))
+
+        own = lines((-3.0, 1.0), (1.0, 2.0)).members
+        assert own is not None
+        pricer = Meeting([(own, np.zeros(2, int))])
+        result = solve(problem(pricer, rule, target=1.0), PLAIN)
+        assert result.stop_reason is StopReason.OPTIMAL
+        assert result.objective == pytest.approx(0.4)
 
     def test_final_weights_are_separated_again(self) -> None:
         log: list[str] = []

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.records import IntArray
-from cg4ai.rows import ConcaveRows, Layout, LinearRows, RowSet
+from cg4ai.rows import ConcaveRows, Layout, LinearRows, RowSet, merged
 
 
 def pointwise(rng: np.random.Generator, *, rows: int = 5, inputs: int = 4) -> LinearRows:
@@ -170,3 +170,15 @@ def test_a_row_set_keeps_batches_in_order() -> None:
     parts = rows.split(np.arange(8.0))
     np.testing.assert_array_equal(parts[0], np.arange(5.0))
     np.testing.assert_array_equal(parts[1], np.arange(5.0, 8.0))
+
+
+def test_merged_rows_have_the_values_of_their_parts() -> None:
+    rng = np.random.default_rng(0)
+    parts = [pointwise(rng), pointwise(rng, rows=2, inputs=3), pointwise(rng, rows=4, inputs=1)]
+    one = merged(parts)
+    outputs = [rng.normal(size=(len(part.inputs), 3)) for part in parts]
+    np.testing.assert_allclose(
+        one.values(torch.as_tensor(np.concatenate(outputs))).numpy(),
+        np.concatenate([naive(part, own) for part, own in zip(parts, outputs, strict=True)]),
+    )
+    np.testing.assert_array_equal(one.bounds, np.concatenate([part.bounds for part in parts]))
