@@ -127,6 +127,11 @@ class RoutingPricer:
             request = replace(request, objective=self._harder(request, request.ensemble))
         return pricer.price(request)
 
+    def plain(self, trainings: int) -> RoutingPricer:
+        """The same training without rows or attacks, over the steps of `trainings` calls."""
+        steps = self.first.steps + max(0, trainings - 1) * self.later.steps
+        return replace(self, first=replace(self.first, steps=steps), hard=0.0, attack_every=0)
+
     def _harder(self, request: PricingRequest, ensemble: Ensemble) -> Objective:
         objective = request.objective
         if (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -13,10 +13,10 @@ import torch
 from cg4ai.ensemble import Ensemble, Part
 from cg4ai.loop import solve
 from cg4ai.problem import Problem, Result
-from cg4ai.protocols import PricingRequest
+from cg4ai.protocols import Pricer, PricingRequest
 from cg4ai.records import Array, Duals, IterationRecord
 from cg4ai.routing.data import Instance
-from cg4ai.routing.members import RoutingPricer
+from cg4ai.routing.measures import cost_arrays, prediction_speed, tight_arrays
 from cg4ai.routing.optimal import OptimalRouting
 from cg4ai.routing.problem import Recipe, margin, routing_problem
 from cg4ai.routing.separation import Attack, attack
@@ -26,6 +26,15 @@ from cg4ai.seeds import derived_seed
 from cg4ai.settings import Settings
 
 VALIDATION = 10_000
+
+
+@runtime_checkable
+class Plain(Protocol):
+    """A pricer that can also train its members plainly, for comparison."""
+
+    def plain(self, trainings: int) -> Pricer:
+        """The same training without rows, over as many steps as so many calls took."""
+        ...
 
 
 def routing_settings(
@@ -77,6 +86,7 @@ class RoutingResult:
     plain_attack: Attack
     plain_gaps: Gaps
     summary: dict[str, Any]
+    arrays: dict[str, Array] = field(repr=False)
 
     @property
     def ensemble(self) -> Ensemble:
@@ -102,6 +112,19 @@ def route(
     )
     total_s = time.perf_counter() - started
     say("evaluating: attack, validation, plain baseline")
+    return evaluate(instance, recipe, problem=problem, result=result, load=load, total_s=total_s)
+
+
+def evaluate(
+    instance: Instance,
+    recipe: Recipe,
+    *,
+    problem: Problem,
+    result: Result,
+    load: float,
+    total_s: float,
+) -> RoutingResult:
+    """Attack and validate a trained router and the plain one beside it."""
     started = time.perf_counter()
     ensemble = result.ensemble
     vectors = instance.sample(VALIDATION, derived_seed(recipe.seed, 0, "validation"))
@@ -114,6 +137,12 @@ def route(
     plain_found = attack(instance, plain, seed=attack_seed)
     plain_gaps = measure(instance, plain.predict(vectors), vectors, best)
     assert best.splits is not None
+    arrays = {
+        "optimal_mlu": gaps.optimal,
+        "predicted_mlu": gaps.predicted,
+        "plain_mlu": plain_gaps.predicted,
+        **tight_arrays(instance, ensemble, plain, seed=recipe.seed),
+    }
     summary = {
         "network": instance.name,
         "demands": len(instance.demand_max),
@@ -137,13 +166,20 @@ def route(
         "plain_worst_utilisation": plain_found.worst_utilisation,
         "plain_mean_mlu_gap": plain_gaps.mean_mlu_gap,
         "plain_max_mlu_gap": plain_gaps.max_mlu_gap,
+        **prediction_speed(instance, ensemble, vectors),
         "seed": recipe.seed,
         "note": result.note,
     }
     if recipe.objective == "cost":
-        summary["mean_cost_gap"] = _cost_gap(instance, splits, vectors)
+        costs = cost_arrays(instance, splits, vectors)
+        arrays |= costs
+        summary["mean_cost_gap"] = (
+            float((costs["predicted_cost"] / costs["optimal_cost"]).mean()) - 1.0
+        )
     summary["evaluation_s"] = time.perf_counter() - started
-    return RoutingResult(instance, recipe, result, found, gaps, plain_found, plain_gaps, summary)
+    return RoutingResult(
+        instance, recipe, result, found, gaps, plain_found, plain_gaps, summary, arrays
+    )
 
 
 def _seconds(result: Result) -> dict[str, float]:
@@ -153,21 +189,12 @@ def _seconds(result: Result) -> dict[str, float]:
     }
 
 
-def _cost_gap(instance: Instance, splits: Array, vectors: Array) -> float:
-    """Mean of predicted over optimal total path cost, minus one."""
-    best = instance.optimal(vectors, objective="cost").cost
-    assert best is not None
-    flows = vectors[:, instance.path_demand] * splits
-    return float(((flows @ instance.path_length) / best - 1.0).mean())
-
-
 def plain_router(problem: Problem, recipe: Recipe, result: Result) -> Ensemble:
     """The same members trained plainly for as many steps, without master, rows or cuts."""
     pricer = problem.pricers[0]
-    assert isinstance(pricer, RoutingPricer)
+    assert isinstance(pricer, Plain)
     trained = sum(record.added_columns > 0 for record in result.history)
-    steps = pricer.first.steps + max(0, trained - 1) * pricer.later.steps
-    plain = replace(pricer, first=replace(pricer.first, steps=steps), hard=0.0, attack_every=0)
+    plain = pricer.plain(trained)
     count = len(problem.layout)
     proposed = plain.price(
         PricingRequest(

@@ -1,0 +1,114 @@
+"""A journal of the violated demand vectors that separation found, iteration by iteration.
+
+The figures on one arc's history are drawn from it. It is written as the run goes on; a resumed
+run repeats lines exactly, so repeated lines count once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai import storage
+from cg4ai.ensemble import Ensemble
+from cg4ai.errors import RunFolderError
+from cg4ai.problem import Problem
+from cg4ai.protocols import Separator
+from cg4ai.records import SeparationResult
+from cg4ai.requirements import Linear, Requirement
+from cg4ai.rows import LinearRows
+from cg4ai.runs import Run
+from cg4ai.separation import default_separator
+from cg4ai.settings import Settings
+
+CUTS = "cuts.jsonl"
+
+
+class CutJournal:
+    """Writes `cuts.jsonl` in a run folder; `iteration` is the one going on."""
+
+    def __init__(self, run: Run, settings: Settings) -> None:
+        self.path = run.folder / CUTS
+        # pricers search for what their own groups violate, by another tolerance than the loop's
+        self.tolerance = settings.feasibility_tolerance - settings.row_margin / 2
+        checkpoint = run.load_checkpoint()
+        self.iteration = 0 if checkpoint is None else checkpoint.iteration + 1
+        if self.path.exists():  # a kill may have torn the last line
+            storage.write_bytes(self.path, b"".join(line + b"\n" for line in self._lines()))
+
+    def listen(self, problem: Problem) -> Problem:
+        """The same problem, whose separators also write down what they find."""
+        requirements: list[Requirement] = []
+        for requirement in problem.requirements:
+            if isinstance(requirement, Linear) and requirement.region is not None:
+                inner = default_separator(requirement, True)
+                requirement = replace(requirement, separator=_Listening(inner, self))
+            requirements.append(requirement)
+        return replace(problem, requirements=tuple(requirements))
+
+    def write(self, found: SeparationResult) -> None:
+        if not isinstance(found.rows, LinearRows) or found.rows.origin is None:
+            return
+        inputs = found.rows.inputs[np.asarray(found.rows.index)]
+        lines = [
+            storage.json_line(
+                {
+                    "iteration": self.iteration,
+                    "arc": int(arc),
+                    "utilisation": 1.0 + float(violation),
+                    "demands": vector.tolist(),
+                }
+            )
+            for arc, violation, vector in zip(
+                found.rows.origin[:, 1], found.violations, inputs, strict=True
+            )
+        ]
+        try:
+            with open(self.path, "ab") as file:
+                file.writelines(lines)
+        except OSError as error:
+            raise RunFolderError(f"cannot write {self.path}: {error.strerror or error}") from error
+
+    def arrays(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
+        """All cuts: iteration (k,), arc (k,), utilisation when found (k,), demands (k, D)."""
+        entries = [storage.parse_json_line(line) for line in self._lines()]
+        if not entries:
+            return {}
+        return {
+            "cut_iteration": np.array([entry["iteration"] for entry in entries], np.int64),
+            "cut_arc": np.array([entry["arc"] for entry in entries], np.int64),
+            "cut_utilisation": np.array([entry["utilisation"] for entry in entries], np.float64),
+            "cut_demands": np.array([entry["demands"] for entry in entries], np.float64),
+        }
+
+    def _lines(self) -> list[bytes]:
+        if not self.path.exists():
+            return []
+        return list(dict.fromkeys(storage.read_bytes(self.path).split(b"\n")[:-1]))
+
+
+@dataclass(frozen=True)
+class _Listening:
+    """A separator that shows the journal what the loop found by it."""
+
+    inner: Separator
+    journal: CutJournal
+
+    def find(
+        self,
+        ensemble: Ensemble,
+        requirement: Requirement,
+        *,
+        seed: int,
+        limit: int,
+        tolerance: float,
+    ) -> SeparationResult:
+        found = self.inner.find(ensemble, requirement, seed=seed, limit=limit, tolerance=tolerance)
+        if tolerance == self.journal.tolerance:
+            self.journal.write(found)
+        return found
+
+    def thorough(self) -> Separator:
+        return _Listening(self.inner.thorough(), self.journal)

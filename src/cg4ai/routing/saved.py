@@ -1,0 +1,224 @@
+"""One routing run in a folder: what was asked for, training with resume, evaluation, files.
+
+Beside what every run folder holds (see runs.py) there are `cuts.jsonl`, one line per violated
+demand vector that separation found, and `validation.safetensors`, the arrays behind the figures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from cg4ai import storage
+from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError, did_you_mean
+from cg4ai.loop import solve
+from cg4ai.problem import Problem
+from cg4ai.records import IterationRecord, StopReason
+from cg4ai.routing.cuts import CUTS, CutJournal
+from cg4ai.routing.data import Instance, instance
+from cg4ai.routing.paper_mode import paper_problem, paper_recipe, paper_settings
+from cg4ai.routing.problem import Recipe, RoutingObjective, routing_problem
+from cg4ai.routing.train import RoutingResult, evaluate, routing_settings
+from cg4ai.runs import Run
+from cg4ai.settings import Settings
+
+Mode = Literal["ours", "paper"]
+SeparatorName = Literal["ascent", "nlopt"]
+COMMAND = "route"
+ARRAYS = "validation.safetensors"
+FEASIBLE = 1 + 1e-6  # the highest utilisation that still counts as kept
+# a resumed run may take longer than was first asked
+MAY_DIFFER = ("settings.time_limit_s",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What to train: the instance, and what differs from the usual recipe (None: as usual)."""
+
+    network: str
+    demands: int = 5
+    paths: int = 3
+    load: float = 0.99
+    demand_file: Path | None = None
+    objective: RoutingObjective = "mlu"
+    separator: SeparatorName = "ascent"
+    hidden: tuple[int, ...] | None = None
+    mode: Mode = "ours"
+    seed: int = 0
+    device: str = "cpu"
+    threads: int = 2
+    time_limit_s: float = np.inf
+    recipe: Recipe | None = None  # replaces the usual one, e.g. by a quicker one
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("objective", get_args(RoutingObjective)),
+            ("separator", get_args(SeparatorName)),
+            ("mode", get_args(Mode)),
+        ):
+            value = getattr(self, name)
+            if value not in known:
+                hint = did_you_mean(str(value), known)
+                raise InvalidInput(f"{name} must be one of {', '.join(known)}, got {value!r}{hint}")
+        if self.threads < 1:
+            raise InvalidInput(f"threads must be 1 or more, got {self.threads}")
+        if self.hidden is not None and (not self.hidden or min(self.hidden) < 1):
+            raise InvalidInput(f"hidden layers must have at least 1 unit, got {self.hidden}")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An instance with its recipe and settings, all checked; nothing is trained yet."""
+
+    wanted: Wanted
+    instance: Instance
+    recipe: Recipe
+    settings: Settings
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What run.json keeps: enough to tell whether another run is the same."""
+        return {
+            "network": self.instance.name,
+            "demands": self.wanted.demands,
+            "paths": self.wanted.paths,
+            "load": self.wanted.load,
+            "mode": self.wanted.mode,
+            "threads": self.wanted.threads,
+            "seed": self.wanted.seed,
+            "instance_sha256": _digest(self.instance),
+            "recipe": asdict(self.recipe),
+            "settings": self.settings.as_dict(),
+        }
+
+    def problem(self) -> Problem:
+        build = paper_problem if self.wanted.mode == "paper" else routing_problem
+        return build(self.instance, self.recipe)
+
+
+def prepare(wanted: Wanted) -> Prepared:
+    """Read the network and check everything that can be checked before training."""
+    made = instance(
+        wanted.network,
+        wanted.demands,
+        wanted.paths,
+        load=wanted.load,
+        demand_file=wanted.demand_file,
+    )
+    if wanted.mode == "paper":
+        recipe = wanted.recipe or paper_recipe(seed=wanted.seed, device=wanted.device)
+        settings = paper_settings(made, recipe, time_limit_s=wanted.time_limit_s)
+        return Prepared(wanted, made, recipe, settings)
+    recipe = replace(
+        wanted.recipe or Recipe(),
+        objective=wanted.objective,
+        separator=wanted.separator,
+        seed=wanted.seed,
+        device=wanted.device,
+    )
+    if wanted.hidden is not None:
+        recipe = replace(recipe, hidden=wanted.hidden)
+    settings = routing_settings(made, recipe, time_limit_s=wanted.time_limit_s)
+    return Prepared(wanted, made, recipe, settings)
+
+
+def open_run(folder: Path, prepared: Prepared, *, resume: bool, force: bool) -> Run:
+    """A new run, or with `resume` the one that is there if it was started alike."""
+    if resume and force:
+        raise InvalidInput("--resume continues a run, --force replaces it; give one of them")
+    # a run killed before its first file was written is resumed by starting it
+    if not resume or not (folder / "run.json").exists():
+        created = Run.create(folder, COMMAND, prepared.record, force=force)
+        for name in (CUTS, ARRAYS):
+            (folder / name).unlink(missing_ok=True)
+        return created
+    opened = Run.open(folder)
+    try:
+        check_same(opened, prepared)
+    except (InvalidSettings, RunFolderError):
+        opened.close()
+        raise
+    (folder / "summary.json").unlink(missing_ok=True)  # about to be out of date
+    return opened
+
+
+def check_same(run: Run, prepared: Prepared) -> None:
+    """An error unless the run was started by this command with these settings."""
+    if run.command != COMMAND:
+        raise RunFolderError(f"{run.folder} holds a run of {run.command!r}, not of {COMMAND!r}")
+    run.check_settings(prepared.record, may_differ=MAY_DIFFER)
+
+
+def train_and_save(
+    prepared: Prepared,
+    run: Run | None,
+    *,
+    progress: Callable[[IterationRecord], None] | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> RoutingResult | None:
+    """Train (or go on), evaluate and write all files; None if it was interrupted."""
+    import torch
+
+    # sums depend on how many threads share them, so the number is a setting like the others
+    torch.set_num_threads(prepared.wanted.threads)
+    started = time.perf_counter()
+    problem = prepared.problem()
+    built_s = time.perf_counter() - started
+    journal = None if run is None else CutJournal(run, prepared.settings)
+    recorded = problem if journal is None else journal.listen(problem)
+
+    def update(record: IterationRecord) -> None:
+        if journal is not None:
+            journal.iteration = record.iteration + 1
+        if progress is not None:
+            progress(record)
+
+    try:
+        result = solve(recorded, prepared.settings, progress=update, run=run)
+    except KeyboardInterrupt:
+        return None
+    if result.stop_reason is StopReason.INTERRUPTED:
+        return None
+    say("evaluating: attack, validation, plain baseline")
+    routed = evaluate(
+        prepared.instance,
+        prepared.recipe,
+        problem=problem,
+        result=result,
+        load=prepared.wanted.load,
+        total_s=built_s + result.seconds,
+    )
+    routed.summary["mode"] = prepared.wanted.mode
+    if run is not None and journal is not None:
+        routed.ensemble.about.update(about(prepared.instance))
+        routed.ensemble.save(run.folder)
+        storage.write_arrays(run.folder / ARRAYS, {**routed.arrays, **journal.arrays()})
+        run.finish(routed.summary)
+    return routed
+
+
+def about(made: Instance) -> dict[str, Any]:
+    """What the folder says of inputs and outputs: demands in, the share of each path out."""
+    return {
+        "application": "routing",
+        "network": made.name,
+        "demands": made.demand_names,
+        "demand_max": made.demand_max.tolist(),
+        "paths": [list(path) for path in made.paths],
+        "path_demand": made.path_demand.tolist(),
+        "arcs": [list(arc) for arc in made.arcs],
+        "capacity": made.capacity.tolist(),
+    }
+
+
+def _digest(made: Instance) -> str:
+    digest = hashlib.sha256()
+    for array in (made.capacity, made.incidence, made.path_demand, made.demand_max):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
