@@ -246,7 +246,7 @@ class ConvexMaster:
             n_blocks=self.n_blocks,
             row_tolerance=self._tolerance * (1.0 + np.abs(self._bounds)),
             penalty=1.0 if self._slack_only else self.penalty,
-            dummy_price=1.0 if self._slack_only else self.penalty * DUMMY_MULTIPLE,
+            dummy_price=(1.0 if self._slack_only else self.penalty) * DUMMY_MULTIPLE,
         )
 
 

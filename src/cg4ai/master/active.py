@@ -23,7 +23,7 @@ MEMBER, DUMMY, EPIGRAPH, SHARED, OWN = range(5)  # what a column of HiGHS stands
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What slack costs, `penalty` a unit; or 1 and all else nothing, if `slack_only`."""
+    """What slack costs, `penalty` a unit; or 1, and members nothing, if `slack_only`."""
 
     penalty: float
     slack_only: bool = False
@@ -31,7 +31,8 @@ class Prices:
     def of(self, table: Table, kinds: IntArray, keys: IntArray) -> Array:
         """The cost of each column of HiGHS."""
         if self.slack_only:
-            return np.where((kinds == MEMBER) | (kinds == EPIGRAPH), 0.0, 1.0)
+            free = (kinds == MEMBER) | (kinds == EPIGRAPH)
+            return np.where(free, 0.0, np.where(kinds == DUMMY, DUMMY_MULTIPLE, 1.0))
         costs = np.where(kinds == DUMMY, self.penalty * DUMMY_MULTIPLE, self.penalty)
         costs[kinds == MEMBER] = table.costs[keys[kinds == MEMBER]]
         costs[kinds == EPIGRAPH] = table.epigraph_weights[keys[kinds == EPIGRAPH]]

@@ -140,7 +140,7 @@ class LinearMaster:
         return True
 
     def minimise_slack(self, on: bool) -> None:
-        """Switch the phase in which members and epigraph are free, slack and dummy cost 1 each."""
+        """Switch the phase in which members and epigraph are free and slack has price 1."""
         if on != self._active.prices.slack_only:
             self._active.set_prices(Prices(self.penalty, on))
 
@@ -226,7 +226,8 @@ class LinearMaster:
         slack[without] = 0.0
         total = _total_slack(slack, table.slack_of)
         if prices.slack_only:
-            objective, penalties = 0.0, total + float(point.dummy.sum())
+            objective = 0.0
+            penalties = total + DUMMY_MULTIPLE * float(point.dummy.sum())
         else:
             objective = float(table.costs @ point.weights + table.epigraph_weights @ epigraph)
             penalties = prices.penalty * (total + DUMMY_MULTIPLE * float(point.dummy.sum()))

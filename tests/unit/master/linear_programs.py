@@ -47,7 +47,7 @@ class Complete:
                 at = len(self.weights) + len(own) + np.flatnonzero(shared == self.slack[j])
                 extra[j, at] = 1
         cost_of_slack = 1.0 if slack_phase else penalty
-        cost_of_dummy = 1.0 if slack_phase else penalty * DUMMY_MULTIPLE
+        cost_of_dummy = cost_of_slack * DUMMY_MULTIPLE
         free = 0.0 if slack_phase else 1.0
         slacks = len(own) + len(shared)
         costs = [
