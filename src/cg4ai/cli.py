@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from cg4ai.errors import Cg4aiError, SolverFailure
+from cg4ai.errors import Cg4aiError, InvalidInput, SolverFailure
 
 FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
@@ -210,20 +210,106 @@ def show(folder: RunFolder) -> None:
 
 
 @app.command(
+    short_help="Train a router that overloads no link.",
+    epilog="\b\nExample:\n  cg4ai route abilene --demands 5 --paths 3 --out router",
+)
+def route(
+    network: Annotated[
+        str,
+        typer.Argument(
+            metavar="NETWORK", help="SNDlib name, or a .txt, .xml, .graphml or .json file."
+        ),
+    ],
+    *,
+    demands: Annotated[int, typer.Option(help="How many of the largest demands.")] = 5,
+    paths: Annotated[int, typer.Option(help="Shortest paths per demand, at most.")] = 3,
+    load: Annotated[
+        float, typer.Option(help="Least possible utilisation at the largest demands.")
+    ] = 0.99,
+    demand_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Demands: source,target,volume."),
+    ] = None,
+    objective: Annotated[
+        str, typer.Option(help="mlu, split (distance to optimal splits) or cost (of paths).")
+    ] = "mlu",
+    separator: Annotated[
+        str, typer.Option(help="Search for overloads: ascent or nlopt.")
+    ] = "ascent",
+    hidden: Annotated[int | None, typer.Option(help="Units of a hidden layer.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Hidden layers.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder for the run.")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Stop training after this time.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed trains the same members.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    threads: Annotated[int, typer.Option(help="CPU threads; no more than cores are free.")] = 2,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a run that was stopped or killed.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier run in DIR.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Progress and result as JSON lines on stdout.")
+    ] = False,
+) -> None:
+    """Train networks that split each demand of NETWORK over paths, for every demand vector.
+
+    The largest demands span a box; in all of it no link may be overloaded. Prints the worst
+    utilisation that a search found, the gap to optimal routing, and a plain network beside it.
+    Exit code 0: no overload was found; 3: one was; 2: bad input; 130: interrupted.
+    """
+    from cg4ai.commands import route as command
+    from cg4ai.routing.saved import Wanted
+
+    wanted = Wanted(
+        network=network,
+        demands=demands,
+        paths=paths,
+        load=load,
+        demand_file=demand_file,
+        objective=objective,  # type: ignore[arg-type]  # checked there
+        separator=separator,  # type: ignore[arg-type]
+        hidden=command.layers_of(hidden, layers),
+        seed=seed,
+        device=device,
+        threads=threads,
+        time_limit_s=float("inf") if time_limit is None else time_limit,
+    )
+    options = command.RouteOptions(
+        out=out,
+        resume=resume,
+        force=force,
+        progress="json" if json else "quiet" if quiet else "auto",
+    )
+    raise typer.Exit(command.run(wanted, options))
+
+
+@app.command(
     short_help="A two-minute demonstration on built-in data.",
     epilog="\b\nExample:\n  cg4ai demo --out demo-run",
 )
 def demo(
     *,
+    data: Annotated[
+        str, typer.Option(help="routing, or cancer: a tumour classifier under rules.")
+    ] = "routing",
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep the trained mixture here.")
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
 ) -> None:
-    """Train a tumour classifier that must keep rules, beside a plain network that need not."""
-    from cg4ai.commands import demo as command
+    """Train a router of the network Abilene that overloads no link, beside one that may."""
+    if data == "cancer":
+        from cg4ai.commands import demo as tumours
 
-    raise typer.Exit(command.run(out, seed=seed))
+        raise typer.Exit(tumours.run(out, seed=seed))
+    if data != "routing":
+        raise InvalidInput(f"--data must be routing or cancer, got {data!r}")
+    from cg4ai.commands import demo_routing
+
+    raise typer.Exit(demo_routing.run(out, seed=seed))
 
 
 reproduce_app = typer.Typer(

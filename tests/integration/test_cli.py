@@ -368,7 +368,7 @@ def test_bad_input_through_the_process(work: Path) -> None:
 
 @pytest.mark.slow
 def test_demo(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--out", "demo"]) == 0
+    assert main(["demo", "--data", "cancer", "--out", "demo"]) == 0
     output = capsys.readouterr().out
     assert "2 of 2 requirements met" in output
     assert "plain network" in output

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cg4ai.report.routing_figures import all_figures
 from cg4ai.report.tables import plain
 from cg4ai.routing.reproduce import NAMES, reproduce, totals
 from cg4ai.routing.saved import FEASIBLE, Wanted
@@ -26,6 +27,7 @@ def run(names: Sequence[str], out: Path, usual: Wanted, *, force: bool, quiet: b
         return INTERRUPTED
     table = {name: summary for name, summary in summaries.items() if name in NAMES}
     print(plain([{"": name, "value": value} for name, value in totals(table).items()]))
-    print(f"Tables: {out / 'table.md'}, {out / 'table.csv'}")
+    figures = all_figures(out, out / "figures")
+    print(f"Tables: {out / 'table.md'}, {out / 'table.csv'}; figures: {len(figures)}")
     kept = all(summary["worst_utilisation"] <= FEASIBLE for summary in summaries.values())
     return KEPT if kept else NOT_KEPT

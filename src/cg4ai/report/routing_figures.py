@@ -1,0 +1,175 @@
+"""The paper's routing figures, drawn from saved runs alone: nothing is trained here.
+
+Each function takes run folders that `cg4ai route` or `cg4ai reproduce routing` wrote and returns
+the PNG file it made. `all_figures` draws those whose runs are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai import storage
+from cg4ai.errors import RunFolderError
+from cg4ai.runs import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ARRAYS = "validation.safetensors"
+ZOOM_FROM = 10  # iteration from which the second slack figure starts, where there are as many
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def all_figures(runs: Path, out: Path) -> list[Path]:
+    """Every figure whose run folder exists under `runs` and has ended."""
+    wanted: list[tuple[str, str, Callable[[Path, Path], Path]]] = [
+        ("nobel-us-5-3", "slack", slack),
+        ("nobel-germany-15-3", "mlu-nobel-germany", predicted_mlu),
+        ("newyork-5-3", "mlu-newyork", predicted_mlu),
+        ("newyork-5-3", "plain-violations", plain_violations),
+        ("polska-5-3", "bottleneck-arc", bottleneck_arc),
+        ("ta1-10-2-cost", "cost", cost),
+    ]
+    made = []
+    for folder, name, draw in wanted:
+        if (runs / folder / "summary.json").exists():
+            out.mkdir(parents=True, exist_ok=True)
+            with suppress(RunFolderError):  # a run may hold nothing to draw, such as no overload
+                made.append(draw(runs / folder, out / f"{name}.png"))
+    return made
+
+
+def slack(run: Path, target: Path) -> Path:
+    """What the rows lack over the iterations, and the same from iteration 10 on."""
+    history = Run.open(run, read_only=True).history()
+    iterations = np.array([record["iteration"] for record in history])
+    lacking = np.array([record["slack"] for record in history])
+    figure, (whole, zoomed) = _axes(2)
+    start = ZOOM_FROM if len(history) > ZOOM_FROM else len(history) // 2
+    for axes, first in ((whole, 0), (zoomed, start)):
+        axes.plot(iterations[first:], lacking[first:], marker=".")
+        axes.set(xlabel="iteration", ylabel="slack", title=f"from iteration {iterations[first]}")
+    return _saved(figure, run, target)
+
+
+def predicted_mlu(run: Path, target: Path) -> Path:
+    """Predicted against optimal MLU on the validation vectors."""
+    arrays = _arrays(run)
+    figure, (axes,) = _axes(1)
+    _against(axes, arrays["optimal_mlu"], arrays["predicted_mlu"], what="MLU")
+    axes.axhline(1.0, color="tab:red", linewidth=0.8, label="capacity")
+    axes.legend()
+    return _saved(figure, run, target)
+
+
+def plain_violations(run: Path, target: Path) -> Path:
+    """Where the optimum is within a hundredth of the worst case: plain networks and ours."""
+    arrays = _arrays(run)
+    figure, both = _axes(2)
+    for axes, key, name in zip(
+        both, ("tight_plain", "tight_predicted"), ("plain networks", "mixture"), strict=True
+    ):
+        predicted = arrays[key]
+        over = predicted > 1 + 1e-6
+        for chosen, colour in ((~over, "tab:blue"), (over, "tab:red")):
+            axes.scatter(
+                arrays["tight_optimal"][chosen], predicted[chosen], s=3, alpha=0.4, color=colour
+            )
+        axes.axhline(1.0, color="tab:red", linewidth=0.8)
+        axes.set(
+            xlabel="optimal MLU",
+            ylabel="predicted MLU",
+            title=f"{name}: {int(over.sum())} of {len(over)} above capacity",
+        )
+    low = min(axes.get_ylim()[0] for axes in both)
+    high = max(axes.get_ylim()[1] for axes in both)
+    for axes in both:
+        axes.set_ylim(low, high)
+    return _saved(figure, run, target)
+
+
+def bottleneck_arc(run: Path, target: Path) -> Path:
+    """The link that separation found overloaded most often: how much, and by which demands."""
+    arrays = _arrays(run)
+    if "cut_arc" not in arrays:
+        raise RunFolderError(
+            f"{run} has no demand vectors from separation: it found no overload in this run"
+        )
+    about = storage.read_json(run / "ensemble.json")["about"]
+    arc = int(np.bincount(arrays["cut_arc"]).argmax())
+    here = arrays["cut_arc"] == arc
+    iterations, vectors = arrays["cut_iteration"][here], arrays["cut_demands"][here]
+    figure, (left, right) = _axes(2)
+    left.scatter(iterations, arrays["cut_utilisation"][here], s=12)
+    left.axhline(1.0, color="tab:red", linewidth=0.8)
+    name = "->".join(about["arcs"][arc])
+    left.set(xlabel="iteration", ylabel="utilisation when found", title=f"link {name}")
+    for number, demand in enumerate(about["demands"]):
+        share = vectors[:, number] / about["demand_max"][number]
+        captive = all(
+            arc in _arcs_of(path, about["arcs"])
+            for path, of in zip(about["paths"], about["path_demand"], strict=True)
+            if of == number
+        )
+        label = f"{demand} (captive)" if captive else demand
+        right.plot(np.arange(len(share)), share, marker=".", linewidth=0.8, label=label)
+    right.set(xlabel="demand vector found", ylabel="share of the largest demand", title="demands")
+    right.legend(fontsize="x-small")
+    return _saved(figure, run, target)
+
+
+def cost(run: Path, target: Path) -> Path:
+    """With least path cost as the objective: cost against optimal cost, and the MLU reached."""
+    arrays = _arrays(run)
+    figure, (left, right) = _axes(2)
+    _against(left, arrays["optimal_cost"], arrays["predicted_cost"], what="total path cost")
+    right.hist(arrays["predicted_mlu"], bins=60)
+    right.axvline(1.0, color="tab:red", linewidth=0.8)
+    right.set(
+        xlabel="predicted MLU", ylabel="vectors", title="utilisation under the cost objective"
+    )
+    return _saved(figure, run, target)
+
+
+def _against(axes: Axes, optimal: NDArray[Any], predicted: NDArray[Any], *, what: str) -> None:
+    axes.scatter(optimal, predicted, s=3, alpha=0.4)
+    ends = [float(optimal.min()), float(optimal.max())]
+    axes.plot(ends, ends, color="black", linewidth=0.8)
+    axes.set(xlabel=f"optimal {what}", ylabel=f"predicted {what}")
+
+
+def _arcs_of(path: list[str], arcs: list[list[str]]) -> set[int]:
+    hops = list(pairwise(path))
+    return {number for number, arc in enumerate(arcs) if tuple(arc) in hops}
+
+
+def _arrays(run: Path) -> Arrays:
+    if not (run / ARRAYS).exists():
+        raise RunFolderError(f"{run} holds no {ARRAYS}: the run has not ended; resume it first")
+    return storage.read_arrays(run / ARRAYS)
+
+
+def _axes(count: int) -> tuple[Figure, list[Axes]]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.5 * count, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)  # draws to files; no window system is needed
+    return figure, [figure.add_subplot(1, count, number + 1) for number in range(count)]
+
+
+def _saved(figure: Figure, run: Path, target: Path) -> Path:
+    settings = Run.open(run, read_only=True).settings
+    figure.suptitle(
+        f"{settings['network']}, {settings['demands']} demands, {settings['paths']} paths"
+    )
+    figure.savefig(target, dpi=150)
+    return target
