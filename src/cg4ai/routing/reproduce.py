@@ -15,6 +15,7 @@ import numpy as np
 
 from cg4ai import storage
 from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.records import StopReason
 from cg4ai.report.tables import cell, csv_text, markdown
 from cg4ai.routing.data import CONFIGURATIONS
 from cg4ai.routing.paper import PAPER, PaperRow
@@ -114,12 +115,19 @@ def reproduce(
 
 
 def finished(folder: Path, prepared: Prepared) -> dict[str, Any] | None:
-    """The summary of a run that has ended; an error if the folder holds a different run."""
+    """The summary of a run that has ended; an error if the folder holds a different run.
+
+    One that ended at another time limit than now has not: it goes on.
+    """
     if not (folder / "run.json").exists():
         return None
     run = Run.open(folder, read_only=True)
     check_same(run, prepared)
-    return run.summary()
+    summary = run.summary()
+    if summary is not None and summary["stop_reason"] == StopReason.TIME_LIMIT:
+        same_limit = summary["time_limit_s"] == prepared.settings.time_limit_s
+        return summary if same_limit else None
+    return summary
 
 
 def _line(summary: Mapping[str, Any]) -> str:

@@ -195,6 +195,7 @@ def train_and_save(
         total_s=built_s + result.seconds,
     )
     routed.summary["mode"] = prepared.wanted.mode
+    routed.summary["time_limit_s"] = prepared.settings.time_limit_s
     if run is not None and journal is not None:
         routed.ensemble.about.update(about(prepared.instance))
         routed.ensemble.save(run.folder)

@@ -1,0 +1,53 @@
+"""How wide and deep routing networks should be: gaps and seconds by hidden units and layers.
+
+    python benchmarks/bench_routing_width.py --out width-runs abilene-5-3 nobel-us-5-3 polska-5-3
+
+Each combination has a run folder of its own and is not run again once it has ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+from cg4ai.report.tables import markdown
+from cg4ai.routing.reproduce import chosen, finished, wanted
+from cg4ai.routing.saved import Wanted, open_run, prepare, train_and_save
+
+HIDDEN = (8, 16, 32, 64, 128, 256)
+LAYERS = (1, 2)
+KEYS = (
+    *("mean_mlu_gap", "max_mlu_gap", "worst_utilisation", "active_members"),
+    *("total_s", "predict_1000_s"),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", default=["abilene-5-3", "nobel-us-5-3", "polska-5-3"])
+    parser.add_argument("--out", type=Path, default=Path("width-runs"))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--time-limit", type=float, default=float("inf"))
+    given = parser.parse_args()
+    usual = Wanted(network="", threads=given.threads, time_limit_s=given.time_limit)
+    rows = []
+    for name, layers, hidden in product(chosen(given.names), LAYERS, HIDDEN):
+        prepared = prepare(replace(wanted(name, usual), hidden=(hidden,) * layers))
+        folder = given.out / f"{name}-{layers}x{hidden}"
+        summary = finished(folder, prepared)
+        if summary is None:
+            with open_run(folder, prepared, resume=True, force=False) as run:
+                routed = train_and_save(prepared, run)
+            if routed is None:
+                raise SystemExit("interrupted; the same command goes on from here")
+            summary = routed.summary
+        start = {"configuration": name, "layers": layers, "hidden": hidden}
+        rows.append(start | {key: summary[key] for key in KEYS})
+        print(rows[-1], flush=True)
+    print(markdown(rows))
+
+
+if __name__ == "__main__":
+    main()

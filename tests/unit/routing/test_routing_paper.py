@@ -1,0 +1,161 @@
+"""The paper's figures, the method as published, and the tables of all configurations."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cg4ai.errors import InvalidInput, InvalidSettings
+from cg4ai.loop import solve
+from cg4ai.pricing.training import Training
+from cg4ai.protocols import PricingRequest
+from cg4ai.records import Duals, StopReason
+from cg4ai.report.tables import csv_text
+from cg4ai.routing import CONFIGURATIONS, instance, reproduce
+from cg4ai.routing.members import SplitNetwork
+from cg4ai.routing.paper import PAPER
+from cg4ai.routing.paper_mode import (
+    OneDemandPricer,
+    paper_problem,
+    paper_recipe,
+    paper_settings,
+)
+from cg4ai.routing.saved import Wanted, prepare
+from cg4ai.rows import RowSet
+from cg4ai.runs import Run
+
+SUMMARY = {
+    "iterations": 3,
+    "columns": 15,
+    "rows": 80,
+    "pricing_s": 10.0,
+    "separation_s": 2.0,
+    "total_s": 13.0,
+    "mean_optimal_mlu": 0.6,
+    "active_members": 9,
+    "split_loss": 0.5,
+    "max_mlu_gap": 0.1,
+    "mean_mlu_gap": 0.01,
+    "worst_utilisation": 0.999,
+    "plain_worst_utilisation": 1.02,
+    "plain_mean_mlu_gap": 0.02,
+    "evaluation_s": 5.0,
+    "speedup": 100.0,
+    "stop_reason": "stalled",
+}
+
+
+def test_the_paper_has_every_configuration() -> None:
+    assert tuple(PAPER) == CONFIGURATIONS
+    assert PAPER["di-yuan", 10, 3].iterations == 999
+    assert PAPER["nobel-us", 5, 3].max_difference == 0.05
+    assert math.isnan(PAPER["france", 5, 5].validation_loss)
+    # pricing and separation are most of the total in every row
+    for row in PAPER.values():
+        assert row.column_time + row.row_time == pytest.approx(row.total_time, rel=2e-3)
+
+
+def test_names_stand_for_configurations() -> None:
+    usual = Wanted(network="", seed=4)
+    one = reproduce.wanted("nobel-germany-15-3", usual)
+    assert (one.network, one.demands, one.paths, one.objective) == ("nobel-germany", 15, 3, "mlu")
+    assert one.seed == 4
+    ablation = reproduce.wanted(reproduce.ABLATION, usual)
+    assert (ablation.network, ablation.paths, ablation.objective) == ("ta1", 2, "cost")
+    assert len(reproduce.chosen(())) == 42
+    with pytest.raises(InvalidInput, match="did you mean 'abilene-5-3'"):
+        reproduce.chosen(("abilene-5-33",))
+
+
+def test_table_has_the_papers_columns_and_ours() -> None:
+    other = SUMMARY | {"worst_utilisation": 1.01, "total_s": 7.0, "mean_mlu_gap": 0.03}
+    table = {"abilene-5-3": SUMMARY, "polska-5-3": other}
+    totals = reproduce.totals(table)
+    assert (totals["configurations"], totals["feasible"], totals["plain_feasible"]) == (2, 1, 0)
+    assert totals["total_s"] == 20.0
+    assert totals["mean_of_mean_gaps"] == pytest.approx(0.02)
+    assert totals["paper_total_s"] == pytest.approx(1160.41 + 61212.43)
+    report = reproduce.markdown_report(table)
+    assert "3 / 211" in report
+    assert "#iter | #cols | #rows | col_time | row_time | tot_time | opt_mlu | #mod" in report
+
+
+def test_tables_are_written_for_what_is_there(tmp_path: Path) -> None:
+    reproduce.write_tables(tmp_path, {"polska-5-3": SUMMARY})
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "table.csv").read_text())))
+    assert len(rows) == 1
+    assert (rows[0]["#iter"], rows[0]["paper #iter"]) == ("3", "211")
+    assert float(rows[0]["worst utilisation"]) == 0.999
+    assert csv_text([]) == ""
+
+
+def test_a_folder_of_another_run_is_refused_before_training(tmp_path: Path) -> None:
+    started = prepare(Wanted(network="abilene", seed=1))
+    with Run.create(tmp_path / "abilene-5-3", "route", started.record):
+        pass
+    with pytest.raises(InvalidSettings, match="seed: the run has 1, now 0"):
+        reproduce.reproduce(["abilene-5-3"], tmp_path, Wanted(network=""), say=lambda text: None)
+
+
+def _request(problem: object, iteration: int, made: object) -> PricingRequest:
+    layout = problem.layout  # type: ignore[attr-defined]
+    requirement = problem.requirements[0]  # type: ignore[attr-defined]
+    rows = RowSet(layout)
+    inputs = made.demand_max[None]  # type: ignore[attr-defined]
+    rows.add(requirement.rows_at(inputs, np.zeros(1, np.int64), 0))
+    return PricingRequest(
+        iteration=iteration,
+        seed=1,
+        duals=Duals(np.array([100.0]), np.zeros(len(layout))),
+        guide=np.array([100.0]),
+        rows=rows,
+        objective=problem.objective,  # type: ignore[attr-defined]
+        loss_weight=1.0,
+        ensemble=None,
+        device="cpu",
+    )
+
+
+def test_demands_take_turns_and_follow_prices() -> None:
+    """A large price on one arc at the corner drives the demand's share on that arc to zero."""
+    made = instance("abilene", 5, 3)
+    problem = paper_problem(made, paper_recipe(), epochs=1)
+    pricer = OneDemandPricer(
+        SplitNetwork(made, hidden=(8,), skip=False), Training(200, learning_rate=0.05)
+    )
+    for iteration in (0, 7):
+        proposed = pricer.price(_request(problem, iteration, made))
+        assert proposed.blocks.tolist() == [iteration % 5]
+        assert proposed.groups.tolist() == [-1]
+    # arc 0 is avoidable for some demand that uses it: that one leaves it
+    uses = made.incidence[:, 0] > 0
+    for demand, block in enumerate(made.blocks):
+        if uses[block].any() and not uses[block].all():
+            proposed = pricer.price(_request(problem, demand, made))
+            assert proposed.members is not None
+            share = proposed.members.outputs(torch.as_tensor(made.demand_max[None]))[0, 0]
+            assert float(share[torch.as_tensor(uses[block])].sum()) < 0.1
+            return
+    raise AssertionError("no demand could leave arc 0: choose another")
+
+
+def test_published_method_runs_on_the_loop() -> None:
+    made = instance("abilene", 5, 3)
+    recipe = paper_recipe()
+    assert (recipe.hidden, recipe.skip, recipe.objective) == ((256,), False, "split")
+    settings = paper_settings(made, recipe)
+    assert (settings.cuts, settings.smoothing, settings.iteration_limit) == ("after", 0.0, 999)
+    problem = paper_problem(made, recipe, epochs=5)
+    assert problem.start == ()
+    assert problem.start_rows == ()
+    result = solve(problem, replace(settings, iteration_limit=7))
+    assert result.stop_reason is StopReason.ITERATION_LIMIT
+    assert all(record.added_columns <= 1 for record in result.history)
+    assert [record.added_columns for record in result.history][:5] == [1] * 5

@@ -1,0 +1,113 @@
+"""Training and evaluation of a router on a network small enough to check by other means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import networkx
+import numpy as np
+import pytest
+
+import cg4ai
+from cg4ai import storage
+from cg4ai.report import routing_figures
+from cg4ai.routing import Instance, instance, saved, train
+from cg4ai.routing.measures import tight_arrays
+from cg4ai.routing.problem import Recipe
+from cg4ai.routing.saved import Prepared, Wanted
+from cg4ai.routing.separation import attack
+from cg4ai.routing.train import RoutingResult, routing_settings
+from cg4ai.runs import Run
+
+TINY = Recipe(
+    scenarios=30, pool=50, hidden=(6,), first_steps=60, later_steps=30, batch_size=64, starts=2
+)
+
+
+def small() -> Instance:
+    graph = networkx.DiGraph(name="small", demands={"a": {"d": 4.0}, "b": {"d": 2.0}})
+    for source, target in ("ab", "ac", "ad", "bd", "cd", "bc"):
+        graph.add_edge(source, target, capacity=5.0, length=1.0)
+    return instance(graph, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RoutingResult]:
+    folder = tmp_path_factory.mktemp("routing") / "run"
+    made = small()
+    settings = routing_settings(made, TINY)
+    wanted = Wanted(network="small", demands=2, threads=1)
+    prepared = Prepared(wanted, made, TINY, settings)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        saved.open_run(folder, prepared, resume=False, force=False) as run,
+    ):
+        patch.setattr(train, "VALIDATION", 500)
+        routed = saved.train_and_save(prepared, run)
+    assert routed is not None
+    return folder, routed
+
+
+def test_summary_is_what_predictions_give(trained: tuple[Path, RoutingResult]) -> None:
+    folder, routed = trained
+    made, summary = routed.instance, routed.summary
+    router = cg4ai.load(folder)
+    vectors = made.sample(400, 77)
+    splits = router.predict(vectors)
+    assert splits.shape == (400, len(made.path_demand))
+    for block in made.blocks:
+        np.testing.assert_allclose(splits[:, block].sum(axis=1), 1.0)
+    utilisation = made.utilisation(vectors, splits).max(axis=1)
+    assert utilisation.max() <= summary["worst_utilisation"] + 1e-9
+    gaps = utilisation - made.optimal(vectors).mlu
+    assert gaps.min() >= -1e-7
+    assert gaps.mean() == pytest.approx(summary["mean_mlu_gap"], rel=0.5, abs=2e-3)
+    assert summary["worst_utilisation"] <= 1 + 1e-6
+    assert summary["strength"] == "attacked"
+    assert summary["speedup"] == summary["highs_1000_s"] / summary["predict_1000_s"]
+    assert Run.open(folder, read_only=True).summary() == summary
+
+
+def test_summary_has_all_that_was_promised(trained: tuple[Path, RoutingResult]) -> None:
+    promised = (
+        "network demands paths load objective stop_reason iterations columns rows active_members "
+        "pricing_s separation_s master_s total_s mean_optimal_mlu mean_mlu_gap max_mlu_gap "
+        "split_loss worst_utilisation attack strength plain_worst_utilisation plain_mean_mlu_gap "
+        "evaluation_s predict_1000_s highs_1000_s speedup"
+    )
+    assert set(promised.split()) <= set(trained[1].summary)
+
+
+def test_attack_reports_a_utilisation_that_exists(trained: tuple[Path, RoutingResult]) -> None:
+    _, routed = trained
+    made = routed.instance
+    found = attack(made, routed.ensemble, seed=5, starts=4, steps=10, random=200, nlopt_starts=2)
+    there = made.utilisation(found.demands[None], routed.ensemble.predict(found.demands[None]))[0]
+    assert there.max() == pytest.approx(found.worst_utilisation)
+    assert made.arcs[int(there.argmax())] == found.arc
+    assert np.all((found.demands >= 0) & (found.demands <= made.demand_max))
+
+
+def test_tight_vectors_leave_a_hundredth(trained: tuple[Path, RoutingResult]) -> None:
+    _, routed = trained
+    arrays = tight_arrays(routed.instance, routed.ensemble, routed.ensemble, seed=0)
+    worst = float(routed.instance.optimal(routed.instance.demand_max[None]).mlu[0])
+    assert arrays["tight_optimal"].min() >= 0.99 * worst - 1e-7
+    assert np.all(arrays["tight_predicted"] >= arrays["tight_optimal"] - 1e-7)
+
+
+def test_figures_are_drawn_from_the_folder(
+    trained: tuple[Path, RoutingResult], tmp_path: Path
+) -> None:
+    folder, _ = trained
+    drawn = [
+        routing_figures.slack(folder, tmp_path / "slack.png"),
+        routing_figures.predicted_mlu(folder, tmp_path / "mlu.png"),
+        routing_figures.plain_violations(folder, tmp_path / "plain.png"),
+    ]
+    if "cut_arc" in storage.read_arrays(folder / saved.ARRAYS):
+        drawn.append(routing_figures.bottleneck_arc(folder, tmp_path / "arc.png"))
+    for path in drawn:
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert path.stat().st_size > 5000
+    assert routing_figures.all_figures(tmp_path, tmp_path / "none") == []
