@@ -84,7 +84,7 @@ class RoutingPricer:
     """Trains one member per demand as a group: long at first, then on from the active members.
 
     Where the objective draws fresh demand vectors, a share `hard` of every later batch comes from
-    the twentieth of `pool` at which the current mixture is furthest above `optimal`, the least
+    the hundredth of `pool` at which the current mixture is furthest above `optimal`, the least
     possible MLU there: rare large gaps hardly show in a mean.
     """
 
@@ -145,7 +145,7 @@ class RoutingPricer:
             inputs = torch.as_tensor(self.pool)
             values = objective.pieces.values(inputs, ensemble.outputs(inputs)).amax(-1)
         gaps = values.numpy() - self.optimal
-        worst = np.argsort(-gaps, kind="stable")[: max(1, len(gaps) // 20)]
+        worst = np.argsort(-gaps, kind="stable")[: max(1, len(gaps) // 100)]
         return replace(
             objective, sampler=_mixed(objective.sampler, self.pool[worst], share=self.hard)
         )

@@ -46,7 +46,7 @@ class Recipe:
     hidden: tuple[int, ...] = (32,)
     skip: bool = True
     scenarios: int = 300
-    pool: int = 5000
+    pool: int = 20_000
     first_steps: int = 3000
     later_steps: int = 1000
     batch_size: int = 512

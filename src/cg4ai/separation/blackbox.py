@@ -151,6 +151,8 @@ class _Climb:
         self.best_value = -np.inf
 
     def __call__(self, unit: Array, gradient: Array) -> float:
+        if not np.isfinite(unit).all():  # COBYLA asks about such points when its model degenerates
+            return -1e300
         point = self.best_input.copy()
         width = self.upper - self.lower
         point[self.free] = self.lower[self.free] + unit * width[self.free]
