@@ -137,7 +137,8 @@ class PricingRequest:
 
     `duals` are the master's own, in the order of `rows`; `guide` (m,) are the row duals to
     propose by (smoothed, or equal to `duals.rows`). `loss_weight` is 0 in the phase that
-    minimises slack alone; `requirements` are the problem's, in order. `seed` is derived from (run seed, iteration, pricer).
+    minimises slack alone; `requirements` are the problem's, in order. `seed` is derived from
+    (run seed, iteration, pricer).
     """
 
     iteration: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cg4ai.commands import wording
+from cg4ai.commands.wording import report
 from cg4ai.report.tables import cell, plain
 from cg4ai.runs import Run
 
@@ -30,7 +30,7 @@ def run(folder: Path) -> None:
             "command with --resume."
         )
     elif "stop_reason" in summary and "audits" in summary:
-        print(wording.report(summary))
+        print(report(summary))
     else:
         print(_indented("\n".join(f"{name} = {value}" for name, value in summary.items())))
 

@@ -90,6 +90,12 @@ class GradientPricer:
             raise InvalidInput(f"batch_size must be None or at least 1, got {self.batch_size}")
         if self.output_limit is not None:
             self._check_output_limit(self.output_limit)
+        if self.attack_every < 0 or (self.attack_every and self.training.schedule == "plateau"):
+            raise InvalidInput(
+                "attack_every must be 0 or more, and needs training with schedule='onecycle': "
+                "a plateau rule would keep parameters from before an attack, whose loss was lower "
+                "only because the violations were not known"
+            )
 
     def _check_output_limit(self, limit: float) -> None:
         if not limit > 0:
@@ -294,20 +300,20 @@ class _Session:
         return shaped[..., self.block_of, self.place_in]
 
     def _evaluate(
-        self, parameters: Parameters, window: Sequence[_Weighted]
+        self, parameters: Parameters, window: Sequence[_Weighted], *, objective: bool
     ) -> tuple[Tensor, Tensor]:
         """The objective's part of the loss (restarts,); outputs at rows (restarts, group, k, r)."""
-        batch, now = self.fixed if self.fixed is not None else self._batch(self.pricer.batch_size)
         inputs = torch.cat([self.core_inputs, self._side_by_side(window)])
-        if self.needs_objective:
-            inputs = torch.cat([batch.inputs, inputs])
+        if not objective:
+            outputs = self._joint(self.pricer.architecture.forward(parameters, inputs))
+            return outputs.new_zeros(self.pricer.restarts), outputs
+        batch, now = self.fixed if self.fixed is not None else self._batch(self.pricer.batch_size)
+        inputs = torch.cat([batch.inputs, inputs])
         outputs = self._joint(self.pricer.architecture.forward(parameters, inputs))
-        split = len(batch.inputs) if self.needs_objective else 0
+        split = len(batch.inputs)
         return self._objective_loss(batch, now, outputs[:, :, :split]), outputs[:, :, split:]
 
     def _objective_loss(self, batch: Batch, now: Tensor | None, outputs: Tensor) -> Tensor:
-        if not self.needs_objective:
-            return torch.zeros(self.pricer.restarts, device=outputs.device, dtype=outputs.dtype)
         own = self.objective.kind == "average"
         loss = torch.zeros((), device=outputs.device, dtype=outputs.dtype)
         if own or self.pricer.individual:
@@ -338,11 +344,13 @@ class _Session:
 
     def guided_loss(self, parameters: Parameters, step: int) -> Tensor:
         window = self._window(step)
-        loss, outputs = self._evaluate(parameters, window)
+        loss, outputs = self._evaluate(parameters, window, objective=self.needs_objective)
         return loss + self._row_terms(outputs, [*self.rows, *window], hinge=True)
 
     def reduced_cost(self, parameters: Parameters, step: int) -> Tensor:
-        loss, outputs = self._evaluate(parameters, [])
+        # an epigraph objective is in the rows already: its pieces have duals
+        charged = self.needs_objective and self.objective.kind != "epigraph"
+        loss, outputs = self._evaluate(parameters, [], objective=charged)
         return loss + self._row_terms(outputs, self.rows, hinge=False)
 
     def limited(self, parameters: Parameters, limit: float) -> Parameters:
