@@ -129,6 +129,21 @@ class Supervised:
                 f"{np.shape(weights)} with values {np.unique(weights)[:4]}"
             )
 
+    def check(self, output_size: int) -> None:
+        """InvalidInput if the loss does not give one finite number per row of the data."""
+        shape = (1, len(self.inputs))
+        outputs = torch.full((*shape, output_size), 1.0 / output_size, dtype=torch.float64)
+        targets = torch.as_tensor(self.targets)
+        if targets.is_floating_point():
+            targets = targets.to(outputs.dtype)
+        losses = self.function()(outputs, targets)
+        if not isinstance(losses, Tensor) or losses.shape != shape:
+            found = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+            raise InvalidInput(
+                f"the loss must give one number per row, {shape} for outputs "
+                f"{tuple(outputs.shape)}, but gave {found}; do not take the mean inside it"
+            )
+
     def function(self) -> LossFunction:
         return loss_function(self.loss)
 

@@ -9,7 +9,7 @@ from cg4ai.audits import Audit
 from cg4ai.columns import check_fit
 from cg4ai.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
-from cg4ai.objectives import Objective
+from cg4ai.objectives import Objective, Supervised
 from cg4ai.protocols import Members, Pricer
 from cg4ai.records import IntArray, IterationRecord, StopReason
 from cg4ai.requirements import Requirement
@@ -39,6 +39,8 @@ class Problem:
         d, r = self.objective.inputs.shape[1], self.layout.output_size
         for requirement in self.requirements:
             requirement.check(d, r)
+        if isinstance(self.objective, Supervised):
+            self.objective.check(r)
         for members, blocks in self.start:
             check_fit(members, blocks, self.layout, input_size=d)
         for rows in self.start_rows:
@@ -74,7 +76,10 @@ class Result:
 
     @property
     def gap(self) -> float | None:
-        return None if self.bound is None else self.objective - self.bound
+        """Proven distance from the best; None without a proof, or where no mixture is feasible."""
+        if self.bound is None or self.stop_reason is StopReason.INFEASIBLE:
+            return None
+        return self.objective - self.bound
 
     @property
     def feasible(self) -> bool:

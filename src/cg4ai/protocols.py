@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.records import (
     Array,
     Duals,
     IntArray,
-    MasterSolution,
     MemberState,
     PricingResult,
     SeparationResult,
@@ -81,54 +79,6 @@ class Architecture(Protocol):
     def parameters(self, members: Members) -> Parameters | None:
         """Parameters to warm-start from, or None if these members are of another architecture."""
         ...
-
-
-class Master(Protocol):
-    """What the loop asks of a master; adding columns and restoring differ by objective."""
-
-    @property
-    def n_rows(self) -> int: ...
-
-    @property
-    def n_columns(self) -> int: ...
-
-    @property
-    def penalty(self) -> float: ...
-
-    @property
-    def gap(self) -> float:
-        """How far the last `penalised` may be above its true least: 0 for a linear program."""
-        ...
-
-    @property
-    def coefficients(self) -> Array:
-        """(n_rows, n_columns), not to be written to."""
-        ...
-
-    def add_rows(
-        self,
-        coefficients: Array,
-        bounds: Array,
-        slack: IntArray,
-        epigraph: IntArray | None = None,
-    ) -> None:
-        """`coefficients` (k, n_columns), `bounds` (k,), `slack` (k,): -1 own, >= 0 shared.
-
-        With an epigraph also slack -2, none, and the scenario (k,) of each row or -1.
-        """
-        ...
-
-    def raise_penalty(self) -> bool:
-        """False if the penalty was at its limit already."""
-        ...
-
-    def minimise_slack(self, on: bool) -> None:
-        """Switch the phase in which slack and dummies cost 1 each and all else nothing."""
-        ...
-
-    def solve(self) -> MasterSolution: ...
-
-    def state(self) -> dict[str, NDArray[Any]]: ...
 
 
 @dataclass(frozen=True, slots=True)

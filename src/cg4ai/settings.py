@@ -68,6 +68,18 @@ class Settings:
     seed: int = 0
     device: str = "cpu"
 
+    def __new__(cls, *values: Any, **named: Any) -> Settings:
+        """As usual, but unknown names are refused with the closest known one."""
+        known = [field.name for field in fields(cls)]
+        faults = [
+            f"unknown setting {name!r}{did_you_mean(name, known)}"
+            for name in named
+            if name not in known
+        ]
+        if faults:
+            raise InvalidSettings("; ".join(faults))
+        return object.__new__(cls)
+
     def __post_init__(self) -> None:
         faults = [*self._number_faults(), *self._choice_faults()]
         if faults:

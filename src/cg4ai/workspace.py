@@ -122,10 +122,7 @@ class Workspace:
             slack = np.full(count, -1)
         coefficients = self.columns.coefficients(rows)
         self.rows.add(rows)
-        if isinstance(self.master, LinearMaster):
-            self.master.add_rows(coefficients, bounds, slack, epigraph)
-        else:
-            self.master.add_rows(coefficients, bounds, slack)
+        self.master.add_rows(coefficients, bounds, slack, epigraph)
 
     # ---- columns -----------------------------------------------------------------------------
 
@@ -210,7 +207,7 @@ class Workspace:
     @property
     def master_gap(self) -> float:
         """How far the last master solve may be above its true optimum (0 for the LP)."""
-        return self.master.gap if isinstance(self.master, ConvexMaster) else 0.0
+        return self.master.gap
 
     def solve_master(self) -> MasterSolution:
         """Solve; for an epigraph objective add the pieces that matter until none is missing."""
@@ -325,9 +322,7 @@ class Workspace:
         usable = not np.any(solution.dummy > self.settings.feasibility_tolerance)
         if choice == "vertex" or not usable:
             return solution.weights
-        if choice == "loss" and (
-            isinstance(self.objective, Epigraph) or isinstance(self.master, ConvexMaster)
-        ):
+        if choice == "loss" and self.objective.kind != "average":
             return solution.weights  # the master minimised the true loss already
         ruled = self.requirement_rows()
         try:

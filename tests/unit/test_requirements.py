@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from cg4ai.errors import InvalidInput
 from cg4ai.regions import Ball, Box, Pool
-from cg4ai.requirements import Concave, Linear, Margin, Probability, Rate, contradictions
+from cg4ai.requirements import (
+    Concave,
+    Linear,
+    Margin,
+    Probability,
+    Rate,
+    contradictions,
+    improbable,
+)
 from cg4ai.rows import ConcaveRows, LinearRows
 
 RANDOM = np.random.default_rng(0)
@@ -406,3 +414,19 @@ def test_a_requirement_does_not_follow_later_changes_of_the_data() -> None:
     requirement = Linear(mine, [1.0], 0.0)
     mine[:] = 0
     assert np.array_equal(requirement.rows(0).inputs, X)
+
+
+def test_rules_that_no_probabilities_can_keep_are_named():
+    x = np.zeros((1, 2))
+    both = [Probability(x, [0], 0.9), Probability(x, [1], 0.9, name="other")]
+    margin = [Margin(x, [0], 1.5)]
+    high = [Linear(x, [0.0, 1.0], 1.5)]
+    for requirements, words in ((both, "sum to 1.8"), (margin, "at most 1"), (high, "at most 1")):
+        for requirement in requirements:
+            requirement.check(2, 2)
+        (text,) = improbable(requirements)
+        assert words in text
+    fine = [Probability(x, [0], 0.6), Probability(x, [1], 0.4), Linear(x, [1.0, -1.0], 0.2)]
+    for requirement in fine:
+        requirement.check(2, 2)
+    assert improbable(fine) == []

@@ -6,7 +6,7 @@ meet a row meets the rule itself.
 """
 
 from cg4ai.requirements.concave import Concave
-from cg4ai.requirements.contradictions import contradictions
+from cg4ai.requirements.contradictions import contradictions, improbable
 from cg4ai.requirements.difference import Difference
 from cg4ai.requirements.labels import Margin, Probability
 from cg4ai.requirements.linear import Linear
@@ -22,4 +22,5 @@ __all__ = [
     "Rate",
     "Requirement",
     "contradictions",
+    "improbable",
 ]

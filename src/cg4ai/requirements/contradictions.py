@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from cg4ai.records import Array, IntArray
+from cg4ai.requirements.labels import Margin
 from cg4ai.requirements.place import Placed
 from cg4ai.rows import LinearRows, Rows
 
@@ -33,6 +34,41 @@ def contradictions(requirements: Sequence[Requirement]) -> list[str]:
         if rows is not None:
             batches.append((rows, _describer(requirement, rows)))
     return opposed(batches)
+
+
+def improbable(requirements: Sequence[Requirement]) -> list[str]:
+    """One line for each rule that no probabilities can keep: outputs >= 0 that sum to one.
+
+    Looks at each row by itself, and at lower bounds of single probabilities at one input, which
+    must not sum to more than one. As above, an empty answer promises nothing.
+    """
+    texts = []
+    lowest: dict[bytes, dict[int, tuple[float, str]]] = {}
+    for number, requirement in enumerate(requirements):
+        rows = requirement.rows(number)
+        if rows is None and isinstance(requirement, Placed):
+            rows = _at_centre(requirement, number)
+        if not isinstance(rows, LinearRows) or rows.index is None:
+            if isinstance(requirement, Margin) and np.max(requirement.at_least) > 1:
+                texts.append(f"{requirement.name}: a margin between probabilities is at most 1")
+            continue
+        most = rows.coefficients.max(axis=1)
+        for j in np.flatnonzero(most < rows.bounds - 1e-9).tolist():
+            text = requirement.describe(rows, j)
+            texts.append(f"{text}, but probabilities reach at most {most[j]:.4g}")
+        alone = (rows.coefficients != 0).sum(axis=1) == 1
+        for j in np.flatnonzero(alone & (most > 0) & (rows.bounds > 0)).tolist():
+            label = int(rows.coefficients[j].argmax())
+            lower = float(rows.bounds[j] / most[j])
+            known = lowest.setdefault((rows.inputs[rows.index[j]] + 0.0).tobytes(), {})
+            if label not in known or lower > known[label][0]:
+                known[label] = (lower, requirement.describe(rows, j))
+    for known in lowest.values():
+        total = sum(lower for lower, _ in known.values())
+        if total > 1 + 1e-9:
+            both = " and ".join(text for _, text in known.values())
+            texts.append(f"{both}, but these probabilities would sum to {total:.4g}")
+    return texts
 
 
 def _at_centre(requirement: Any, number: int) -> Rows:
