@@ -15,18 +15,26 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from cg4ai.audits import Audit
 from cg4ai.errors import InvalidInput, InvalidSettings, did_you_mean
 from cg4ai.holdout import HeldOutPricer, LabelledData, merged, split
-from cg4ai.kinds import EXACT, Recipe, Task, kinds_of, pricers_for
+from cg4ai.kinds import EXACT, Recipe, Task, kinds_of, network, pricers_for
 from cg4ai.loop import solve
 from cg4ai.objectives import LossFunction, Supervised
 from cg4ai.problem import Problem, Result
-from cg4ai.protocols import Pricer
+from cg4ai.protocols import Members, Pricer
 from cg4ai.records import Array, IntArray, IterationRecord
-from cg4ai.requirements import Margin, Probability, Requirement, contradictions
+from cg4ai.requirements import (
+    Margin,
+    Probability,
+    Requirement,
+    contradictions,
+    improbable,
+)
 from cg4ai.rows import Layout
 from cg4ai.settings import Settings
+from cg4ai.simple import SHRINKAGE, simple_members
 
 HELD_OUT = 0.2  # what "auto" holds out, where that leaves enough rows to weigh by
 FEWEST_HELD_OUT = 10
+IMPROVEMENT = 1e-2  # of the held-out loss: less than this is noise, and no reason to go on
 
 PARAMETERS = """
     Parameters
@@ -47,6 +55,9 @@ PARAMETERS = """
         weighs on all rows, which proofs of optimality need.
     weight_decay : of gradient training: one number, or several that take turns; while rows are
         missed it is always the least of them.
+    simple_members : give networks a skip from inputs to outputs and start from the simplest of
+        them, a constant and shrunken linear models; the mixture keeps what helps on the rows held
+        out. Only with probabilities or numbers as outputs, and a column_limit of 20 or more.
     restarts, group, steps, learning_rate, batch_size : of gradient training, per iteration:
         how many members (or groups of members, trained on the loss of their mean) at once, how
         long, how fast, and on how many rows per step (None: all).
@@ -63,6 +74,7 @@ PARAMETERS = """
     result_ : `cg4ai.Result`: `feasible`, `loss`, `bound`, `gap`, `note`; `str(result_)` tells all.
     stop_reason_ : why training ended, `cg4ai.StopReason`.
     history_, n_iter_ : one record per iteration, and how many.
+    n_held_out_ : how many rows members were weighed by and not trained on; 0: weighed by all.
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 """
 
@@ -77,6 +89,7 @@ class _ConstrainedEstimator(BaseEstimator):  # type: ignore[misc]
     loss: str | LossFunction | None
     validation_fraction: float | str
     weight_decay: Any
+    simple_members: bool
     restarts: int
     group: int
     steps: int
@@ -93,7 +106,8 @@ class _ConstrainedEstimator(BaseEstimator):  # type: ignore[misc]
     def run_settings(self) -> Settings:
         """The settings that `fit` solves with.
 
-        After `problem` has seen y, the defaults of tolerances and penalty are in its units.
+        Call it after `problem`, which has seen y: the defaults of tolerances and penalty are in
+        units of y, and runs end earlier where rows are held out.
         """
         own = {
             "column_limit": self.column_limit,
@@ -117,9 +131,12 @@ class _ConstrainedEstimator(BaseEstimator):  # type: ignore[misc]
         usual, unit = Settings(), float(getattr(self, "target_scale_", 1.0))
         loss_unit = {"squared": unit**2, "absolute": unit}.get(str(self.loss or "squared"), 1.0)
         large = max(1.0, unit)
+        held_out = getattr(self, "n_held_out_", 0) > 0
+        epsilon = IMPROVEMENT if held_out else usual.epsilon
         return {
             "patience": max(1, np.size(self.weight_decay)),  # a turn for each decay
-            "epsilon": float(np.clip(1e-4 * loss_unit, 1e-9, 1e6)),
+            "improvement_tolerance": IMPROVEMENT if held_out else 0.0,
+            "epsilon": float(np.clip(epsilon * loss_unit, 1e-9, 1e6)),
             "feasibility_tolerance": min(1.0, usual.feasibility_tolerance * large),
             "row_margin": min(1.0, usual.row_margin * large),
             "penalty": float(np.clip(usual.penalty * loss_unit / unit, 1e-6, 1e8)),
@@ -161,11 +178,18 @@ class _ConstrainedEstimator(BaseEstimator):  # type: ignore[misc]
         loss: str | LossFunction,
     ) -> Problem:
         kind = _one_of(self.objective, "objective", ("mixture", "average"))
+        for requirement in requirements:
+            if isinstance(requirement, Probability) and task.links != "softmax":
+                raise InvalidInput(
+                    f"{requirement.name} is a rule on probabilities, but the outputs are "
+                    f"{'logits' if task.classification else 'values'}; use scores='probability' "
+                    "in a classifier, or Margin or Linear"
+                )
         kinds = kinds_of(self.members)
         self.target_scale_ = task.spread
         pricers: Sequence[Pricer] = pricers_for(kinds, self._recipe(), task)
         fraction = self._held_out(kinds, len(data.inputs))
-        weighed = data
+        trained = weighed = data
         if fraction:
             generator = np.random.default_rng(_seed(self.random_state))
             trained, weighed = split(data, fraction, generator)
@@ -176,17 +200,32 @@ class _ConstrainedEstimator(BaseEstimator):  # type: ignore[misc]
                 )
             training = _supervised(trained, loss, kind)
             pricers = [HeldOutPricer(pricer, training) for pricer in pricers]
+        self.n_held_out_ = len(weighed.inputs) if fraction else 0
         problem = Problem(
             objective=_supervised(weighed, loss, kind),
             requirements=tuple(requirements),
             pricers=pricers,
             layout=Layout.single(task.outputs),
+            start=self._start(kinds, task, trained),
         )
         clashes = contradictions(problem.requirements)
         if clashes:
             more = f" (and {len(clashes) - 1} more such pairs)" if len(clashes) > 1 else ""
             raise InvalidInput(f"the requirements contradict each other: {clashes[0]}{more}")
+        if task.links == "softmax" and (beyond := improbable(problem.requirements)):
+            raise InvalidInput(f"no probabilities can keep the requirements: {beyond[0]}")
         return problem
+
+    def _start(
+        self, kinds: Sequence[Any], task: Task, trained: LabelledData
+    ) -> list[tuple[Members, IntArray]]:
+        """Simple members beside networks, where the column limit leaves plenty of room."""
+        known = any(isinstance(kind, str) and kind == "network" for kind in kinds)
+        room = self.column_limit >= 4 * (1 + len(SHRINKAGE))
+        if not (self.simple_members and known and room) or task.output_limit is not None:
+            return []
+        members = simple_members(network(self._recipe(), task), trained)
+        return [(members, np.zeros(len(members), np.int64))]
 
     def _recipe(self) -> Recipe:
         hidden = [self.hidden] if np.ndim(self.hidden) == 0 else list(self.hidden)
@@ -205,6 +244,7 @@ class _ConstrainedEstimator(BaseEstimator):  # type: ignore[misc]
         return Recipe(
             hidden=tuple(hidden),
             activation=self.activation,
+            skip=self.simple_members,
             restarts=int(self.restarts),
             group=int(self.group),
             steps=int(self.steps),
@@ -281,7 +321,8 @@ class ConstrainedClassifier(ClassifierMixin, _ConstrainedEstimator):  # type: ig
         objective: str = "mixture",
         loss: str | LossFunction | None = None,
         validation_fraction: float | str = "auto",
-        weight_decay: float | Sequence[float] = (1.0, 3.0, 0.0),
+        weight_decay: float | Sequence[float] = (1.0, 0.0),
+        simple_members: bool = True,
         restarts: int = 4,
         group: int = 1,
         steps: int = 200,
@@ -304,6 +345,7 @@ class ConstrainedClassifier(ClassifierMixin, _ConstrainedEstimator):  # type: ig
         self.loss = loss
         self.validation_fraction = validation_fraction
         self.weight_decay = weight_decay
+        self.simple_members = simple_members
         self.restarts = restarts
         self.group = group
         self.steps = steps
@@ -388,10 +430,13 @@ class ConstrainedClassifier(ClassifierMixin, _ConstrainedEstimator):  # type: ig
 
     def predict_proba(self, X: Any) -> Array:
         """Mixture of probabilities, or softmax of the mixture of logits: (n, classes)."""
-        scores = self._scores(X)[:, : len(self.classes_)]
+        scores = self._scores(X)
+        if len(self.classes_) == 1:
+            return np.ones((len(scores), 1))
         if self.scores == "logit":
             scores = np.exp(scores - scores.max(1, keepdims=True))
-        return np.asarray(scores / scores.sum(1, keepdims=True))
+            scores = scores / scores.sum(1, keepdims=True)
+        return scores
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class of the largest score, (n,)."""
@@ -422,7 +467,8 @@ class ConstrainedRegressor(RegressorMixin, _ConstrainedEstimator):  # type: igno
         objective: str = "mixture",
         loss: str | LossFunction | None = None,
         validation_fraction: float | str = "auto",
-        weight_decay: float | Sequence[float] = (1.0, 3.0, 0.0),
+        weight_decay: float | Sequence[float] = (1.0, 0.0),
+        simple_members: bool = True,
         restarts: int = 4,
         group: int = 1,
         steps: int = 200,
@@ -443,6 +489,7 @@ class ConstrainedRegressor(RegressorMixin, _ConstrainedEstimator):  # type: igno
         self.loss = loss
         self.validation_fraction = validation_fraction
         self.weight_decay = weight_decay
+        self.simple_members = simple_members
         self.restarts = restarts
         self.group = group
         self.steps = steps

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
 from sklearn.ensemble import (
     GradientBoostingClassifier,
@@ -63,6 +64,7 @@ class Recipe:
 
     hidden: tuple[int, ...]
     activation: str
+    skip: bool
     restarts: int
     group: int
     steps: int
@@ -94,12 +96,28 @@ def _pricers(kind: Any, recipe: Recipe, task: Task) -> list[Pricer]:
         factory: Callable[[], nn.Module] = kind
         name = getattr(kind, "__name__", type(kind).__name__)
         size = task.inputs.shape[1]
-        return _gradient(ModuleArchitecture(factory, size, task.outputs, name), recipe, task)
+        architecture = ModuleArchitecture(factory, size, task.outputs, name)
+        if task.links == "softmax":
+            _check_probabilities(architecture, task.inputs[:8])
+        return _gradient(architecture, recipe, task)
     hint = f"; give an instance, {kind.__name__}()" if _unfitted_class(kind) else ""
     raise InvalidInput(
         f"members cannot be made from {kind!r}{hint}; use one of {', '.join(KINDS)}, a "
         "scikit-learn estimator, or a function that makes a torch module"
     )
+
+
+def _check_probabilities(architecture: ModuleArchitecture, inputs: Array) -> None:
+    """Refuse a module whose outputs are not probabilities where rules will take them for such."""
+    fresh = architecture.initialise(1, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        outputs = architecture.members(fresh).outputs(torch.as_tensor(inputs))[0]
+    if bool((outputs < 0).any()) or not torch.allclose(outputs.sum(-1), torch.ones(()).double()):
+        raise InvalidInput(
+            f"the modules that {architecture.name} makes do not output probabilities (the first "
+            f"row sums to {float(outputs[0].sum()):.4g}): end them with nn.Softmax(-1), or set "
+            "scores='logit'"
+        )
 
 
 def _unfitted_class(kind: Any) -> bool:
@@ -113,7 +131,7 @@ def _named(kind: str, recipe: Recipe, task: Task) -> list[Pricer]:
             f"{', '.join(KINDS)}, a scikit-learn estimator, or a function that makes a torch module"
         )
     if kind == "network":
-        return _gradient(_network(recipe, task), recipe, task)
+        return _gradient(network(recipe, task), recipe, task)
     if kind == "affine":
         if task.links == "softmax":
             raise InvalidInput("affine members give logits, not probabilities: set scores='logit'")
@@ -176,8 +194,11 @@ def _check_model(model: BaseEstimator, task: Task) -> None:
     from_sklearn(fitted)
 
 
-def _network(recipe: Recipe, task: Task) -> NetworkArchitecture:
-    """Inputs standardised by the training data; linear outputs in the units of the targets."""
+def network(recipe: Recipe, task: Task) -> NetworkArchitecture:
+    """Inputs standardised by the training data; linear outputs in the units of the targets.
+
+    A skip from inputs to outputs puts linear models into the class.
+    """
     deviation = task.inputs.std(0)
     regression = not task.classification
     scale = task.targets.std(0) if regression else None
@@ -186,6 +207,7 @@ def _network(recipe: Recipe, task: Task) -> NetworkArchitecture:
         task.outputs,
         hidden=recipe.hidden,
         activation=recipe.activation,  # type: ignore[arg-type]  # checked there
+        skip=recipe.skip and bool(recipe.hidden),
         output=task.links,
         shift=task.inputs.mean(0),
         scale=np.where(deviation > 0, deviation, 1.0),
@@ -214,6 +236,4 @@ def _gradient(architecture: Architecture, recipe: Recipe, task: Task) -> list[Pr
         )
         for decay in recipe.weight_decay
     ]
-    if len(pricers) == 1:
-        return [pricers[0]]
     return [AlternatingPricer(pricers, freest=int(np.argmin(recipe.weight_decay)))]

@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from torch import nn
 
 from cg4ai import (
     Box,
@@ -344,6 +345,10 @@ def test_settings_given_win_over_defaults_in_units_of_y() -> None:
     made = model.run_settings()
     assert (made.epsilon, made.patience, made.iteration_limit) == (0.25, 3, 6)
     assert made.penalty == pytest.approx(10 * y.std())
+    assert made.improvement_tolerance > 0
+    exact = ConstrainedRegressor(members="affine")
+    exact.problem(X, y)
+    assert exact.run_settings().improvement_tolerance == 0, "proofs need the last improvements"
     assert made.seed == 0
 
 
@@ -383,6 +388,33 @@ def test_rows_are_held_out_where_there_are_enough() -> None:
     assert abs(held_out(40, validation_fraction=0.5) - 20) <= 1
     assert held_out(100, members="stump") == 0
     assert abs(held_out(100, members=["stump", "tree"]) - 20) <= 1
+
+
+def test_simple_members_keep_networks_from_running_wild() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 15))
+    y = X[:, 0] + 3.0 * rng.normal(size=200)  # a line in noise
+    tempered = ConstrainedRegressor(random_state=0, steps=100).fit(X[:100], y[:100])
+    wild = ConstrainedRegressor(random_state=0, steps=100, simple_members=False)
+    wild.fit(X[:100], y[:100])
+    truth = X[100:, 0]
+
+    def error(model: Any) -> float:
+        return float(np.mean((model.predict(X[100:]) - truth) ** 2))
+
+    assert error(tempered) < 0.6 * error(wild)
+
+
+def test_simple_members_leave_room_and_can_be_left_out() -> None:
+    X, y = two_moons()
+    assert len(ConstrainedClassifier(**QUICK).problem(X, y).start[0][0]) == 5
+    for parameters in (
+        {"simple_members": False},
+        {"column_limit": 10},
+        {"members": "tree"},
+        {"scores": "logit"},
+    ):
+        assert not ConstrainedClassifier(**QUICK, **parameters).problem(X, y).start
 
 
 # ---- repeatability, copies, scikit-learn's tools -----------------------------------------------
@@ -472,3 +504,22 @@ def test_solving_the_problem_oneself() -> None:
     assert model.audit_[0].holds
     assert model.predict(X).shape == (60,)
     assert model.stop_reason_ in set(StopReason)
+
+
+def test_probability_rules_need_probabilities() -> None:
+    x = np.random.default_rng(0).normal(size=(30, 4))
+    y = (x[:, 0] > 0).astype(int)
+    rule = Probability(x[:3], y[:3], at_least=0.9)
+    with pytest.raises(InvalidInput, match="rule on probabilities, but the outputs are logits"):
+        ConstrainedClassifier(scores="logit").fit(x, y, requirements=[rule])
+    with pytest.raises(InvalidInput, match="the outputs are values"):
+        ConstrainedRegressor().fit(x, x[:, 0], requirements=[rule])
+
+    def logits() -> nn.Module:
+        return nn.Linear(4, 2)
+
+    with pytest.raises(InvalidInput, match="do not output probabilities"):
+        ConstrainedClassifier(members=logits).fit(x, y, requirements=[rule])
+    other = Probability(x[:3], 1 - y[:3], at_least=0.9)
+    with pytest.raises(InvalidInput, match=r"would sum to 1\.8"):
+        ConstrainedClassifier().fit(x, y, requirements=[rule, other])

@@ -252,9 +252,15 @@ class NetworkArchitecture:
     def scale_outputs(self, parameters: Parameters, factors: Tensor) -> Parameters:
         """Each member's linear outputs times its factor (count,): the last layer and the skip."""
         if self.output != "linear" or self.scales_outputs:
-            raise InvalidInput("only plain linear outputs can be scaled, not probabilities or units")
+            raise InvalidInput(
+                "only plain linear outputs can be scaled, not probabilities or units"
+            )
         result = dict(parameters)
-        for name in (f"weight_{self.depth}", f"bias_{self.depth}", *(["skip"] if self.skip else [])):
+        for name in (
+            f"weight_{self.depth}",
+            f"bias_{self.depth}",
+            *(["skip"] if self.skip else []),
+        ):
             value = parameters[name]
             result[name] = value * factors.to(value).reshape(-1, *[1] * (value.ndim - 1))
         return result

@@ -7,7 +7,7 @@ noise. Taking turns lets the master choose, and rows do not wait for their turn.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -22,7 +22,8 @@ TOLERANCE = 1e-6  # rows missed by more than this, relative to 1 + |bound|, are 
 class AlternatingPricer:
     """Asks one of `pricers` per call: the next by iteration, or `freest` while rows are missed.
 
-    Which one depends on the request alone, so that a resumed run goes on as it would have.
+    The first call of a run asks for members that fit the data, whatever the prices of rows. Which
+    pricer is asked depends on the request alone, so that a resumed run goes on as it would have.
     """
 
     pricers: Sequence[Pricer]
@@ -31,10 +32,18 @@ class AlternatingPricer:
     exact = False
 
     def price(self, request: PricingRequest) -> PricingResult:
+        if request.iteration == 0:
+            return self.pricers[0].price(_unpriced(request))
         number = request.iteration % len(self.pricers)
         if misses_rows(request):
             number = self.freest
         return self.pricers[number].price(request)
+
+
+def _unpriced(request: PricingRequest) -> PricingRequest:
+    """Without prices of rows: before anything was trained they only say that slack is dear."""
+    zeros = np.zeros_like(request.guide)
+    return replace(request, guide=zeros, duals=replace(request.duals, rows=zeros))
 
 
 def misses_rows(request: PricingRequest) -> bool:

@@ -53,11 +53,12 @@ def improbable(requirements: Sequence[Requirement]) -> list[str]:
                 texts.append(f"{requirement.name}: a margin between probabilities is at most 1")
             continue
         most = rows.coefficients.max(axis=1)
-        for j in np.flatnonzero(most < rows.bounds - 1e-9).tolist():
+        beyond = most < rows.bounds - 1e-9
+        for j in np.flatnonzero(beyond).tolist():
             text = requirement.describe(rows, j)
             texts.append(f"{text}, but probabilities reach at most {most[j]:.4g}")
         alone = (rows.coefficients != 0).sum(axis=1) == 1
-        for j in np.flatnonzero(alone & (most > 0) & (rows.bounds > 0)).tolist():
+        for j in np.flatnonzero(alone & ~beyond & (most > 0) & (rows.bounds > 0)).tolist():
             label = int(rows.coefficients[j].argmax())
             lower = float(rows.bounds[j] / most[j])
             known = lowest.setdefault((rows.inputs[rows.index[j]] + 0.0).tobytes(), {})

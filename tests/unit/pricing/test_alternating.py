@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,23 @@ def test_turns_by_iteration_unless_a_row_is_missed() -> None:
     pricer = AlternatingPricer([Named("stiff"), Named("stiffer"), Named("free")], freest=2)
     met = [pricer.price(request(k, value=3.0, bound=2.0)).note for k in range(4)]
     assert met == ["stiff", "stiffer", "free", "stiff"]
-    missed = [pricer.price(request(k, value=1.0, bound=2.0)).note for k in range(3)]
-    assert missed == ["free"] * 3
+    missed = [pricer.price(request(k, value=1.0, bound=2.0)).note for k in range(4)]
+    assert missed == ["stiff", "free", "free", "free"]
     assert not pricer.exact
+
+
+def test_the_first_call_does_not_price_rows() -> None:
+    seen: list[PricingRequest] = []
+
+    class Recording(Named):
+        def price(self, request: PricingRequest) -> PricingResult:
+            seen.append(request)
+            return super().price(request)
+
+    pricer = AlternatingPricer([Recording("one")], freest=0)
+    for iteration in (0, 1):
+        asked = request(iteration, value=1.0, bound=2.0)
+        pricer.price(replace(asked, guide=np.ones(1), duals=Duals(np.ones(1), np.ones(1))))
+    assert [one.guide[0] for one in seen] == [0.0, 1.0]
+    assert [one.duals.rows[0] for one in seen] == [0.0, 1.0]
+    assert [one.duals.blocks[0] for one in seen] == [1.0, 1.0]
