@@ -25,13 +25,14 @@ def run(name: str) -> dict[str, float]:
 
 def test_monotone_regression() -> None:
     found = run("monotone_regression")
-    assert found["plain_falls"] > 0
+    assert found["plain_falls"] > 20
     assert found["plain_out_of_bounds"] > 1
     assert found["ruled_falls"] == 0
     assert found["ruled_worst_fall"] <= TOLERANCE
     assert found["ruled_out_of_bounds"] <= TOLERANCE
     assert found["ruled_fine_falls"] < found["plain_fine_falls"] / 2
-    assert found["ruled_error"] < 1.1 * found["plain_error"]
+    assert found["ruled_fine_worst_fall"] < found["plain_fine_worst_fall"] / 10
+    assert found["ruled_error"] < found["plain_error"]
 
 
 @pytest.mark.filterwarnings("ignore:Setting an? ")  # of pandas, inside Fairlearn
