@@ -38,6 +38,7 @@ class Recipe:
     pool: demand vectors with known optimum among which the worst predicted are trained on more.
     first_steps, later_steps, batch_size: gradient steps of the first group of members and of each
         later one, and fresh demand vectors per step.
+    rounds: groups of members at most; training ends before when the objective hardly falls.
     starts, ascent_steps: of the separation inside the loop, per arc.
     """
 
@@ -50,13 +51,22 @@ class Recipe:
     first_steps: int = 3000
     later_steps: int = 1000
     batch_size: int = 512
+    rounds: int = 12
     starts: int = 8
     ascent_steps: int = 25
     seed: int = 0
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for name in ("scenarios", "pool", "first_steps", "later_steps", "batch_size", "starts"):
+        for name in (
+            "scenarios",
+            "pool",
+            "first_steps",
+            "later_steps",
+            "batch_size",
+            "rounds",
+            "starts",
+        ):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} must be at least 1, got {getattr(self, name)}")
 

@@ -45,7 +45,7 @@ def routing_settings(
         epsilon=1e-6,
         row_margin=margin(instance),
         column_limit=1_000_000,
-        iteration_limit=12,
+        iteration_limit=recipe.rounds,
         improvement_tolerance=1e-3,
         improvement_window=3,
         cut_rounds=10,
