@@ -17,12 +17,13 @@ from torch import Tensor
 from cg4ai.ensemble import Ensemble, Part
 from cg4ai.errors import InvalidInput
 from cg4ai.objectives import Batch, Objective
+from cg4ai.pricing.row_choice import Weighted, weighted_rows
 from cg4ai.pricing.training import Training, train
 from cg4ai.protocols import Architecture, Parameters, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.regions import Ball, Box
 from cg4ai.requirements import Requirement
-from cg4ai.rows import Layout, LinearRows, Rows, merged
+from cg4ai.rows import Layout, Rows
 from cg4ai.seeds import derived_seed, generator
 from cg4ai.separation import default_separator
 
@@ -186,7 +187,6 @@ def _copy_active(
             value[torch.as_tensor(target)] = chosen.to(dtype=value.dtype, device=value.device)
 
 
-_Weighted = tuple[Rows, Array, Array]  # rows, hinge weights, guiding duals
 MEMORY = 64  # batches of rows remembered in one pricing call
 WINDOW = 6  # of which so many are trained on at each step
 
@@ -212,17 +212,19 @@ class _Session:
         self.regular = np.array_equal(np.concatenate(layout.blocks), np.arange(place.shape[1]))
         self.block_of = torch.as_tensor(place[0], device=request.device)
         self.place_in = torch.as_tensor(place[1], device=request.device)
-        self.rows, rest = _weighted_rows(request, pricer)
+        self.rows, rest = weighted_rows(
+            request, limit=pricer.row_limit, hinge_only=pricer.finish == 0
+        )
         self.core_inputs = self._side_by_side(self.rows)
         self.found: list[Rows] = []
-        self.memory: list[_Weighted] = []
+        self.memory: list[Weighted] = []
         if pricer.attack_every:
             for rows in rest:
                 self._remember(rows)
         self.fixed = self._batch(None) if pricer.batch_size is None else None
         self.needs_objective = request.loss_weight > 0
 
-    def _side_by_side(self, chunks: Sequence[_Weighted]) -> Tensor:
+    def _side_by_side(self, chunks: Sequence[Weighted]) -> Tensor:
         """The inputs of several batches of rows, for one forward pass."""
         width = self.request.objective.inputs.shape[1]
         inputs = [self._tensor(rows.inputs) for rows, _, _ in chunks]
@@ -232,7 +234,7 @@ class _Session:
         hinge = np.full(len(rows), self.pricer.attack_weight / self.pricer.row_weight)
         self.memory = [*self.memory, (rows, hinge, np.zeros(len(rows)))][-MEMORY:]
 
-    def _window(self, step: int) -> list[_Weighted]:
+    def _window(self, step: int) -> list[Weighted]:
         """A few batches of remembered rows, others at every step; rarer ones weigh more."""
         count = len(self.memory)
         if count <= WINDOW:
@@ -300,7 +302,7 @@ class _Session:
         return shaped[..., self.block_of, self.place_in]
 
     def _evaluate(
-        self, parameters: Parameters, window: Sequence[_Weighted], *, objective: bool
+        self, parameters: Parameters, window: Sequence[Weighted], *, objective: bool
     ) -> tuple[Tensor, Tensor]:
         """The objective's part of the loss (restarts,); outputs at rows (restarts, group, k, r)."""
         inputs = torch.cat([self.core_inputs, self._side_by_side(window)])
@@ -327,7 +329,7 @@ class _Session:
                 loss = loss + self.objective.value(batch, (1 - tau) * now + tau * mean) / tau
         return loss
 
-    def _row_terms(self, outputs: Tensor, chunks: Sequence[_Weighted], *, hinge: bool) -> Tensor:
+    def _row_terms(self, outputs: Tensor, chunks: Sequence[Weighted], *, hinge: bool) -> Tensor:
         """The rows' part of the loss, from each member's own row value, averaged over the group."""
         total = torch.zeros(self.pricer.restarts, device=outputs.device, dtype=outputs.dtype)
         start = 0
@@ -369,70 +371,3 @@ def _output_scaling(architecture: Architecture) -> Callable[[Parameters, Tensor]
     if scale is None:
         raise InvalidInput("output_limit needs an architecture with linear outputs")
     return scale
-
-
-def _weighted_rows(
-    request: PricingRequest, pricer: GradientPricer
-) -> tuple[list[_Weighted], list[Rows]]:
-    """Rows of most weight, with hinge weights (sum one) and guiding duals; then the others.
-
-    Only rows of requirements have hinge weights; those of an epigraph objective matter to the
-    reduced cost alone. The others come in small batches, newest last.
-    """
-    if not len(request.rows):
-        return [], []
-    ruled = np.concatenate(
-        [np.full(len(batch), batch.requirement >= 0) for batch in request.rows.batches]
-    )
-    guide = np.maximum(request.guide, 0.0)
-    total = guide[ruled].sum()
-    weights = np.where(ruled, guide / total if total > 0 else 1.0 / max(1, ruled.sum()), 0.0)
-    rank = weights if pricer.finish == 0 else np.maximum(weights, guide)
-    keep = rank > 0
-    if keep.sum() > pricer.row_limit:
-        keep[np.argsort(-rank, kind="stable")[pricer.row_limit :]] = False
-    parts = list(
-        zip(
-            request.rows.batches,
-            request.rows.split(weights),
-            request.rows.split(guide),
-            request.rows.split(keep.astype(np.float64)),
-            strict=True,
-        )
-    )
-    chosen: list[_Weighted] = []
-    rest: list[Rows] = []
-    for batch, batch_weights, batch_guide, batch_keep in parts:
-        used, unused = np.flatnonzero(batch_keep), np.flatnonzero(batch_keep == 0)
-        if len(used):
-            chosen.append((batch.take(used), batch_weights[used], batch_guide[used]))
-        if len(unused) and batch.requirement >= 0:
-            rest.append(batch.take(unused))
-    return _joined(chosen), _chunks(rest)
-
-
-def _joined(chosen: Sequence[_Weighted]) -> list[_Weighted]:
-    """The same rows in as few batches as possible: each costs a call at every step."""
-    simple = [
-        (rows, weights, guide)
-        for rows, weights, guide in chosen
-        if isinstance(rows, LinearRows) and rows.index is not None
-    ]
-    if not simple:
-        return list(chosen)
-    taken = {id(rows) for rows, _, _ in simple}
-    one = replace(merged([rows for rows, _, _ in simple]), requirement=0)
-    weights = np.concatenate([weights for _, weights, _ in simple])
-    guide = np.concatenate([guide for _, _, guide in simple])
-    return [(one, weights, guide), *(entry for entry in chosen if id(entry[0]) not in taken)]
-
-
-def _chunks(batches: Sequence[Rows]) -> list[Rows]:
-    """Batches of at most 64 rows, of those that look at one input each."""
-    simple = [rows for rows in batches if isinstance(rows, LinearRows) and rows.index is not None]
-    if not simple:
-        return []
-    one = merged(simple)
-    return [
-        one.take(np.arange(start, min(start + 64, len(one)))) for start in range(0, len(one), 64)
-    ]
