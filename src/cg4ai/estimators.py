@@ -32,8 +32,7 @@ from cg4ai.rows import Layout
 from cg4ai.settings import Settings
 from cg4ai.simple import SHRINKAGE, simple_members
 
-HELD_OUT = 0.2  # what "auto" holds out, where that leaves enough rows to weigh by
-FEWEST_HELD_OUT = 10
+FEWEST_ROWS = 15  # with fewer, "auto" holds out none
 IMPROVEMENT = 1e-2  # of the held-out loss: less than this is noise, and no reason to go on
 
 PARAMETERS = """
@@ -50,9 +49,10 @@ PARAMETERS = """
         (outputs (..., n, r), targets) -> (..., n) in torch; None takes the usual one.
     validation_fraction : share of the rows that no member is trained on. By the loss there
         members are admitted and weighed, which keeps the mixture from learning its training
-        rows by heart; requirements bind wherever their inputs come from. "auto" is 0.2, and 0
-        where that would be fewer than 10 rows or all members are priced exactly. 0 trains and
-        weighs on all rows, which proofs of optimality need.
+        rows by heart; requirements bind wherever their inputs come from. "auto" is 0.2, up to a
+        third where that is needed to hold out 20 rows, and 0 if there are fewer than 15 rows or
+        all members are priced exactly. 0 trains and weighs on all rows, which proofs of
+        optimality need.
     weight_decay : of gradient training: one number, or several that take turns; while rows are
         missed it is always the least of them.
     simple_members : give networks a skip from inputs to outputs and start from the simplest of
@@ -257,7 +257,7 @@ class _ConstrainedEstimator(BaseEstimator):  # type: ignore[misc]
         fraction = self.validation_fraction
         if fraction == "auto":
             exact = all(isinstance(kind, str) and kind in EXACT for kind in kinds)
-            return 0.0 if exact or count * HELD_OUT < FEWEST_HELD_OUT else HELD_OUT
+            return 0.0 if exact or count < FEWEST_ROWS else max(0.2, min(1 / 3, 20 / count))
         if isinstance(fraction, str) or not _is_number(fraction) or not 0 <= fraction < 1:
             raise InvalidInput(
                 f'validation_fraction must be "auto" or a number in [0, 1), got {fraction!r}'

@@ -382,8 +382,10 @@ def test_rows_are_held_out_where_there_are_enough() -> None:
         assert len(first.training.inputs) + len(problem.objective.inputs) == count
         return len(problem.objective.inputs)
 
-    assert abs(held_out(100) - 20) <= 1
-    assert held_out(49) == 0
+    assert abs(held_out(200) - 40) <= 1
+    assert abs(held_out(80) - 20) <= 1
+    assert abs(held_out(30) - 10) <= 1
+    assert held_out(14) == 0
     assert held_out(100, validation_fraction=0) == 0
     assert abs(held_out(40, validation_fraction=0.5) - 20) <= 1
     assert held_out(100, members="stump") == 0
