@@ -218,7 +218,7 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("training began")
 
-    monkeypatch.setattr("cg4ai.estimators.solve", refuse)
+    monkeypatch.setattr("cg4ai.constrained.solve", refuse)
 
 
 @pytest.mark.parametrize(
