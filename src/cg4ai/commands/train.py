@@ -169,10 +169,11 @@ def _prepare(options: TrainOptions) -> _Job:
         table=table,
     )
     estimator = _estimator(options, task)
-    settings = estimator.run_settings()
+    estimator.run_settings()  # bad ones are refused first, whatever the rules say
     rules = read_rules(options.rules, subject)
     requirements = [rule.requirement for rule in rules]
     problem = estimator.problem(inputs, values, requirements)
+    settings = estimator.run_settings()  # now in the units of the targets
     record = _record(options, table, task, settings)
     return _Job(problem, settings, subject, rules, options.scores, record)
 
