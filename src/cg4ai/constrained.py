@@ -175,6 +175,7 @@ class ConstrainedEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> Problem:
         kind = one_of(self.objective, "objective", ("mixture", "average"))
         for requirement in requirements:
+            self._check_names(requirement)
             if isinstance(requirement, Probability) and task.links != "softmax":
                 raise InvalidInput(
                     f"{requirement.name} is a rule on probabilities, but the outputs are "
@@ -211,6 +212,16 @@ class ConstrainedEstimator(BaseEstimator):  # type: ignore[misc]
         if task.links == "softmax" and (beyond := improbable(problem.requirements)):
             raise InvalidInput(f"no probabilities can keep the requirements: {beyond[0]}")
         return problem
+
+    def _check_names(self, requirement: Requirement) -> None:
+        """Refuse a requirement whose DataFrame has other columns, or another order, than X."""
+        named = getattr(requirement, "feature_names", None)
+        known = tuple(map(str, getattr(self, "feature_names_in_", ())))
+        if named and known and named != known:
+            raise InvalidInput(
+                f"{requirement.name} has the columns {list(named)}, but X has {list(known)}; give "
+                "the same columns in the same order"
+            )
 
     def _start(
         self, kinds: Sequence[Any], task: Task, trained: LabelledData

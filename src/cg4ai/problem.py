@@ -12,7 +12,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.protocols import Members, Pricer
 from cg4ai.records import IntArray, IterationRecord, StopReason
-from cg4ai.requirements import Requirement
+from cg4ai.requirements import Concave, Margin, Requirement
 from cg4ai.rows import Layout, Rows
 
 
@@ -39,6 +39,7 @@ class Problem:
         d, r = self.objective.inputs.shape[1], self.layout.output_size
         for requirement in self.requirements:
             requirement.check(d, r)
+            self._check_priceable(requirement)
         if isinstance(self.objective, Supervised):
             self.objective.check(r)
         for members, blocks in self.start:
@@ -49,6 +50,20 @@ class Problem:
                     f"start rows name requirement {rows.requirement}, of "
                     f"{len(self.requirements)} counted from 0"
                 )
+
+    def _check_priceable(self, requirement: Requirement) -> None:
+        """Refuse concave rows for pricers that are exact for linear ones only."""
+        concave = isinstance(requirement, Concave) or (
+            isinstance(requirement, Margin) and requirement.form == "member"
+        )
+        asked = [getattr(pricer, "pricer", pricer) for pricer in self.pricers]
+        strict = [type(p).__name__ for p in asked if getattr(p, "linear_rows_only", False)]
+        if concave and strict:
+            raise InvalidInput(
+                f"{requirement.name} has rows that are concave in the outputs, but {strict[0]} "
+                "prices linear rows only; state a margin with form='pairwise', or use members "
+                "trained by gradient"
+            )
 
 
 @dataclass(frozen=True)

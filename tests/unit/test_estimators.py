@@ -525,3 +525,15 @@ def test_probability_rules_need_probabilities() -> None:
     other = Probability(x[:3], 1 - y[:3], at_least=0.9)
     with pytest.raises(InvalidInput, match=r"would sum to 1\.8"):
         ConstrainedClassifier().fit(x, y, requirements=[rule, other])
+
+
+def test_a_requirement_with_other_columns_than_the_data_is_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    x = pandas.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=["a", "b"])
+    y = (x["a"] > 0).astype(int)
+    rule = Probability(x[["b", "a"]][:3], y[:3], at_least=0.9)
+    with pytest.raises(InvalidInput, match="same columns in the same order"):
+        ConstrainedClassifier(**QUICK).fit(x, y, requirements=[rule])
+    margin = Margin(x[:3], y[:3], at_least=0.1)
+    with pytest.raises(InvalidInput, match="prices linear rows only"):
+        ConstrainedClassifier(members=["network", "affine"], scores="logit").fit(x, y, [margin])

@@ -36,6 +36,7 @@ class AffinePricer:
     """
 
     exact = True
+    linear_rows_only = True
 
     def __init__(
         self,

@@ -107,23 +107,23 @@ class GradientPricer:
     def price(self, request: PricingRequest) -> PricingResult:
         made = generator(request.seed)
         layout = request.rows.layout
-        session = _Session(self, request, layout, made)
+        trainer = _Trainer(self, request, layout, made)
         parameters = self._initial(request, layout, made)
         guided = round((1 - self.finish) * self.training.steps)
         if guided:
             stage = replace(self.training, steps=guided)
             parameters = train(
                 parameters,
-                session.guided_loss,
+                trainer.guided_loss,
                 stage,
                 models=self.restarts,
-                pause=session.attack if self.attack_every else None,
+                pause=trainer.attack if self.attack_every else None,
             )
         if guided < self.training.steps:
             stage = replace(self.training, steps=self.training.steps - guided)
-            parameters = train(parameters, session.reduced_cost, stage, models=self.restarts)
+            parameters = train(parameters, trainer.reduced_cost, stage, models=self.restarts)
         if self.output_limit is not None:
-            parameters = session.limited(parameters, self.output_limit)
+            parameters = trainer.limited(parameters, self.output_limit)
         per_group = self.group * len(layout)
         sound = _finite(parameters, self.restarts)
         if not len(sound):
@@ -136,7 +136,7 @@ class GradientPricer:
         groups = np.repeat(np.arange(len(sound)), per_group)
         if per_group == 1:
             groups = np.full(len(sound), -1)
-        return PricingResult(members, blocks, groups, rows=tuple(session.found))
+        return PricingResult(members, blocks, groups, rows=tuple(trainer.found))
 
     def _initial(
         self, request: PricingRequest, layout: Layout, made: torch.Generator
@@ -191,7 +191,7 @@ MEMORY = 64  # batches of rows remembered in one pricing call
 WINDOW = 6  # of which so many are trained on at each step
 
 
-class _Session:
+class _Trainer:
     """Everything of one pricing call that the losses need, on the right device."""
 
     def __init__(

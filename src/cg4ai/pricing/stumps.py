@@ -40,6 +40,7 @@ class StumpPricer:
     """
 
     exact = True
+    linear_rows_only = True
 
     def __init__(
         self,

@@ -31,6 +31,7 @@ WIDTHS = {
     "reduced cost": 12,
     "seconds": 9,
 }
+STAND_IN = 1e11  # values from here on stand for infinity
 
 
 class Progress:
@@ -151,7 +152,7 @@ def cells(record: IterationRecord) -> list[str]:
     """One text per column of the table."""
     return [
         str(record.iteration),
-        cell(record.objective),
+        _or_dash(record.objective, digits=5),
         cell(record.slack, digits=3),
         _or_dash(record.worst_violation),
         _with_added(record.columns, record.added_columns),
@@ -161,8 +162,10 @@ def cells(record: IterationRecord) -> list[str]:
     ]
 
 
-def _or_dash(value: float | None) -> str:
-    return "-" if value is None else cell(value, digits=3)
+def _or_dash(value: float | None, *, digits: int = 3) -> str:
+    """A dash for what is not known, and for the stand-ins used before the first member."""
+    known = value is not None and not abs(value) >= STAND_IN  # NaN is shown
+    return cell(value, digits=digits) if known else "-"
 
 
 def _with_added(count: int, added: int) -> str:

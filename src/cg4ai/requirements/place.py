@@ -78,9 +78,13 @@ class Placed:
     slack: str = field(default="default", kw_only=True)
     separator: Separator | None = field(default=None, kw_only=True)
     output_size: int | None = field(default=None, init=False, repr=False)
+    feature_names: tuple[str, ...] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.inputs, Box | Ball | Pool):
+            columns = getattr(self.inputs, "columns", None)  # of a DataFrame
+            if columns is not None:
+                object.__setattr__(self, "feature_names", tuple(map(str, columns)))
             listed = arrays.matrix(self.inputs, f"the inputs of {type(self).__name__}")
             object.__setattr__(self, "inputs", listed)
         if not isinstance(self.name, str):
