@@ -14,6 +14,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.regions import Ball
 from cg4ai.requirements.place import whole_number
+from cg4ai.separation.blackbox import BlackBox
 from cg4ai.separation.evaluation import (
     Mixture,
     candidates,
@@ -36,7 +37,8 @@ class GradientAscent:
     vertices (all of them if there are no more): half the most violated, half at random. A step
     that improves is taken and the next is longer, one that does not is halved. `step_size` is the
     first step relative to the region's half-width; `batch` bounds how many points climb in one
-    call. The mixture must live on `device`.
+    call. From the `polish` worst points reached NLopt climbs on: its long first steps leave ridges
+    where following the slope gets stuck. The mixture must live on `device`.
     """
 
     starts: int = 64
@@ -44,11 +46,18 @@ class GradientAscent:
     step_size: float = 0.25
     vertices: int = 256
     batch: int = 16384
+    polish: int = 0
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for what, least in {"starts": 1, "steps": 0, "vertices": 0, "batch": 1}.items():
-            whole_number(getattr(self, what), what, least=least)
+        for what, least in {
+            "starts": 1,
+            "steps": 0,
+            "vertices": 0,
+            "batch": 1,
+            "polish": 0,
+        }.items():
+            whole_number(getattr(self, what), what, least=lowest)
         if not (isinstance(self.step_size, int | float) and 0 < self.step_size <= 2):
             raise InvalidInput(f"step_size must be in (0, 2], got {self.step_size!r}")
 
@@ -78,11 +87,14 @@ class GradientAscent:
             for part in np.array_split(np.arange(len(points)), math.ceil(len(points) / self.batch))
         ]
         reached = np.concatenate([screened, *climbed])
+        if self.polish:
+            reached = np.concatenate([reached, self._polished(ensemble, requirement, reached)])
         effort: dict[str, Any] = {
             "search": "gradient ascent",
             "starts": len(points),
             "steps": self.steps,
             "screened": len(screened),
+            "polished": self.polish,
             "evaluations": len(screened) + len(points) * (self.steps + 1),
             "seed": seed,
         }
@@ -91,9 +103,21 @@ class GradientAscent:
         )
 
     def thorough(self) -> GradientAscent:
-        """The same search with more vertices, eight times the starts and twice the steps."""
-        vertices = max(self.vertices, 2**15)
-        return replace(self, starts=8 * self.starts, steps=2 * self.steps, vertices=vertices)
+        """The same with more vertices, eight times the starts, twice the steps, and a polish."""
+        return replace(
+            self,
+            starts=8 * self.starts,
+            steps=2 * self.steps,
+            vertices=max(self.vertices, 2**15),
+            polish=max(self.polish, 5),
+        )
+
+    def _polished(self, ensemble: Mixture, requirement: Requirement, points: Array) -> Array:
+        """Where NLopt gets to from the worst points, each climbing the rule it breaks most."""
+        violations = region_violations(ensemble, requirement, points)
+        worst = np.argsort(-violations.max(axis=1), kind="stable")[: self.polish]
+        rules = violations[worst].argmax(axis=1)
+        return BlackBox(evaluations=200).climb(ensemble, requirement, points[worst], rules)
 
     def _climb(
         self, ensemble: Mixture, requirement: Requirement, points: Array, rules: IntArray

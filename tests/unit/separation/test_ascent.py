@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.regions import Ball, Box
@@ -204,3 +206,26 @@ def test_an_error_of_the_mixture_is_not_swallowed() -> None:
 def test_wrong_settings_are_refused(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         make()
+
+
+def test_polish_never_finds_less_and_is_part_of_the_thorough_search() -> None:
+    requirement = Linear(Box(-np.ones(2), np.ones(2)), [1.0], 0.5, "<=")
+    requirement.check(2, 1)
+
+    class Ridge:
+        """|x0 - x1| makes a ridge that slopes run into; the top is at the corner (1, 1)."""
+
+        differentiable = True
+
+        def outputs(self, inputs: Tensor) -> Tensor:
+            x, y = inputs[:, 0], inputs[:, 1]
+            return (x + y - 5 * (x - y).abs())[:, None]
+
+    plain = GradientAscent(starts=2, steps=3, vertices=0)
+    polished = replace(plain, polish=3)
+    assert plain.thorough().polish > 0
+    worst = [
+        search.find(Ridge(), requirement, seed=1, limit=5, tolerance=0.0).worst
+        for search in (plain, polished)
+    ]
+    assert worst[1] > worst[0]
