@@ -50,14 +50,9 @@ class GradientAscent:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for what, least in {
-            "starts": 1,
-            "steps": 0,
-            "vertices": 0,
-            "batch": 1,
-            "polish": 0,
-        }.items():
-            whole_number(getattr(self, what), what, least=lowest)
+        lowest = {"starts": 1, "steps": 0, "vertices": 0, "batch": 1, "polish": 0}
+        for what, least in lowest.items():
+            whole_number(getattr(self, what), what, least=least)
         if not (isinstance(self.step_size, int | float) and 0 < self.step_size <= 2):
             raise InvalidInput(f"step_size must be in (0, 2], got {self.step_size!r}")
 
