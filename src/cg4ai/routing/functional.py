@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.certification.rules import AffineCoefficients
 from cg4ai.records import Array, IntArray
 from cg4ai.routing.data import Instance
 
@@ -30,6 +31,10 @@ class Utilisation:
     def coefficients(self, inputs: Array, which: IntArray) -> Array:
         """Demands (m, D), arcs (m,) -> (m, P): d utilisation of that arc / d splits."""
         return np.asarray(inputs[:, self.path_demand] * self.per_flow.T[which])
+
+    def affine(self) -> AffineCoefficients:
+        """The coefficients as functions of the demands, for certificates."""
+        return _scaled_demands(self.per_flow.T, self.path_demand)
 
     def _on(self, like: Tensor) -> tuple[Tensor, Tensor]:
         key = (like.dtype, like.device)
@@ -66,3 +71,15 @@ class PathCost:
     def coefficients(self, inputs: Array, which: IntArray) -> Array:
         """Demands (m, D) -> (m, P)."""
         return np.asarray(inputs[:, self.path_demand] * self.per_flow)
+
+    def affine(self) -> AffineCoefficients:
+        """The coefficients as functions of the demands, for certificates."""
+        return _scaled_demands(self.per_flow[None], self.path_demand)
+
+
+def _scaled_demands(per_flow: Array, path_demand: IntArray) -> AffineCoefficients:
+    """Coefficient [rule, path] is `per_flow[rule, path]` times the path's demand."""
+    rule, path = np.nonzero(per_flow)
+    return AffineCoefficients(
+        np.zeros(per_flow.shape), rule, path, path_demand[path], per_flow[rule, path]
+    )
