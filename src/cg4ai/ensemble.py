@@ -130,12 +130,8 @@ class Ensemble:
         shape = (len(self.layout), len(inputs), width)
         mixed = torch.zeros(shape, dtype=torch.float64, device=inputs.device)
         for part in self.parts:
-            weights = torch.as_tensor(part.weights, device=inputs.device)
-            weighted = part.members.outputs(inputs)[..., :width] * weights[:, None, None]
-            blocks = torch.as_tensor(part.blocks, device=inputs.device)
-            if weighted.shape[-1] < width:
-                weighted = nn.functional.pad(weighted, (0, width - weighted.shape[-1]))
-            mixed = mixed.index_add(0, blocks, weighted)
+            own = self._mix_blocks(part, inputs)[..., :width]
+            mixed[..., : own.shape[-1]] += own
         return mixed[self._block_of, :, self._place_in].T
 
     def _mix(self, part: Part, inputs: Tensor) -> Tensor:
@@ -145,6 +141,18 @@ class Ensemble:
             return mixture(inputs, weights)[..., : self.output_size]
         values = part.members.outputs(inputs)[..., : self.output_size]
         return torch.einsum("m,mnr->nr", weights, values)
+
+    def _mix_blocks(self, part: Part, inputs: Tensor) -> Tensor:
+        """The part's share in each block: (blocks, n, outputs of its members)."""
+        count = len(self.layout)
+        mixtures: Callable[..., Tensor] | None = getattr(part.members, "mixtures", None)
+        if mixtures is not None:
+            return mixtures(inputs, part.weights, blocks=part.blocks, count=count)
+        values = part.members.outputs(inputs)
+        weights = torch.as_tensor(part.weights, device=inputs.device)
+        blocks = torch.as_tensor(part.blocks, device=inputs.device)
+        none = values.new_zeros(count, *values.shape[1:])
+        return none.index_add(0, blocks, values * weights[:, None, None])
 
     def predict(self, inputs: Any) -> Any:
         """NumPy array or DataFrame (n, d) -> array (n, r); torch tensor -> torch tensor."""

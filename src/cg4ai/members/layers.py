@@ -6,6 +6,7 @@ the single product `weight (count * width, d) @ inputs.T`, without copying any p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -21,9 +22,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh_,
 }
 
-CPU_CHUNK = 2**19  # values of the widest layer at a time: 4 MB in float64 stay in cache
+CPU_CHUNK = 2**18  # values of the widest layer at a time: 2 MB in float64 stay in cache
 GPU_CHUNK = 2**26
 INPUT_CHUNK = 1024
+ERF = "erf"  # the activation that goes with `erf_form`
+ERF_INPUTS = 32  # from so many inputs on, scaling the weights for `erf_form` pays
 
 
 def chunk_steps(count: int, n: int, *, width: int, device: torch.device) -> tuple[int, int]:
@@ -46,9 +49,50 @@ def first_product(weight: Tensor, bias: Tensor, inputs: Tensor) -> Tensor:
     return flat.view(count, size, inputs.shape[0])
 
 
+def erf_form(parameters: Parameters, *, depth: int) -> Parameters:
+    """Parameters with which `erf_unit` gives what GELU does with those given.
+
+    `gelu(y) = erf_unit(y / sqrt(2)) / sqrt(2)`, so the roots go into the weights around it.
+    """
+    root = math.sqrt(0.5)
+    scaled = dict(parameters)
+    for layer in range(depth + 1):
+        inner, outer = (root if layer > 0 else 1.0), (root if layer < depth else 1.0)
+        scaled[f"weight_{layer}"] = parameters[f"weight_{layer}"] * (inner * outer)
+        scaled[f"bias_{layer}"] = parameters[f"bias_{layer}"] * outer
+    return scaled
+
+
+def erf_unit(values: Tensor) -> Tensor:
+    """`z (1 + erf(z))`, which overwrites its argument: for inference only."""
+    return values.addcmul_(values, torch.erf(values))
+
+
+def _by_erf(parameters: Parameters, inputs: Tensor, activation: str) -> bool:
+    """Whether to evaluate GELU by `erf_unit`.
+
+    torch's float64 GELU on CPUs takes up to twice as long as its erf and a product, and several
+    times as long again where its inner exponential underflows, which trained networks reach.
+    """
+    return (
+        activation == "gelu"
+        and inputs.device.type == "cpu"
+        and inputs.dtype == torch.float64
+        and inputs.shape[-2] >= ERF_INPUTS
+        and not torch.compiler.is_compiling()
+        and not _needs_gradient(parameters, inputs)
+    )
+
+
+def _needs_gradient(parameters: Parameters, inputs: Tensor) -> bool:
+    return torch.is_grad_enabled() and (
+        inputs.requires_grad or any(tensor.requires_grad for tensor in parameters.values())
+    )
+
+
 def hidden_values(parameters: Parameters, inputs: Tensor, *, depth: int, activation: str) -> Tensor:
     """The last hidden layer, (count, width, n); `depth` >= 1 hidden layers."""
-    activate = ACTIVATIONS[activation]
+    activate = erf_unit if activation == ERF else ACTIVATIONS[activation]
     values = activate(first_product(parameters["weight_0"], parameters["bias_0"], inputs))
     for layer in range(1, depth):
         bias = parameters[f"bias_{layer}"].unsqueeze(-1)
@@ -58,6 +102,8 @@ def hidden_values(parameters: Parameters, inputs: Tensor, *, depth: int, activat
 
 def scores(parameters: Parameters, inputs: Tensor, *, depth: int, activation: str) -> Tensor:
     """Outputs before any softmax, (count, r, n)."""
+    if depth > 0 and _by_erf(parameters, inputs, activation):
+        parameters, activation = erf_form(parameters, depth=depth), ERF
     weight, bias = parameters[f"weight_{depth}"], parameters[f"bias_{depth}"]
     if depth == 0:
         return first_product(weight, bias, inputs)
@@ -89,6 +135,8 @@ def folded_mixture(
     The members' last layers become one product (r, count * width), so no member's outputs are
     ever formed.
     """
+    if depth > 0 and _by_erf(parameters, inputs, activation):
+        parameters, activation = erf_form(parameters, depth=depth), ERF
     last = parameters[f"weight_{depth}"] * weights[:, None, None]
     start = (weights @ parameters[f"bias_{depth}"]).unsqueeze(-1)
     if depth == 0:
@@ -111,8 +159,11 @@ def weighted_outputs(
     activation: str,
     groups: tuple[int, ...],
 ) -> Tensor:
-    """`sum_i weights_i outputs_i`, (r, n), in any dtype; inputs are normalised already."""
-    if not groups:
+    """`sum_i weights_i outputs_i`, (r, n), in any dtype; inputs are normalised already.
+
+    With `weights` (blocks, count) one such sum for each of their rows, (blocks, r, n).
+    """
+    if not groups and weights.ndim == 1:
         return folded_mixture(parameters, inputs, weights, depth=depth, activation=activation)
     values = grouped_softmax(scores(parameters, inputs, depth=depth, activation=activation), groups)
-    return (weights @ values.reshape(len(weights), -1)).view(values.shape[1:])
+    return (weights @ values.flatten(1)).view(*weights.shape[:-1], *values.shape[1:])

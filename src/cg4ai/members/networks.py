@@ -229,25 +229,29 @@ class NetworkArchitecture:
         return in_chunks(evaluate, count, len(x), steps=steps, axis=2).transpose(1, 2)
 
     def mixture(self, parameters: Parameters, inputs: Tensor, weights: Tensor) -> Tensor:
-        """`sum_i weights_i forward_i`, (n, output_size), in chunks that fit a cache."""
+        """`sum_i weights_i forward_i`, (n, output_size), in chunks that fit a cache.
+
+        With `weights` (blocks, count) one such sum for each of their rows, (blocks, n, r).
+        """
         x = self.normalise(inputs)
-        member_step, input_step = self._chunk_steps(len(weights), x)
+        *blocks, count = weights.shape
+        member_step, input_step = self._chunk_steps(count, x)
 
         def total(part: Tensor) -> Tensor:
-            result = part.new_zeros(self.output_size, len(part))
-            for start in range(0, len(weights), member_step):
+            result = part.new_zeros(*blocks, self.output_size, len(part))
+            for start in range(0, count, member_step):
                 members = slice(start, start + member_step)
                 result = result + layers.weighted_outputs(
                     layers.slice_members(parameters, members),
                     part,
-                    weights[members],
+                    weights[..., members],
                     depth=self.depth,
                     activation=self.activation,
                     groups=self.softmax_groups,
                 )
-            return result.T
+            return result.transpose(-1, -2)
 
-        return torch.cat([total(part) for part in torch.split(x, input_step)])
+        return torch.cat([total(part) for part in torch.split(x, input_step)], dim=-2)
 
     def scale_outputs(self, parameters: Parameters, factors: Tensor) -> Parameters:
         """Each member's linear outputs times its factor (count,): the last layer and the skip."""
@@ -353,6 +357,22 @@ class NetworkMembers:
         x = checked_inputs(inputs, self.input_size, self.device)
         vector = checked_weights(weights, len(self), self.device)
         return self.architecture.mixture(self.parameters, x, vector)
+
+    def mixtures(
+        self, inputs: Tensor, weights: Tensor | Array, *, blocks: IntArray, count: int
+    ) -> Tensor:
+        """`mixture` of the members of each of `count` blocks: (count, n, output_size).
+
+        `blocks` (len(self),) names the block of each member.
+        """
+        x = checked_inputs(inputs, self.input_size, self.device)
+        vector = checked_weights(weights, len(self), self.device)
+        if not len(blocks) == len(self):
+            raise InvalidInput(f"blocks must name one for each of {len(self)} members")
+        own = torch.as_tensor(blocks, device=self.device)[None] == torch.arange(
+            count, device=self.device
+        ).unsqueeze(1)
+        return self.architecture.mixture(self.parameters, x, own * vector)
 
     def take(self, indices: IntArray) -> Self:
         positions = checked_indices(indices, len(self), self.device)
