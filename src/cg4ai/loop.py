@@ -61,6 +61,7 @@ class _Loop:
         self.failures = 0
         self.returns = 0
         self.slack_phase = False
+        self.raised = 0.0
         self.elapsed_before = 0.0
         self.ended: StopReason | None = None
         self.seconds = {"master": 0.0, "pricing": 0.0, "separation": 0.0}
@@ -121,7 +122,7 @@ class _Loop:
 
     def solve_and_cut(self, interrupts: Interrupts) -> tuple[MasterSolution, float | None]:
         """Solve the master; with cuts "before", add violated rows until none or enough rounds."""
-        solution = self._solve_master()
+        solution = self._with_tail(self._solve_master())
         worst: float | None = None
         if self.settings.cuts == "after" or self.slack_phase:
             return solution, worst
@@ -131,6 +132,16 @@ class _Loop:
                 break
             solution = self._solve_master()
         return solution, worst
+
+    def _with_tail(self, solution: MasterSolution) -> MasterSolution:
+        """Count in inputs that the objective's mean hides; remember how much that raises it."""
+        self.raised = 0.0
+        seed = derived_seed(self.settings.seed, self._step(), "tail")
+        if not self.work.add_tail(solution, seed):
+            return solution
+        counted = self._solve_master()
+        self.raised = counted.objective - solution.objective
+        return counted
 
     def separate(
         self, ensemble: Ensemble | None, job: str, interrupts: Interrupts, *, last: bool = False
@@ -436,7 +447,8 @@ class _Loop:
         if s.improvement_tolerance == 0 or len(recent) <= s.improvement_window:
             return False
         met = all(record.slack <= s.feasibility_tolerance for record in recent)
-        fell = recent[0].objective - recent[-1].objective
+        raised = sum(record.raised for record in recent[1:])
+        fell = recent[0].objective - recent[-1].objective + raised
         return met and fell < s.improvement_tolerance * abs(recent[-1].objective)
 
     def _solve_master(self) -> MasterSolution:
@@ -480,5 +492,6 @@ class _Loop:
                 separation_s=spent["separation"],
                 total_s=self._elapsed(),
                 note=note,
+                raised=self.raised,
             )
         )

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
-from cg4ai.rows import LinearRows
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -212,18 +211,35 @@ class LinearFunctional(Protocol):
         ...
 
 
+class Tail(Protocol):
+    """Finds inputs at which a mixture's largest piece is above the level it should keep there.
+
+    A mean hardly sees rare inputs of large value, and where it does not, a master chooses freely.
+    Each input found adds `weight` x (largest piece - level)+ to the objective from then on.
+    """
+
+    @property
+    def weight(self) -> float: ...
+
+    def find(self, predict: Callable[[Tensor], Tensor], *, seed: int) -> tuple[Array, Array]:
+        """Inputs (k, d) and levels (k,), k = 0 if none; `predict` maps (n, d) to (n, r)."""
+        ...
+
+
 @dataclass(frozen=True)
 class Epigraph:
     """Mean over scenarios of the largest piece; `sampler` gives fresh scenarios to train on.
 
     `sampler(count, generator) -> (count, d)` float64 on CPU. In the master each scenario has one
-    variable t_s and lazily added rows `t_s - piece(mixture at x_s) >= 0`.
+    variable t_s and lazily added rows `t_s - piece(mixture at x_s) >= 0`. `tail` adds inputs at
+    which the mixture is much worse than it need be.
     """
 
     inputs: Array
     pieces: LinearFunctional
     sampler: Callable[[int, torch.Generator], Tensor] | None = None
     floor: float = 0.0  # a lower bound of every piece's maximum, e.g. 0 for utilisation
+    tail: Tail | None = None
 
     kind: Literal["epigraph"] = "epigraph"
 
@@ -241,17 +257,6 @@ class Epigraph:
             pick = torch.randint(len(self.inputs), (size,), generator=generator)
             x = torch.as_tensor(self.inputs)[pick]
         return Batch(x.to(device=device, dtype=dtype), None, None)
-
-    def rows(self, scenarios: IntArray, which: IntArray) -> LinearRows:
-        """Rows `-piece >= -t_s` without the variable, which the master adds: value is -piece."""
-        return LinearRows(
-            requirement=-1,
-            inputs=self.inputs[scenarios],
-            coefficients=-self.pieces.coefficients(self.inputs[scenarios], which),
-            bounds=np.zeros(len(scenarios)),
-            index=np.arange(len(scenarios)),
-            origin=np.stack([scenarios, which], axis=1),
-        )
 
 
 Objective = Supervised | Epigraph

@@ -117,6 +117,7 @@ class IterationRecord:
     separation_s: float
     total_s: float
     note: str = ""
+    raised: float = 0.0  # what inputs newly counted into the objective added to it
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from cg4ai.errors import RunFolderError
 from cg4ai.master import LinearMaster
 from cg4ai.members import restore as restore_members
 from cg4ai.members.modules import ModuleArchitecture
-from cg4ai.objectives import Epigraph
 from cg4ai.problem import Problem
 from cg4ai.records import MemberState
 from cg4ai.rows import ConcaveRows, LinearRows, Rows
@@ -37,7 +36,12 @@ class Snapshot:
 
 def take(work: Workspace) -> Snapshot:
     """The whole state of a workspace between two iterations."""
-    arrays: dict[str, NDArray[Any]] = {"guide": work.guide, "in_master": work.in_master}
+    arrays: dict[str, NDArray[Any]] = {"guide": work.guide}
+    if work.scenarios is not None:
+        own = work.scenarios.own
+        arrays["scenarios.inputs"] = work.scenarios.inputs[own:]
+        arrays["scenarios.levels"] = work.scenarios.levels[own:]
+        arrays["scenarios.in_master"] = work.scenarios.in_master
     batches = []
     for number, batch in enumerate(work.rows.batches):
         batches.append({"linear": batch.linear, "requirement": batch.requirement})
@@ -62,7 +66,10 @@ def restore(snapshot: Snapshot, problem: Problem, settings: Settings) -> Workspa
     try:
         work.notes = list(snapshot.meta["notes"])
         work.guide = arrays["guide"].copy()
-        work.in_master = arrays["in_master"].copy()
+        if work.scenarios is not None:
+            levels = arrays["scenarios.levels"]
+            work.scenarios.extend(arrays["scenarios.inputs"], levels, None)
+            work.scenarios.in_master = arrays["scenarios.in_master"].copy()
         for number, entry in enumerate(snapshot.meta["batches"]):
             rows = _restored_rows(entry, arrays, f"rows{number}.", problem)
             work.rows.add(rows)
@@ -83,8 +90,8 @@ def restore(snapshot: Snapshot, problem: Problem, settings: Settings) -> Workspa
             work.master.restore(state)
     except KeyError as error:
         raise RunFolderError(f"the checkpoint lacks {error}; it was not written whole") from error
-    if isinstance(problem.objective, Epigraph) and len(work.columns):
-        work.scenario_outputs = work.columns.outputs(problem.objective.inputs)
+    if work.scenarios is not None and len(work.columns):
+        work.scenarios.outputs = work.columns.outputs(work.scenarios.inputs)
     return work
 
 

@@ -19,10 +19,10 @@ from cg4ai.problem import Problem
 from cg4ai.protocols import Members
 from cg4ai.records import Array, Duals, IntArray, MasterSolution, PricingResult
 from cg4ai.rows import LinearRows, Rows, RowSet
+from cg4ai.scenarios import Scenarios
 from cg4ai.settings import Settings
 
 EPIGRAPH_ROUNDS = 8
-EPIGRAPH_TOLERANCE = 1e-7
 ROUNDING = 2e-9  # reduced costs and dummies within the master's own tolerance of zero
 NO_WEIGHT = 1e-9  # a block with less weight than this has its dummy column alone
 
@@ -42,11 +42,10 @@ class Workspace:
         self.guide = np.empty(0)
         self._seen: set[bytes] = set()
         self.incomplete = False  # whether pieces of the objective are missing from the master
-        self.scenario_outputs: Tensor | None = None
-        self.in_master = np.zeros((0, 0), bool)
+        self.scenarios: Scenarios | None = None
         if isinstance(self.objective, Epigraph):
-            count = len(self.objective.inputs)
-            self.in_master = np.zeros((count, self.objective.pieces.count), bool)
+            self.scenarios = Scenarios(self.objective, settings.device)
+            self._add_scenarios(self.scenarios.costs)
 
     def start(self) -> None:
         """Put in what the problem starts from: its members, listed rows and known cuts."""
@@ -70,7 +69,7 @@ class Workspace:
                 penalty_growth=s.penalty_growth,
                 penalty_limit=s.penalty_limit,
             )
-        master = LinearMaster(
+        return LinearMaster(
             len(self.layout),
             penalty=s.penalty,
             penalty_growth=s.penalty_growth,
@@ -78,10 +77,6 @@ class Workspace:
             row_age_limit=s.row_age_limit,
             column_age_limit=s.column_age_limit,
         )
-        if isinstance(self.objective, Epigraph):
-            count = len(self.objective.inputs)
-            master.add_epigraph(np.full(count, 1.0 / count), self.objective.floor)
-        return master
 
     # ---- rows --------------------------------------------------------------------------------
 
@@ -134,10 +129,11 @@ class Workspace:
             self.master.add_columns(outputs.cpu().numpy(), blocks, values)
         else:
             self.master.add_columns(self._costs(members, blocks), blocks, values)
-        if isinstance(self.objective, Epigraph):
-            outputs = self._embedded(members, blocks)
-            old = self.scenario_outputs
-            self.scenario_outputs = outputs if old is None else torch.cat([old, outputs])
+        if self.scenarios is not None:
+            inputs = self.scenarios.inputs
+            self.scenarios.add_columns(
+                block_outputs(inputs, self.layout, members, blocks, self.settings.device)
+            )
         self.columns.add(members, blocks)
 
     def _embedded(self, members: Members, blocks: IntArray) -> Tensor:
@@ -214,13 +210,33 @@ class Workspace:
         if isinstance(self.master, ConvexMaster) and not self.every_block_has_members:
             return self._nothing_yet()
         solution = self.master.solve()
-        if isinstance(self.objective, Epigraph):
+        if self.scenarios is not None:
             for _ in range(EPIGRAPH_ROUNDS):
-                self.incomplete = self._add_pieces(solution) > 0
-                if not self.incomplete:
+                rows = self.scenarios.missing(solution.weights)
+                self.incomplete = rows is not None
+                if rows is None:
                     break
+                self._add_rows(rows)
                 solution = self.master.solve()
         return solution
+
+    def add_tail(self, solution: MasterSolution, seed: int) -> int:
+        """Look for inputs that the objective's mean hides, and count them in: how many."""
+        ensemble = self.ensemble(solution)
+        tail = getattr(self.objective, "tail", None)
+        if self.scenarios is None or tail is None or ensemble is None:
+            return 0
+        with torch.no_grad():
+            inputs, levels = tail.find(ensemble.outputs, seed=seed)
+        if len(inputs):
+            self.scenarios.extend(inputs, levels, self.columns.outputs(inputs))
+            self._add_scenarios(self.scenarios.costs[-len(inputs) :])
+        return len(inputs)
+
+    def _add_scenarios(self, costs: Array) -> None:
+        assert isinstance(self.master, LinearMaster)
+        assert isinstance(self.objective, Epigraph)
+        self.master.add_epigraph(costs, self.objective.floor)
 
     def bounds_hold(self, solution: MasterSolution) -> bool:
         """Whether a pricer's bound speaks of this solution.
@@ -230,25 +246,6 @@ class Workspace:
         """
         convex = isinstance(self.master, ConvexMaster)
         return not convex or float(solution.dummy.max()) <= ROUNDING
-
-    def _add_pieces(self, solution: MasterSolution) -> int:
-        objective = self.objective
-        assert isinstance(objective, Epigraph)
-        if self.scenario_outputs is None:
-            return 0
-        weights = torch.as_tensor(solution.weights, device=self.settings.device)
-        mixture = torch.einsum("m,mnr->nr", weights, self.scenario_outputs)
-        inputs = torch.as_tensor(objective.inputs, device=self.settings.device)
-        values = objective.pieces.values(inputs, mixture).cpu().numpy()
-        known = np.where(self.in_master, values, objective.floor).max(axis=1)
-        which = values.argmax(axis=1)
-        missing = np.flatnonzero(
-            values.max(axis=1) > np.maximum(known, objective.floor) + EPIGRAPH_TOLERANCE
-        )
-        if len(missing):
-            self.in_master[missing, which[missing]] = True
-            self._add_rows(objective.rows(missing, which[missing]))
-        return len(missing)
 
     @property
     def every_block_has_members(self) -> bool:

@@ -159,17 +159,6 @@ def test_an_epigraph_is_the_mean_of_the_largest_piece() -> None:
     assert objective.value(batch, torch.as_tensor(OUTPUTS[0])).item() == pytest.approx(expected)
 
 
-def test_epigraph_rows_are_minus_the_piece_at_its_scenario() -> None:
-    objective = Epigraph(X, Pieces())
-    scenarios, which = np.array([4, 0, 4]), np.array([3, 1, 0])
-    rows = objective.rows(scenarios, which)
-    assert rows.requirement == -1
-    np.testing.assert_array_equal(rows.origin, np.stack([scenarios, which], axis=1))
-    values = rows.values(torch.as_tensor(OUTPUTS[0][scenarios])).numpy()
-    pieces = objective.pieces.values(torch.as_tensor(X), torch.as_tensor(OUTPUTS[0])).numpy()
-    np.testing.assert_allclose(values, -pieces[scenarios, which])
-
-
 def test_epigraph_batches_are_fresh_where_there_is_a_sampler() -> None:
     def sampler(count: int, made: torch.Generator) -> Tensor:
         return torch.rand(count, 2, generator=made, dtype=torch.float64)

@@ -18,7 +18,7 @@ Two routers are trained: plain networks, and a mixture of such networks under th
 """
 
 # shorter than `cg4ai route`: a demonstration should take about a minute on one core
-RECIPE = Recipe(first_steps=1000, later_steps=300, pool=3000, rounds=4)
+RECIPE = Recipe(first_steps=1000, later_steps=300, priced=1000, rounds=4)
 
 MEANING = """
 What this means: for any demands up to these sizes the splits come at once, without solving

@@ -102,9 +102,10 @@ class LinearMaster:
         return self._table.coefficients
 
     def add_epigraph(self, weights: Array, floor: float) -> None:
-        """Add variables `t_s >= floor` with cost `weights[s]` >= 0, one per scenario; once."""
+        """Add variables `t_s >= floor` with cost `weights[s]` >= 0, one per scenario."""
+        before = len(self._table.epigraph_weights)
         self._table.add_epigraph(weights, floor)
-        self._active.add_columns(EPIGRAPH, np.arange(len(weights)))
+        self._active.add_columns(EPIGRAPH, before + np.arange(len(weights)))
 
     def add_columns(self, costs: Array, blocks: IntArray, coefficients: Array) -> None:
         """Add members: `costs` (c,), `blocks` (c,), `coefficients` (n_rows, c)."""

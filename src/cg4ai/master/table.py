@@ -54,12 +54,16 @@ class Table:
         return self._reserved[: self.n_rows, : self.n_columns]
 
     def add_epigraph(self, weights: Array, floor: float) -> None:
-        require(not len(self.epigraph_weights), "add_epigraph was called before; call it once")
         weights = _numbers("epigraph weights", weights, (None,))
         require(len(weights) > 0, "an epigraph needs at least one scenario, got none")
         require(bool((weights >= 0).all()), "epigraph weights must be >= 0, or t is unbounded")
-        self.epigraph_floor = float(_numbers("the epigraph's floor", np.array(floor), ()))
-        self.epigraph_weights = weights
+        floor = float(_numbers("the epigraph's floor", np.array(floor), ()))
+        require(
+            not len(self.epigraph_weights) or floor == self.epigraph_floor,
+            f"all scenarios of an epigraph have one floor, got {floor} after {self.epigraph_floor}",
+        )
+        self.epigraph_floor = floor
+        self.epigraph_weights = np.concatenate([self.epigraph_weights, weights])
 
     def add_columns(self, costs: Array, blocks: IntArray, coefficients: Array) -> None:
         costs = _numbers("column costs", costs, (None,))

@@ -18,6 +18,7 @@ from cg4ai.pricing.training import Training
 from cg4ai.protocols import Members, Parameters, PricingRequest
 from cg4ai.records import Array, PricingResult
 from cg4ai.routing.data import Instance
+from cg4ai.routing.tail import GapTail
 
 NO_PATH = -1e4  # a logit whose softmax is exactly 0 in float64
 
@@ -83,16 +84,14 @@ class SplitNetwork:
 class RoutingPricer:
     """Trains one member per demand as a group: long at first, then on from the active members.
 
-    Where the objective draws fresh demand vectors, a share `hard` of every later batch comes from
-    the hundredth of `pool` at which the current mixture is furthest above `optimal`, the least
-    possible MLU there: rare large gaps hardly show in a mean.
+    Where the objective draws fresh demand vectors and has a tail, a share `hard` of every later
+    batch comes from vectors at which the current mixture is furthest above the optimum: rare
+    large gaps hardly show in a mean.
     """
 
     architecture: SplitNetwork
     first: Training
     later: Training
-    pool: Array | None = None
-    optimal: Array | None = None
     batch_size: int = 512
     row_weight: float = 0.5
     headroom: float = 0.002
@@ -134,21 +133,17 @@ class RoutingPricer:
 
     def _harder(self, request: PricingRequest, ensemble: Ensemble) -> Objective:
         objective = request.objective
+        tail = objective.tail if isinstance(objective, Epigraph) else None
         if (
             not isinstance(objective, Epigraph)
             or objective.sampler is None
-            or self.pool is None
+            or not isinstance(tail, GapTail)
             or self.hard == 0
         ):
             return objective
         with torch.no_grad():
-            inputs = torch.as_tensor(self.pool)
-            values = objective.pieces.values(inputs, ensemble.outputs(inputs)).amax(-1)
-        gaps = values.numpy() - self.optimal
-        worst = np.argsort(-gaps, kind="stable")[: max(1, len(gaps) // 100)]
-        return replace(
-            objective, sampler=_mixed(objective.sampler, self.pool[worst], share=self.hard)
-        )
+            worst = tail.hardest(ensemble.outputs, seed=request.seed)
+        return replace(objective, sampler=_mixed(objective.sampler, worst, share=self.hard))
 
 
 Sampler = Callable[[int, torch.Generator], Tensor]

@@ -130,6 +130,20 @@ def bottleneck(instance: Instance) -> Bottleneck:
     )
 
 
+def demand_prices(instance: Instance, B: Array) -> Array:
+    """The distinct dual prices (k, D) of a unit of each demand at the vectors B (N, D).
+
+    By duality the optimal MLU of *any* vector b is at least price . b for each of them, and the
+    optimum is the largest of finitely many such forms: a few hundred cover a whole box closely.
+    """
+    program = _Flows(instance)
+    found = []
+    for vector in instance.vectors(B) / instance.demand_max:
+        program.solve(vector)
+        found.append(program.duals()[0])
+    return np.asarray(np.unique(np.round(found, 9), axis=0) / instance.demand_max)
+
+
 def optimal_routing(
     instance: Instance,
     B: Array,

@@ -22,6 +22,7 @@ from cg4ai.routing.data import Instance
 from cg4ai.routing.functional import PathCost, Utilisation
 from cg4ai.routing.members import RoutingPricer, SplitNetwork
 from cg4ai.routing.optimal import anchor
+from cg4ai.routing.tail import GapTail, LeastMlu
 from cg4ai.rows import Layout, Rows
 from cg4ai.seeds import derived_seed
 from cg4ai.separation import BlackBox, GradientAscent
@@ -35,7 +36,8 @@ class Recipe:
 
     hidden: sizes of the hidden layers; skip: a linear path beside them.
     scenarios: demand vectors over which the master takes the mean MLU.
-    pool: demand vectors with known optimum among which the worst predicted are trained on more.
+    priced: demand vectors solved for dual prices, from which the optimum of any other is known
+        closely enough to find those that a router serves worst.
     first_steps, later_steps, batch_size: gradient steps of the first group of members and of each
         later one, and fresh demand vectors per step.
     rounds: groups of members at most; training ends before when the objective hardly falls.
@@ -47,7 +49,7 @@ class Recipe:
     hidden: tuple[int, ...] = (32,)
     skip: bool = True
     scenarios: int = 300
-    pool: int = 20_000
+    priced: int = 5_000
     first_steps: int = 3000
     later_steps: int = 1000
     batch_size: int = 512
@@ -60,7 +62,7 @@ class Recipe:
     def __post_init__(self) -> None:
         for name in (
             "scenarios",
-            "pool",
+            "priced",
             "first_steps",
             "later_steps",
             "batch_size",
@@ -111,17 +113,11 @@ def routing_problem(instance: Instance, recipe: Recipe | None = None) -> Problem
     sample = instance.sample(recipe.scenarios, derived_seed(recipe.seed, 0, "scenarios"))
     # the best anchor uses all room at the corner, where it could then offset no one's excess
     anchors = [anchor(instance, sample, reserve=share) for share in (margin(instance), 1.0)]
-    pool = optimal = None
-    if recipe.objective == "mlu":
-        pool = instance.sample(recipe.pool, derived_seed(recipe.seed, 0, "pool"))
-        optimal = instance.optimal(pool).mlu
     pricer = RoutingPricer(
         SplitNetwork(instance, hidden=recipe.hidden, skip=recipe.skip),
         first=Training(recipe.first_steps, learning_rate=0.01, schedule="onecycle"),
         later=Training(recipe.later_steps, learning_rate=0.004, schedule="onecycle"),
         batch_size=recipe.batch_size,
-        pool=pool,
-        optimal=optimal,
     )
     return Problem(
         objective=_objective(instance, recipe, sample),
@@ -145,8 +141,11 @@ def _objective(instance: Instance, recipe: Recipe, sample: Array) -> Objective:
         share = torch.rand(count, len(largest), generator=generator, dtype=torch.float64)
         return share * largest
 
-    pieces = Utilisation(instance) if recipe.objective == "mlu" else PathCost(instance)
-    return Epigraph(sample, pieces, sampler=fresh)
+    if recipe.objective == "cost":
+        return Epigraph(sample, PathCost(instance), sampler=fresh)
+    vectors = instance.sample(recipe.priced, derived_seed(recipe.seed, 0, "priced"))
+    tail = GapTail(instance, LeastMlu(instance, vectors))
+    return Epigraph(sample, Utilisation(instance), sampler=fresh, tail=tail)
 
 
 def _anchor_members(instance: Instance, split: Array) -> tuple[ConstantMembers, IntArray]:

@@ -37,7 +37,7 @@ def test_wrong_rows_are_refused_and_change_nothing(change, words):
     assert master.n_rows == 2
 
 
-def test_wrong_columns_and_a_second_epigraph_are_refused():
+def test_wrong_columns_and_epigraphs_of_another_floor_are_refused():
     master = one_block()
     with pytest.raises(InvalidInput, match=r"0\.\.0"):
         master.add_columns(np.zeros(1), np.array([1]), np.zeros((1, 1)))
@@ -46,5 +46,5 @@ def test_wrong_columns_and_a_second_epigraph_are_refused():
     with pytest.raises(InvalidInput, match=">= 0"):
         master.add_epigraph(np.array([-1.0]), 0.0)
     master.add_epigraph(np.array([1.0]), 0.0)
-    with pytest.raises(InvalidInput, match="once"):
-        master.add_epigraph(np.array([1.0]), 0.0)
+    with pytest.raises(InvalidInput, match="one floor"):
+        master.add_epigraph(np.array([1.0]), 0.5)

@@ -56,7 +56,7 @@ def _request(problem: object, iteration: int = 0) -> PricingRequest:
 
 
 def test_training_comes_near_the_optimum(uneven: Instance) -> None:
-    recipe = Recipe(scenarios=50, pool=50, hidden=(8,), first_steps=400, batch_size=128)
+    recipe = Recipe(scenarios=50, priced=50, hidden=(8,), first_steps=400, batch_size=128)
     problem = routing_problem(uneven, recipe)
     proposed = problem.pricers[0].price(_request(problem))
     assert proposed.members is not None

@@ -11,7 +11,7 @@ from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.routing import Instance, instance
 from cg4ai.routing.problem import Recipe, capacity, first_rows, margin, routing_problem
 
-TINY = Recipe(scenarios=20, pool=20, first_steps=5, later_steps=5, batch_size=8)
+TINY = Recipe(scenarios=20, priced=20, first_steps=5, later_steps=5, batch_size=8)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_margin_leaves_most_of_the_room() -> None:
     ("objective", "kind"), [("mlu", Epigraph), ("cost", Epigraph), ("split", Supervised)]
 )
 def test_objectives(abilene: Instance, objective: str, kind: type) -> None:
-    recipe = Recipe(objective=objective, scenarios=10, pool=10)  # type: ignore[arg-type]
+    recipe = Recipe(objective=objective, scenarios=10, priced=10)  # type: ignore[arg-type]
     assert isinstance(routing_problem(abilene, recipe).objective, kind)
 
 

@@ -20,7 +20,7 @@ from cg4ai.routing.train import RoutingResult, routing_settings
 from cg4ai.runs import Run
 
 TINY = Recipe(
-    scenarios=30, pool=50, hidden=(6,), first_steps=60, later_steps=30, batch_size=64, starts=2
+    scenarios=30, priced=50, hidden=(6,), first_steps=60, later_steps=30, batch_size=64, starts=2
 )
 
 
