@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,11 @@ from cg4ai.rows import Layout
 if TYPE_CHECKING:
     from cg4ai.audits import Audit
     from cg4ai.requirements import Requirement
+    from cg4ai.shield import ShieldedEnsemble
+    from cg4ai.strength import Explanation
 
 FORMAT = "cg4ai-ensemble"
-VERSION = 1
+VERSION = 2  # 2: may have a shield beside it, which a reader of version 1 would drop
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +156,51 @@ class Ensemble:
         none = values.new_zeros(count, *values.shape[1:])
         return none.index_add(0, blocks, values * weights[:, None, None])
 
-    def predict(self, inputs: Any) -> Any:
-        """NumPy array or DataFrame (n, d) -> array (n, r); torch tensor -> torch tensor."""
+    def predict(self, inputs: Any, *, explain: bool = False) -> Any:
+        """NumPy array or DataFrame (n, d) -> array (n, r); torch tensor -> torch tensor.
+
+        With `explain` an `Explanation`: these outputs, and how strongly each is covered.
+        """
         x = matrix(inputs, "inputs")
         if x.shape[1] != self.input_size:
             raise InvalidInput(
                 f"inputs have {x.shape[1]} features, this ensemble takes {self.input_size}"
             )
+        if explain:
+            explained = self.explain(x)
+            if isinstance(inputs, Tensor):
+                outputs = torch.as_tensor(explained.outputs, device=inputs.device)
+                return replace(explained, outputs=outputs)
+            return explained
         with torch.no_grad():
             result = self.outputs(torch.as_tensor(x))
         return result.to(inputs.device) if isinstance(inputs, Tensor) else result.numpy()
+
+    def explain(self, x: Array) -> Explanation:
+        """Predictions for checked inputs (n, d), each with what is recorded about it."""
+        from cg4ai.strength import Explanation, recorded_labels, weakest
+
+        with torch.no_grad():
+            outputs = self.outputs(torch.as_tensor(x)).numpy()
+        labels = recorded_labels(self, x)
+        return Explanation(outputs, weakest(labels, len(x)), labels, np.zeros(len(x)))
+
+    def shielded(
+        self, anchor: Any, requirement: Requirement | Sequence[Requirement]
+    ) -> ShieldedEnsemble:
+        """The same mixture, moved just far enough towards the anchor where it breaks a rule.
+
+        `anchor`: outputs (r,) for all inputs, a single member, or an ensemble, known to keep the
+        rules on the whole Box or Ball of each requirement. An anchor seen to break one is refused.
+        """
+        from cg4ai.shield import shield
+
+        return shield(self, anchor, requirement)
+
+    @property
+    def unshielded(self) -> Ensemble:
+        """The mixture itself."""
+        return self
 
     def to(self, device: torch.device | str) -> Ensemble:
         """The same ensemble with its members on another device."""
@@ -204,9 +241,12 @@ class Ensemble:
 
     def save(self, folder: str | Path) -> Path:
         """Write `ensemble.json` and `members.*`; load with `cg4ai.load(folder)`."""
+        return self.write(Path(folder), shield=False)
+
+    def write(self, target: Path, *, shield: bool) -> Path:
+        """The files of the mixture; `shield` says that those of a shield lie beside them."""
         from cg4ai.storage import save_members, write_json
 
-        target = Path(folder)
         try:
             target.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -216,11 +256,12 @@ class Ensemble:
             target / "ensemble.json",
             {
                 "format": FORMAT,
-                "version": VERSION,
+                "version": VERSION if shield else 1,
                 "about": self.about,
                 "layout": [block.tolist() for block in self.layout.blocks],
                 "blocks": [part.blocks.tolist() for part in self.parts],
                 "weights": [part.weights.tolist() for part in self.parts],
+                **({"shield": True} if shield else {}),
             },
         )
         return target
@@ -267,6 +308,11 @@ def load(
             )
         )
         layout = Layout(tuple(np.array(block, np.int64) for block in content["layout"]))
-        return Ensemble(parts, layout, about=content["about"])
+        ensemble = Ensemble(parts, layout, about=content["about"])
     except (KeyError, TypeError, ValueError) as error:
         raise RunFolderError(f"{path} is damaged or not of these members: {error}") from error
+    if not content.get("shield"):
+        return ensemble
+    from cg4ai.shield import restore as restore_shield
+
+    return restore_shield(ensemble, source, factories)

@@ -290,7 +290,7 @@ class TestFiles:
                 content[name] = value
         path.write_text(json.dumps(content))
 
-    @pytest.mark.parametrize("version", [2, "1", None])
+    @pytest.mark.parametrize("version", [3, "1", None])
     def test_newer_formats_are_refused(self, version: Any, tmp_path: Path) -> None:
         folder = blocks().save(tmp_path)
         self.change(folder, version=version)
