@@ -12,26 +12,29 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from xml.etree.ElementTree import ParseError
 
 from cg4ai.errors import InvalidInput
 from cg4ai.routing.network import Network, NetworkBuilder, Position, number
-from cg4ai.routing.readers import read_text
+from cg4ai.routing.places import (
+    LocatedObject,
+    Places,
+    graphml_places,
+    json_places,
+    load_located,
+)
+from cg4ai.routing.readers import parse_xml, read_text
 
 
 def read_graphml(path: Path) -> Network:
     """A GraphML file; its own text must be well-formed XML."""
     import networkx
 
-    text = read_text(path)
+    places = graphml_places(parse_xml(path), str(path))
     try:
-        graph = networkx.parse_graphml(text)
-    except ParseError as error:
-        line, _ = error.position
-        raise InvalidInput(f"{path}, line {line}: not well-formed XML; repair the file") from None
+        graph = networkx.parse_graphml(read_text(path))
     except (networkx.NetworkXException, ValueError, KeyError, TypeError) as error:
         raise InvalidInput(f"{path}: not readable as GraphML ({error})") from error
-    return from_graph(graph, name=path.stem, place=str(path))
+    return from_graph(graph, name=path.stem, places=places)
 
 
 def read_json(path: Path) -> Network:
@@ -39,39 +42,49 @@ def read_json(path: Path) -> Network:
     import networkx
 
     try:
-        content = json.loads(read_text(path))
+        content = load_located(read_text(path))
     except json.JSONDecodeError as error:
         raise InvalidInput(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
-    if not isinstance(content, dict) or not {"edges", "links"} & content.keys():
-        raise InvalidInput(f"{path}: expected networkx's node-link form with 'nodes' and 'edges'")
+    if not isinstance(content, LocatedObject) or not {"edges", "links"} & content.keys():
+        raise InvalidInput(
+            f"{path}, line 1: expected networkx's node-link form with 'nodes' and 'edges'"
+        )
+    key = "edges" if "edges" in content else "links"
+    places = json_places(content, key, path)
     try:
-        graph = networkx.node_link_graph(content, edges="edges" if "edges" in content else "links")
+        graph = networkx.node_link_graph(content, edges=key)
     except (networkx.NetworkXException, KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{path}: not in networkx's node-link form ({error!r})") from error
-    return from_graph(graph, name=path.stem, place=str(path))
+    return from_graph(graph, name=path.stem, places=places)
 
 
-def from_graph(graph: Any, *, name: str = "", place: str = "the graph") -> Network:
-    """A networkx graph of any kind; a node is called by its `name`, if all differ, or itself."""
+def from_graph(graph: Any, *, name: str = "", places: Places | None = None) -> Network:
+    """A networkx graph of any kind; a node is called by its `name`, if all differ, or itself.
+
+    `places` says where a file has what, for errors.
+    """
+    places = places or Places("the graph")
     label = _labels(graph)
     builder = NetworkBuilder(name or str(graph.graph.get("name") or "graph"))
     for node, text in label.items():
-        position = _position(graph.nodes[node].get("pos"), f"{place}, node {text}")
-        builder.node(text, place=place, position=position)
+        where = places.node(node, text)
+        position = _position(graph.nodes[node].get("pos"), where)
+        builder.node(text, place=where, position=position)
     edges = list(graph.edges(data=True))
-    capacities = _attribute(edges, "capacity", label, place)
-    lengths = _attribute(edges, "length", label, place)
+    wheres = places.edges(graph, label)
+    capacities = _attribute(edges, "capacity", wheres)
+    lengths = _attribute(edges, "length", wheres)
     for rank, (source, target, _) in enumerate(edges):
         builder.link(
             label[source],
             label[target],
             capacity=1.0 if capacities is None else capacities[rank],
             length=None if lengths is None else lengths[rank],
-            place=f"{place}, edge {label[source]}-{label[target]}",
+            place=wheres[rank],
             both_ways=not graph.is_directed(),
         )
-    _add_demands(builder, graph.graph.get("demands"), label, place)
-    return builder.build(place=place)
+    _add_demands(builder, graph.graph.get("demands"), label, places.file)
+    return builder.build(place=places.file)
 
 
 def _labels(graph: Any) -> dict[Any, str]:
@@ -90,15 +103,12 @@ def _position(value: Any, place: str) -> Position | None:
     return x, y
 
 
-def _attribute(
-    edges: list[Any], attribute: str, label: dict[Any, str], place: str
-) -> list[float] | None:
+def _attribute(edges: list[Any], attribute: str, wheres: list[str]) -> list[float] | None:
     """The attribute of every edge, or None where no edge has it."""
     if not any(attribute in data for _, _, data in edges):
         return None
     values = []
-    for source, target, data in edges:
-        where = f"{place}, edge {label[source]}-{label[target]}"
+    for (_, _, data), where in zip(edges, wheres, strict=True):
         if attribute not in data:
             raise InvalidInput(
                 f"{where}: has no {attribute} while others do; give it to all edges or to none"
@@ -117,8 +127,9 @@ def _add_demands(builder: NetworkBuilder, demands: Any, label: dict[Any, str], p
     ):
         raise InvalidInput(f"{place}: 'demands' must be {{source: {{target: volume}}}}")
     for source, row in demands.items():
+        at = f"{place}, line {row.line}" if isinstance(row, LocatedObject) else place
         for target, amount in row.items():
-            where = f"{place}, demand {source}->{target}"
+            where = f"{at}, demand {source}->{target}"
             volume = number(amount, what="volume", place=where, least=0)
             ends = (str(names.get(node, node)) for node in (source, target))
             builder.demand(*ends, volume=volume, place=where)

@@ -129,19 +129,19 @@ def _add_demand(
 
 
 @dataclass
-class _Element:
+class Element:
     """An XML element that remembers its line, which the standard tree does not."""
 
     tag: str
     attributes: dict[str, str]
     place: str
     text: str = ""
-    children: list[_Element] = field(default_factory=list)
+    children: list[Element] = field(default_factory=list)
 
-    def all(self, tag: str) -> list[_Element]:
+    def all(self, tag: str) -> list[Element]:
         return [child for child in self.children if child.tag == tag]
 
-    def one(self, tag: str) -> _Element:
+    def one(self, tag: str) -> Element:
         found = self.all(tag)
         if len(found) != 1:
             raise InvalidInput(
@@ -153,14 +153,17 @@ class _Element:
         return self.one(tag).text.strip()
 
     def identifier(self) -> str:
-        if "id" not in self.attributes:
-            raise InvalidInput(f"{self.place}: <{self.tag}> needs an attribute 'id'")
-        return self.attributes["id"]
+        return self.attribute("id")
+
+    def attribute(self, name: str) -> str:
+        if name not in self.attributes:
+            raise InvalidInput(f"{self.place}: <{self.tag}> needs an attribute {name!r}")
+        return self.attributes[name]
 
 
 def read_xml(path: Path) -> Network:
     """A network in SNDlib's XML format."""
-    root = _parse(path)
+    root = parse_xml(path)
     if root.tag != "network":
         raise InvalidInput(f"{root.place}: expected SNDlib's <network>, got <{root.tag}>")
     structure, builder = root.one("networkStructure"), NetworkBuilder(path.stem)
@@ -191,17 +194,18 @@ def read_xml(path: Path) -> Network:
     return builder.build(place=str(path))
 
 
-def _parse(path: Path) -> _Element:
+def parse_xml(path: Path) -> Element:
+    """The root element; a file that is not well-formed or declares entities is refused."""
     text = read_text(path)
     parser = expat.ParserCreate()
-    top = _Element("", {}, str(path))
+    top = Element("", {}, str(path))
     stack = [top]
 
     def place() -> str:
         return f"{path}, line {parser.CurrentLineNumber}"
 
     def start(tag: str, attributes: dict[str, str]) -> None:
-        element = _Element(tag.rpartition(":")[2], attributes, place())
+        element = Element(tag.rpartition(":")[2], attributes, place())
         stack[-1].children.append(element)
         stack.append(element)
 

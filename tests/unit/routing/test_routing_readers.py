@@ -290,10 +290,14 @@ def test_bad_demand_files_are_refused_at_their_line(
     ("name", "text", "message"),
     [
         ("a.json", '{"nodes": [],\n "edges": [}', r"a\.json, line 2: not valid JSON"),
-        ("a.json", "[1]", "expected networkx's node-link form"),
-        ("a.json", '{"nodes": [{"name": 1}], "edges": [{"source": 1}]}', "not in networkx's"),
+        ("a.json", "[1]", "line 1: expected networkx's node-link form"),
+        ("a.json", '{"nodes": 3,\n"edges": []}', "line 1: 'nodes' must be a list"),
+        ("a.json", '{"nodes": [4],\n"edges": []}', "entry 1 of 'nodes' must be an object"),
+        ("a.json", '{"nodes": [{"id": 1}],\n"edges": [{"source": 1}]}', "line 2: .* no 'target'"),
+        ("a.json", '{"nodes": [{"id": 1}], "multigraph": 3, "edges": []}', "no links"),
         ("a.graphml", "<graphml>\n<graph>", r"a\.graphml, line 2: not well-formed XML"),
-        ("a.graphml", "<svg/>", "not readable as GraphML"),
+        ("a.graphml", "<svg/>", "line 1: expected <graphml>, got <svg>"),
+        ("a.graphml", "<graphml></graphml>", "not readable as GraphML"),
     ],
 )
 def test_damaged_graph_files_are_refused(
@@ -301,6 +305,108 @@ def test_damaged_graph_files_are_refused(
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
         instance(write(tmp_path, name, text))
+
+
+GRAPHML = """<?xml version="1.0" encoding="UTF-8"?>
+<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+ <key id="c" for="edge" attr.name="capacity" attr.type="double"/>
+ <key id="t" for="edge" attr.name="length" attr.type="string"/>
+ <graph edgedefault="undirected">
+  <node id="B"/>
+  <node id="A"/>
+  <node id="C"/>
+  <edge source="A" target="B"><data key="c">1</data><data key="t">5</data></edge>
+  <edge source="C" target="B">
+   <data key="c">2</data><data key="t">6</data></edge>
+  <edge source="B" target="A"><data key="c">3</data><data key="t">7</data></edge>
+ </graph>
+</graphml>
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        (">3</data>", ">much</data>", 12, "edge B-A: capacity must be a number, got 'much'"),
+        (">3</data>", ">-3</data>", 12, "capacity must be finite and at least 0"),
+        (">1</data>", ">0</data>", 9, "the link .* has capacity 0"),
+        (">2</data>", ">nan</data>", 11, "edge C-B: capacity must be finite"),
+        ('<data key="t">6</data>', "", 10, "edge .*: has no length while others do"),
+        (">7</data>", ">far</data>", 12, "edge .*: length must be a number"),
+        ('"C" target="B"', '"C" target="Z"', 10, "unknown node 'Z'"),
+        ('"C" target="B"', '"C"', 10, "<edge> needs an attribute 'target'"),
+        ('"C" target="B"', '"C" target="C"', 10, "goes from 'C' to itself"),
+        ('<data key="c">2', '<data key="d">2', 11, "unknown key 'd'"),
+        ('<node id="A"/>', "<node/>", 7, "needs an attribute 'id'"),
+    ],
+)
+def test_errors_in_graphml_name_line_and_edge(
+    tmp_path: Path, old: str, new: str, line: int, message: str
+) -> None:
+    assert old in GRAPHML
+    path = write(tmp_path, "a.graphml", GRAPHML.replace(old, new, 1))
+    with pytest.raises(InvalidInput, match=message) as caught:
+        instance(path)
+    assert str(caught.value).startswith(f"{path}, line {line}")
+
+
+NODE_LINK = """{"multigraph": true, "graph": {"demands": {
+   "a": {"c": 4.0},
+   "b": {"c": "2"}}},
+ "nodes": [{"id": "a", "pos": [0, 0]}, {"id": "b",
+   "pos": [1, 0], "note": "a } brace, \\" and {more"},
+  {"id": "c", "pos": [2, 2]}],
+ "links": [
+  {"source": "a", "target": "b", "capacity": 1.0},
+  {"source": "b", "target": "c",
+   "capacity": 2.0},
+  {"source": "b", "target": "a", "capacity": 3.0}
+ ]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("3.0}", '"much"}', 11, "edge .*: capacity must be a number, got 'much'"),
+        ("1.0}", "0.0}", 8, "the link a-b has capacity 0"),
+        (',\n   "capacity": 2.0', "", 9, "edge b-c: has no capacity while others do"),
+        ('"target": "c"', '"target": "d"', 9, "unknown node 'd'"),
+        ("[1, 0]", "[1]", 4, "node b: pos must be two coordinates"),
+        ("[2, 2]", '["far", 2]', 6, "node c: a coordinate must be a number"),
+        ('"c": "2"', '"c": "lots"', 3, "demand b->c: volume must be a number"),
+        ('"c": 4.0', '"d": 4.0', 2, "unknown node 'd'"),
+    ],
+)
+def test_errors_in_json_name_line_and_edge(
+    tmp_path: Path, old: str, new: str, line: int, message: str
+) -> None:
+    assert old in NODE_LINK
+    path = write(tmp_path, "a.json", NODE_LINK.replace(old, new, 1))
+    with pytest.raises(InvalidInput, match=message) as caught:
+        instance(path)
+    assert str(caught.value).startswith(f"{path}, line {line}, ") or (
+        "unknown" in message and str(caught.value).startswith(f"{path}, line {line}")
+    )
+
+
+def test_the_undamaged_files_are_read(tmp_path: Path) -> None:
+    made = instance(write(tmp_path, "a.json", NODE_LINK), 2, 2)
+    assert made.demand_names == ["a->c", "b->c"]
+    assert made.capacity[made.arcs.index(("a", "b"))] == 4.0  # both parallel links
+    demands = write(tmp_path, "d.csv", "source,target,volume\nA,C,1\n")
+    built = instance(write(tmp_path, "a.graphml", GRAPHML), 1, 2, demand_file=demands)
+    assert built.paths == [("A", "B", "C")]
+    assert built.path_length.tolist() == [11.0]
+
+
+def test_nodes_may_be_lists_or_have_no_id(tmp_path: Path) -> None:
+    text = """{"nodes": [{"id": [1, 2]}, {}],
+     "graph": {"demands": {"1": {"(1, 2)": 3}}},
+     "edges": [{"source": [1, 2], "target": 1, "capacity": -1}]}"""
+    with pytest.raises(InvalidInput, match=r"line 3, edge \(1, 2\)-1: capacity"):
+        instance(write(tmp_path, "a.json", text))
+    assert instance(write(tmp_path, "b.json", text.replace("-1", "5")), 1).arcs == [("1", "(1, 2)")]
 
 
 def test_every_reader_is_reached_by_its_ending() -> None:
