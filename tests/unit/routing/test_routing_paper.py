@@ -70,6 +70,9 @@ def test_names_stand_for_configurations() -> None:
     ablation = reproduce.wanted(reproduce.ABLATION, usual)
     assert (ablation.network, ablation.paths, ablation.objective) == ("ta1", 2, "cost")
     assert len(reproduce.chosen(())) == 42
+    assert reproduce.chosen((), "paper") == reproduce.NAMES
+    with pytest.raises(InvalidInput, match="squared loss only"):
+        reproduce.chosen((reproduce.ABLATION,), "paper")
     with pytest.raises(InvalidInput, match="did you mean 'abilene-5-3'"):
         reproduce.chosen(("abilene-5-33",))
 
