@@ -1,0 +1,304 @@
+"""`certify`: is a requirement kept at every input of its region? Proven, refuted or unknown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cg4ai.certification.bound import Ball as Sphere
+from cg4ai.certification.bound import CellBound, Cells, bound_cells
+from cg4ai.certification.records import Certification, OpenCells, Progress, RuleProof, Status
+from cg4ai.certification.rounding import margins
+from cg4ai.certification.rules import Rules, rules_of
+from cg4ai.certification.search import Batch, Search
+from cg4ai.certification.terms import Parts, RuleTerms
+from cg4ai.certification.trees import TreeBound, WeightedTrees, plain
+from cg4ai.ensemble import Ensemble
+from cg4ai.errors import InvalidInput
+from cg4ai.members.trees import TreeMembers
+from cg4ai.records import Array
+from cg4ai.regions import Ball, Box
+from cg4ai.requirements import Requirement
+
+CPU_VALUES = 2**17  # hidden values of a batch of cells that stay in cache
+GPU_VALUES = 2**25
+FIRST_ROUND = 4096  # cells per rule in the first round; each later round has eight times more
+LOOKS = 64  # cells of a batch at whose worst corner the ensemble itself is asked
+
+
+@dataclass(frozen=True)
+class _Found:
+    point: Array
+    rule: int
+    value: float
+
+
+class _Certifier:
+    """One call of `certify`: the rules taken apart, a search per rule, and what was found."""
+
+    def __init__(
+        self, ensemble: Ensemble, rules: Rules, *, region: Box | Ball, device: str, batch: int
+    ) -> None:
+        self.ensemble, self.rules, self.region, self.batch = ensemble, rules, region, batch
+        self.lower, self.upper = region.bounds()
+        self.moved = ensemble.to(device)
+        self.parts = Parts(self.moved.parts, ensemble.layout, lower=self.lower, upper=self.upper)
+        self.device = self.parts.device
+        self.weights = torch.as_tensor(
+            np.concatenate([part.weights for part in ensemble.parts]), device=self.device
+        )
+        self.margins = margins(
+            ensemble.parts, ensemble.layout, rules, lower=self.lower, upper=self.upper
+        )
+        self.searches = [
+            Search(
+                float(rules.limit[rule]),
+                float(self.margins[rule]),
+                lower=self.lower,
+                upper=self.upper,
+            )
+            for rule in range(len(rules))
+        ]
+        self.found: _Found | None = None
+        self._round_ball = isinstance(region, Ball) and region.norm == 2
+
+    def resume(self, earlier: Certification) -> None:
+        if len(earlier.rules) != len(self.rules):
+            raise InvalidInput(
+                f"the certification to resume has {len(earlier.rules)} rules, the requirement "
+                f"{len(self.rules)}; resume with what it was made for"
+            )
+        for proof, search in zip(earlier.rules, self.searches, strict=True):
+            if proof.limit != search.limit:
+                raise InvalidInput(
+                    f"rule {proof.rule} had the limit {proof.limit} when the certification to "
+                    f"resume was made, now {search.limit}; start anew"
+                )
+            Search.resumed(proof.dimensions, proof.leaf_bounds, start=search, cells=proof.cells)
+
+    def outside(self, lower: Array, upper: Array) -> NDArray[np.bool_]:
+        """Cells surely further from the centre than the radius, rounding included."""
+        centre, radius = self.region.bounds()[0], 0.0
+        if isinstance(self.region, Ball):
+            centre, radius = self.region.centre, self.region.radius
+        gap = np.maximum(np.maximum(lower - centre, centre - upper), 0.0)
+        scale = radius + float(np.abs(centre).max())
+        return np.asarray(np.linalg.norm(gap, axis=1) > radius + 1e-11 * scale)
+
+    def sphere(self) -> Sphere | None:
+        if not (self._round_ball and isinstance(self.region, Ball)):
+            return None
+        scale = self.region.radius + float(np.abs(self.region.centre).max())
+        centre = torch.as_tensor(self.region.centre, device=self.device)
+        return Sphere(centre, self.region.radius + 1e-11 * scale)
+
+    def tree_bound(self, terms: RuleTerms) -> TreeBound | None:
+        stacks = []
+        for number, chosen in terms.trees:
+            part = self.ensemble.parts[number]
+            if not isinstance(part.members, TreeMembers):
+                raise InvalidInput(f"{type(part.members).__name__} are no trees")
+            slopes = self.rules.slopes(terms.rule)
+            fixed = self.rules.coefficients.constant[terms.rule]
+            size = max(len(self.ensemble.layout.blocks[int(b)]) for b in part.blocks[chosen])
+            constant = np.zeros((len(chosen), size))
+            slope = np.zeros((len(chosen), size, len(self.lower)))
+            for n, i in enumerate(chosen):
+                positions = self.ensemble.layout.blocks[int(part.blocks[i])]
+                constant[n, : len(positions)] = fixed[positions]
+                slope[n, : len(positions)] = slopes[positions]
+            members = plain(part.members.take(chosen))
+            stacks.append(WeightedTrees(members, part.weights[chosen], constant, slope))
+        return TreeBound(stacks) if stacks else None
+
+    def bounder(self, rule: int) -> tuple[Callable[[Cells], CellBound], int]:
+        """The bound of one rule, and how many cells to give it at a time."""
+        terms = self.parts.take_apart(self.rules, rule)
+        trees, sphere = self.tree_bound(terms), self.sphere()
+
+        def bound(cells: Cells) -> CellBound:
+            moved = Cells(cells.lower.to(self.device), cells.upper.to(self.device))
+            return bound_cells(
+                terms, self.moved.parts, moved, weights=self.weights, trees=trees, ball=sphere
+            )
+
+        return bound, self._batch_size(terms)
+
+    def _batch_size(self, terms: RuleTerms) -> int:
+        values = 1
+        for group in terms.groups:
+            architecture = self.moved.parts[group.part].members.architecture  # type: ignore[attr-defined]
+            hidden = architecture.hidden
+            width = sum(hidden) * max(hidden[1:], default=1)
+            values += len(group.weights_at) * max(width, architecture.output_size)
+        budget = CPU_VALUES if self.device.type == "cpu" else GPU_VALUES
+        return int(min(self.batch, max(16, budget // values)))
+
+    def look(self, rule: int, batch: Batch) -> None:
+        """Ask the ensemble itself at the centres and worst corners of some open cells."""
+        if not len(batch.bounds):
+            return
+        worst = np.argsort(-batch.bounds, kind="stable")[:LOOKS]
+        lower, upper = batch.lower[worst], batch.upper[worst]
+        corner = np.where(batch.direction[worst] >= 0, upper, lower)
+        self.test(np.concatenate([0.5 * (lower + upper), corner]), rule)
+
+    def test(self, points: Array, rule: int | None) -> None:
+        points = self.region.project(torch.as_tensor(points)).numpy()
+        points = points[self.region.contains(points)]
+        if not len(points):
+            return
+        values = self.rules.values(points, self.ensemble.predict(points))
+        excess = values - self.rules.limit
+        if rule is not None:
+            excess = excess[:, rule : rule + 1]
+        at = np.unravel_index(int(excess.argmax()), excess.shape)
+        if excess[at] > 0:
+            which = int(at[1]) if rule is None else rule
+            self.found = _Found(points[at[0]].copy(), which, float(values[at[0], which]))
+
+
+def certify(
+    ensemble: Ensemble,
+    requirement: Requirement,
+    *,
+    region: Box | Ball | None = None,
+    time_limit_s: float = 600.0,
+    cell_limit: int = 5_000_000,
+    batch: int = 4096,
+    device: str = "cpu",
+    progress: Callable[[Progress], None] | None = None,
+    resume: Certification | None = None,
+) -> Certification:
+    """Prove `requirement` at every input of its region (or of `region`), or find where it fails.
+
+    Rules are linear (`Linear`, `Probability`, `Margin`) over a Box or Ball. At most `batch` cells
+    are bounded at a time, `cell_limit` cells in all; `resume` goes on from an earlier `unknown`
+    answer for the same ensemble and requirement.
+    """
+    started = time.perf_counter()
+    _check_limits(time_limit_s, cell_limit, batch)
+    rules = rules_of(requirement, output_size=ensemble.output_size)
+    place = region if region is not None else requirement.region
+    if not isinstance(place, Box | Ball) or place.size != ensemble.input_size:
+        raise InvalidInput(
+            f"certify needs a Box or Ball with {ensemble.input_size} features, got {place}"
+        )
+    work = _Certifier(ensemble, rules, region=place, device=device, batch=batch)
+    before = 0.0
+    if resume is not None:
+        work.resume(resume)
+        before = resume.seconds
+    generator = torch.Generator().manual_seed(0)
+    first = torch.cat([place.extremes(512, generator), place.sample(512, generator)])
+    work.test(first.numpy(), None)
+    _search(work, started, time_limit_s=time_limit_s, cell_limit=cell_limit, progress=progress)
+    return _answer(work, before + time.perf_counter() - started)
+
+
+def _check_limits(time_limit_s: float, cell_limit: int, batch: int) -> None:
+    if not time_limit_s > 0 or cell_limit < 1 or batch < 1:
+        raise InvalidInput(
+            "certify needs time_limit_s > 0, cell_limit >= 1 and batch >= 1, got "
+            f"{time_limit_s}, {cell_limit} and {batch}"
+        )
+
+
+def _search(
+    work: _Certifier,
+    started: float,
+    *,
+    time_limit_s: float,
+    cell_limit: int,
+    progress: Callable[[Progress], None] | None,
+) -> None:
+    """Rounds over the open rules, each with eight times the cells: easy rules are not kept waiting.
+
+    Which rule resists is known early, and a violation anywhere is found early.
+    """
+    budget, spent = FIRST_ROUND, 0
+    while True:
+        waiting = [rule for rule, search in enumerate(work.searches) if search.open]
+        if not waiting or work.found is not None:
+            return
+        for rule in waiting:
+            search = work.searches[rule]
+            bound, count = work.bounder(rule)
+            until = search.cells + budget
+            while search.open and search.cells < until and work.found is None:
+                room = cell_limit - spent
+                if room <= 0 or time.perf_counter() - started > time_limit_s:
+                    return
+                before = search.cells
+                outside = work.outside if work.sphere() is not None else None
+                work.look(rule, search.step(min(count, room), bound, outside=outside))
+                spent += search.cells - before
+                if progress is not None:
+                    progress(_progress(work, time.perf_counter() - started))
+        budget *= 8
+
+
+def _progress(work: _Certifier, seconds: float) -> Progress:
+    searches = work.searches
+    bounded = [search.bound - search.limit for search in searches if search.cells]
+    return Progress(
+        sum(not search.open for search in searches),
+        len(searches),
+        sum(search.cells for search in searches),
+        sum(search.open for search in searches if search.cells),
+        max(bounded),
+        seconds,
+    )
+
+
+def _answer(work: _Certifier, seconds: float) -> Certification:
+    proofs, found = [], work.found
+    for rule, search in enumerate(work.searches):
+        status: Status = "unknown" if search.open else "proven"
+        if found is not None and found.rule == rule:
+            status = "refuted"
+        dimensions, leaf_bounds = search.preorder()
+        proofs.append(
+            RuleProof(
+                rule, status, search.limit, search.bound, dimensions, leaf_bounds, search.cells
+            )
+        )
+    status = "unknown" if any(proof.status == "unknown" for proof in proofs) else "proven"
+    if found is not None:
+        status = "refuted"
+    return Certification(
+        status,
+        tuple(proofs),
+        None if found is None else found.point,
+        None if found is None else found.rule,
+        None if found is None else found.value,
+        _open_cells(work),
+        sum(search.cells for search in work.searches),
+        seconds,
+        _note(work, status),
+    )
+
+
+def _note(work: _Certifier, status: Status) -> str:
+    if status == "proven":
+        return f"bounds include a margin of up to {work.margins.max():.2g} for rounding"
+    if status == "refuted":
+        return "the search ended at the first violation"
+    left = [rule for rule, search in enumerate(work.searches) if search.open]
+    return f"a limit was reached with rules {left[:8]}{'...' if len(left) > 8 else ''} open"
+
+
+def _open_cells(work: _Certifier) -> OpenCells:
+    size = len(work.lower)
+    parts = [(rule, *search.open_cells()) for rule, search in enumerate(work.searches)]
+    return OpenCells(
+        np.concatenate([np.full(len(bounds), rule) for rule, _, _, bounds in parts]),
+        np.concatenate([lower for _, lower, _, _ in parts]).reshape(-1, size),
+        np.concatenate([upper for _, _, upper, _ in parts]).reshape(-1, size),
+        np.concatenate([bounds for _, _, _, bounds in parts]),
+    )

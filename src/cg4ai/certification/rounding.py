@@ -1,0 +1,103 @@
+"""How far rounding can move a prediction or a bound: the margin added to every bound.
+
+A running error analysis over the whole region: docs/certification.md states and proves it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai.certification.activations import LIPSCHITZ
+from cg4ai.certification.rules import Rules
+from cg4ai.ensemble import Part
+from cg4ai.errors import InvalidInput
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.networks import NetworkMembers
+from cg4ai.members.trees import TreeMembers
+from cg4ai.records import Array
+from cg4ai.rows import Layout
+
+UNIT = 2.0**-53
+FUNCTION_ULPS = 16  # error assumed of exp, erf, tanh, log1p and their combinations, in units
+BOUND_FACTOR = 64.0  # a bound sums the same terms as a prediction, several times over
+RELATIVE = 1e-12  # of the largest value the terms can sum to: far above what is proven
+
+
+def _gamma(terms: int) -> float:
+    return terms * UNIT / (1.0 - terms * UNIT)
+
+
+def _network_error(members: NetworkMembers, lower: Array, upper: Array) -> tuple[Tensor, Tensor]:
+    """(count, K) each: rounding error and largest size of every output over the box."""
+    architecture, parameters = members.architecture, members.parameters
+    ends = torch.as_tensor(np.maximum(np.abs(lower), np.abs(upper)), device=members.device)
+    shift = 0.0 if architecture.shift is None else torch.as_tensor(np.abs(architecture.shift))
+    scale = 1.0 if architecture.scale is None else torch.as_tensor(architecture.scale.copy())
+    size = ((ends.cpu() + shift) / scale).to(members.device).expand(len(members), -1)
+    inputs, input_error = size, 4.0 * UNIT * size
+    error = input_error
+    lipschitz = LIPSCHITZ[architecture.activation]
+    for layer in range(architecture.depth + 1):
+        weight, bias = parameters[f"weight_{layer}"].abs(), parameters[f"bias_{layer}"].abs()
+        terms = weight.shape[2] + 4
+        product = (weight @ size.unsqueeze(-1)).squeeze(-1) + bias
+        error = (weight @ error.unsqueeze(-1)).squeeze(-1)
+        if layer == architecture.depth and architecture.skip:
+            skip = parameters["skip"].abs()
+            product = product + (skip @ inputs.unsqueeze(-1)).squeeze(-1)
+            error = error + (skip @ input_error.unsqueeze(-1)).squeeze(-1)
+            terms += architecture.input_size
+        error, size = error + _gamma(terms) * product, product
+        if layer < architecture.depth:
+            error = lipschitz * error + FUNCTION_ULPS * UNIT * size
+    if architecture.softmax_groups:
+        # each share moves by at most half the largest change of a score
+        error = 0.5 * error.amax(1, keepdim=True) + _gamma(FUNCTION_ULPS + size.shape[1])
+        return error.expand_as(size), torch.ones_like(size)
+    return error, size
+
+
+def output_errors(part: Part, lower: Array, upper: Array) -> tuple[Array, Array]:
+    """(count, K) each: rounding error and largest size of every output over the box."""
+    members = part.members
+    if isinstance(members, NetworkMembers):
+        with torch.no_grad():
+            errors = _network_error(members, lower, upper)
+        return errors[0].cpu().numpy(), errors[1].cpu().numpy()
+    if isinstance(members, ConstantMembers):
+        values = members.values.abs().cpu().numpy()
+        return np.zeros_like(values), values
+    if isinstance(members, TreeMembers):
+        largest = members.value.abs().amax(2).sum(1) * members.factor.abs().unsqueeze(1)
+        sizes = (largest + members.initial.abs()).cpu().numpy()
+        error: Array = _gamma(members.value.shape[1] + FUNCTION_ULPS) * sizes
+        if members.link == "softmax":
+            error = np.broadcast_to(0.5 * error.max(1, keepdims=True), sizes.shape)
+            return error + _gamma(FUNCTION_ULPS + sizes.shape[1]), np.ones_like(sizes)
+        return error, sizes
+    raise InvalidInput(f"members of kind {type(members).__name__} cannot be certified")
+
+
+def margins(
+    parts: tuple[Part, ...], layout: Layout, rules: Rules, *, lower: Array, upper: Array
+) -> Array:
+    """(L,): what to add to every bound of a rule so that it also covers float64 inference."""
+    error, size = np.zeros(layout.output_size), np.zeros(layout.output_size)
+    for part in parts:
+        errors, sizes = output_errors(part, lower, upper)
+        for i, block in enumerate(part.blocks):
+            positions = layout.blocks[int(block)]
+            count = len(positions)
+            error[positions] += part.weights[i] * errors[i, :count]
+            size[positions] += part.weights[i] * sizes[i, :count]
+    members = sum(len(part.members) for part in parts)
+    coefficients = rules.coefficients
+    largest = np.abs(coefficients.constant)
+    ends = np.maximum(np.abs(lower), np.abs(upper))
+    at = (coefficients.rule, coefficients.output)
+    np.add.at(largest, at, np.abs(coefficients.value) * ends[coefficients.input])
+    total = largest @ size + np.abs(rules.limit)
+    summed = _gamma(members + layout.output_size + rules.input_size + FUNCTION_ULPS) * total
+    return np.asarray(BOUND_FACTOR * (largest @ error + summed) + RELATIVE * total)
