@@ -139,23 +139,22 @@ class Guard:
             return inside & (distance <= self.region.radius + hair.max())
         return inside
 
-    def theta(self, inputs: Tensor, outputs: Tensor, anchor: Tensor) -> Tensor:
-        """(n,) the largest over violated rules of (aim - slack) / (slack of the anchor - slack).
+    def theta(self, inputs: Tensor, own: Tensor, anchor: Tensor) -> Tensor:
+        """(n,) the largest over violated rules of (aim - own) / (slack of the anchor - own).
 
-        Where the anchor breaks a rule too it is taken whole if that is better, else left alone.
+        `own` (n, L) is the slack of the outputs, `anchor` (n, r) the anchor's outputs. Where the
+        anchor breaks a rule too it is taken whole if that is better, else the rule is left alone.
         """
-        own = self.rules.slack(inputs, outputs)
         other = self.rules.slack(inputs, anchor)
         reach = other.clamp_min(0.0)
         aim = torch.minimum(reach, AIM * self.rules.scale)
-        # rules that are kept get a harmless denominator: what is masked must not divide by 0,
-        # or its gradient would be no number
-        short = ~(own >= 0)
+        # not a number is neither kept nor worse than the anchor
+        short = ~((own >= 0) | (other <= own))
+        # what is masked must not divide by 0, or its gradient would be no number
         gap = torch.where(short, reach - own, 1.0)
-        share = torch.where(short, (aim - own) / gap, 0.0)
-        share = torch.where(short & ~torch.isfinite(share), 1.0, share)  # own is not a number
-        share = torch.where(other <= own, 0.0, share)
-        return torch.where(self.near(inputs), share.amax(-1).clamp_max(1.0), 0.0)
+        share = torch.where(short, (aim - own) / gap, 0.0).amax(-1)
+        share = torch.where(torch.isfinite(share), share.clamp_max(1.0), 1.0)
+        return torch.where(self.near(inputs), share, 0.0)
 
     def kept(self, inputs: Array, outputs: Tensor) -> NDArray[np.bool_]:
         """(n,): inside the region, and all rules recomputed from the outputs hold."""

@@ -89,25 +89,33 @@ class ShieldedEnsemble(Ensemble):
 
     def blend_all(self, inputs: Tensor) -> Tensor:
         """`outputs` without branches that depend on the data, for tracing and export."""
-        return self._restored(inputs, super().outputs(inputs))[0]
+        plain = super().outputs(inputs)
+        return self._restored(inputs, plain, self._slacks(inputs, plain))[0]
+
+    def _slacks(self, inputs: Tensor, plain: Tensor) -> list[Tensor]:
+        return [one.rules.slack(inputs, plain) for one in self.guards]
 
     def blend(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs (n, r) and theta (n,), for inputs on the ensemble's device."""
         plain = super().outputs(inputs)
         theta = torch.zeros(len(inputs), dtype=plain.dtype, device=plain.device)
-        slacks = [one.rules.slack(inputs, plain) for one in self.guards]
+        slacks = self._slacks(inputs, plain)
         # predictions that keep all rules are the rule: for them this is all that is done
         if all(bool(slack.amin() >= 0) for slack in slacks):
             return plain, theta
         # not a number keeps no rule
         kept = torch.stack([slack.amin(-1) >= 0 for slack in slacks]).all(0)
         rows = (~kept).nonzero()[:, 0]
-        restored, share = self._restored(inputs[rows], plain[rows])
+        own = [slack[rows] for slack in slacks]
+        restored, share = self._restored(inputs[rows], plain[rows], own)
         return plain.index_copy(0, rows, restored), theta.index_copy(0, rows, share)
 
-    def _restored(self, inputs: Tensor, plain: Tensor) -> tuple[Tensor, Tensor]:
+    def _restored(
+        self, inputs: Tensor, plain: Tensor, slacks: list[Tensor]
+    ) -> tuple[Tensor, Tensor]:
         anchor = self.anchor.outputs(inputs)
-        theta = torch.stack([one.theta(inputs, plain, anchor) for one in self.guards]).amax(0)
+        pairs = zip(self.guards, slacks, strict=True)
+        theta = torch.stack([one.theta(inputs, own, anchor) for one, own in pairs]).amax(0)
         share = theta[:, None]
         # at 1 the anchor itself: plain may hold infinities or no numbers there
         blended = torch.where(share < 1, (1 - share) * plain + share * anchor, anchor)
@@ -247,27 +255,28 @@ def _as_ensemble(anchor: Any, ensemble: Ensemble) -> Ensemble:
 def _checked(one: Guard, anchor: Ensemble) -> AnchorCheck:
     """Look for a rule that the anchor breaks: exactly where that can be done, else at samples."""
     constant = all(isinstance(part.members, ConstantMembers) for part in anchor.parts)
-    exact = False
+    scale = one.rules.scale.cpu().numpy()
     if constant and isinstance(one.rules, AffineRules):
-        exact = True
         value = predictions(anchor, np.zeros((1, anchor.input_size)))[0].numpy()
         slack, points = one.rules.worst(value, one.region)
-        worst = int(np.argmin(slack / one.rules.scale.cpu().numpy()))
-        looked = len(points)
-    else:
-        points = candidates(one.region, VERTICES, torch.Generator().manual_seed(0))
-        with torch.no_grad():
-            x = torch.as_tensor(points, device=anchor.device)
-            found = one.rules.slack(x, anchor.outputs(x))
-        slack = found.amin(-1).cpu().numpy()
-        worst = int(np.argmin(slack))
-        looked = len(points)
-    scale = float(one.rules.scale.max())
-    if not slack[worst] >= -TOLERANCE * scale:
+        _refuse_broken(one.name, slack / scale, points)
+        return AnchorCheck(one.name, exact=True, room=float(slack.min()), inputs=len(points))
+    points = candidates(one.region, VERTICES, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        x = torch.as_tensor(points, device=anchor.device)
+        found = one.rules.slack(x, anchor.outputs(x)).cpu().numpy()
+    _refuse_broken(one.name, (found / scale).min(axis=1), points)
+    return AnchorCheck(one.name, exact=False, room=float(found.min()), inputs=len(points))
+
+
+def _refuse_broken(name: str, slack: Array, points: Array) -> None:
+    """`slack` (n,), relative to max(1, |bound|), at `points` (n, d)."""
+    worst = int(np.argmin(slack))
+    if not slack[worst] >= -TOLERANCE:
         place = ", ".join(f"{value:.6g}" for value in points[worst][:6])
+        more = ", ..." if points.shape[1] > 6 else ""
         raise InvalidInput(
-            f"the anchor does not keep {one.name}: at x = [{place}"
-            f"{', ...' if points.shape[1] > 6 else ''}] a rule is missed by {-slack[worst]:.3g}; "
-            "a shield needs an anchor that keeps every rule on the whole region"
+            f"the anchor does not keep {name}: at x = [{place}{more}] a rule is missed by "
+            f"{-slack[worst]:.3g} (relative to its bound, if that is above 1); a shield needs an "
+            "anchor that keeps every rule on the whole region"
         )
-    return AnchorCheck(one.name, exact, float(slack[worst]), looked)

@@ -23,7 +23,7 @@ from cg4ai.shield import ShieldedEnsemble
 from cg4ai.strength import record_audited
 
 SAMPLES = 300  # demand vectors over which the anchor's mean MLU is least
-REPEATS = 15  # of each timing, in turns, of which the quickest counts
+REPEATS = 60  # pairs of timed calls
 TIMED = 1000  # vectors predicted in one timed call
 KINDS = ("box", "corner", "vertices", "ascent")
 
@@ -60,7 +60,8 @@ class ShieldReport:
 
     acting: share of validation vectors on which theta > 0; mean_theta, largest_theta: over those,
     0 if there are none. adversarial_acting: the same share among the `inputs` adversarial and
-    random vectors, on which worst and worst_unshielded are the highest utilisations.
+    random vectors, on which worst and worst_unshielded are the highest utilisations. cost: what
+    predicting 1,000 validation vectors takes longer, as a share of the time without the shield.
     """
 
     acting: float
@@ -72,13 +73,7 @@ class ShieldReport:
     adversarial_acting: float
     worst: float
     worst_unshielded: float
-    predict_s: float
-    predict_unshielded_s: float
-
-    @property
-    def cost(self) -> float:
-        """Additional time as a share of the unshielded."""
-        return self.predict_s / self.predict_unshielded_s - 1.0
+    cost: float
 
 
 def measure_shield(
@@ -98,7 +93,6 @@ def measure_shield(
         float((_mlu(instance, router, vectors) - best).mean()) for router in (shielded, mixture)
     ]
     attacked = adversarial(instance, shielded, inputs, seed=seed)
-    used, usual = _seconds(shielded, mixture, vectors[:TIMED])
     return ShieldReport(
         acting=float((theta > 0).mean()),
         mean_theta=float(theta[theta > 0].mean()) if theta.any() else 0.0,
@@ -109,8 +103,7 @@ def measure_shield(
         adversarial_acting=float((_theta(shielded, attacked) > 0).mean()),
         worst=float(_mlu(instance, shielded, attacked).max()),
         worst_unshielded=float(_mlu(instance, mixture, attacked).max()),
-        predict_s=used,
-        predict_unshielded_s=usual,
+        cost=_cost(shielded, mixture, vectors[:TIMED]),
     )
 
 
@@ -164,12 +157,14 @@ def _mlu(instance: Instance, router: Ensemble, vectors: Array) -> Array:
     return np.asarray(instance.utilisation(vectors, splits).max(axis=1))
 
 
-def _seconds(shielded: Ensemble, mixture: Ensemble, vectors: Array) -> tuple[float, float]:
-    """The quickest of several calls each, taken in turns so that both see the same machine."""
-    taken: list[list[float]] = [[], []]
+def _cost(shielded: Ensemble, mixture: Ensemble, vectors: Array) -> float:
+    """The median over pairs of calls, one after the other so that both see the same machine."""
+    ratios = []
     for _ in range(REPEATS):
-        for own, router in zip(taken, (shielded, mixture), strict=True):
+        seconds = []
+        for router in (shielded, mixture):
             started = time.perf_counter()
             router.predict(vectors)
-            own.append(time.perf_counter() - started)
-    return min(taken[0]), min(taken[1])
+            seconds.append(time.perf_counter() - started)
+        ratios.append(seconds[0] / seconds[1])
+    return float(np.median(ratios)) - 1.0
