@@ -287,6 +287,61 @@ def route(
 
 
 @app.command(
+    short_help="Prove the rules of a run over their whole region.",
+    epilog="\b\nExample:\n  cg4ai certify router --time-limit 300",
+)
+def certify(
+    folder: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Folder that route or train wrote.")
+    ],
+    *,
+    time_limit: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Give up after this time.")
+    ] = 600.0,
+    cells: Annotated[int, typer.Option(help="Give up after this many cells.")] = 5_000_000,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from a search that gave up.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+) -> None:
+    """Prove that no input of the region breaks a rule of the run in RUN, or find one that does.
+
+    Writes RUN/certificate.cg4ai once all rules are proven. Exit code 0: proven; 1: refuted (the
+    input is printed) or unknown (continue with --resume); 2: bad input.
+    """
+    from cg4ai.commands import certify as command
+
+    options = command.CertifyOptions(
+        time_limit_s=time_limit, cells=cells, device=device, resume=resume, quiet=quiet
+    )
+    raise typer.Exit(command.run(folder, options))
+
+
+@app.command(
+    short_help="Verify a certificate with independent code.",
+    epilog="\b\nExample:\n  cg4ai check router/certificate.cg4ai --run router",
+)
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Certificate that certify wrote.")],
+    *,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--run", metavar="DIR", help="Also compare with the mixture stored here."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+) -> None:
+    """Verify FILE from its own content alone, and say what it proves.
+
+    Every bound is recomputed by code that shares nothing with the search that found the proof.
+    Exit code 0: all is proven; 1: rejected; 2: the file cannot be read.
+    """
+    from cg4ai.commands import check as command
+
+    raise typer.Exit(command.run(file, folder=folder, quiet=quiet))
+
+
+@app.command(
     short_help="A two-minute demonstration on built-in data.",
     epilog="\b\nExample:\n  cg4ai demo --out demo-run",
 )

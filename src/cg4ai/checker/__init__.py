@@ -1,0 +1,12 @@
+"""The independent checker: verifies a certificate file with NumPy and SciPy alone.
+
+It shares no bounding code with `cg4ai.certification`, so that a mistake there cannot prove
+itself right here. `check` is where it starts.
+"""
+
+from __future__ import annotations
+
+from cg4ai.checker.errors import Rejected
+from cg4ai.checker.verify import Verdict, check
+
+__all__ = ["Rejected", "Verdict", "check"]

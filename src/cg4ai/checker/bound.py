@@ -1,0 +1,257 @@
+"""An upper bound of one rule's value on cells: `sum_k (constant_k + slope_k . x) y_k(x)`.
+
+Every member's outputs are put between affine functions of delta = x - centre; times their affine
+coefficients that is a quadratic in delta, and the quadratics of all members are added before
+anything is bounded. A second, plainer bound multiplies intervals; the smaller one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cg4ai.checker.bands import Array
+from cg4ai.checker.cells import Cells
+from cg4ai.checker.linearised import UNIT, Linearised, Part
+from cg4ai.checker.shares import Outputs, Share, reach
+
+
+@dataclass(frozen=True)
+class Member:
+    """Member `index` of a stack, with its weight in the mixture."""
+
+    part: Part
+    index: int
+    weight: float
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """One affine function of the input per output: `constant` (K,), `slope` (K, d)."""
+
+    constant: Array
+    slope: Array
+
+    def padded(self, size: int) -> Coefficients:
+        """Zero for the outputs that a member has beyond those of its block."""
+        more = size - len(self.constant)
+        return Coefficients(
+            np.pad(self.constant, (0, more)), np.pad(self.slope, ((0, more), (0, 0)))
+        )
+
+
+@dataclass(frozen=True)
+class RuleTerms:
+    """A rule as the blocks that enter it: the coefficients of each block and its members."""
+
+    blocks: Sequence[tuple[Coefficients, Sequence[Member]]]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """`value` (n,) is the proven bound; `blame` (n, d) which dimensions loosen it."""
+
+    value: Array
+    blame: Array
+
+
+def rule_bound(terms: RuleTerms, cells: Cells) -> Bounds:
+    """For every input of each cell the rule's value is at most this, rounding included."""
+    total = _Total(cells)
+    for coefficients, members in terms.blocks:
+        for member in members:
+            own = coefficients.padded(member.part.output_size)
+            groups = _groups(own, member.part.groups)
+            # where all outputs of every softmax have one coefficient, what they are is no matter
+            settled = bool(groups) and all(len(group.classes) == 1 for group in groups)
+            raw = None if settled else member.part.on(member.index, cells)
+            for group in groups:
+                _add_reference(total, member, group)
+            if raw is not None and groups:
+                for group in groups:
+                    _add_shares(total, member, group, raw)
+            elif raw is not None:
+                _add_raw(total, member, own, raw)
+    return total.bounds()
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The outputs of one softmax by coefficient: `outputs[i]` has that of `classes[which[i]]`.
+
+    `classes` (c, 1 + d): constant and slope. The class `reference` is left out of sums.
+    """
+
+    outputs: Outputs
+    classes: Array
+    which: Outputs
+    reference: int
+
+
+def _groups(own: Coefficients, sizes: Sequence[int]) -> list[_Group]:
+    rows = np.column_stack([own.constant, own.slope])
+    groups, start = [], 0
+    for size in sizes:
+        outputs = np.arange(start, start + size)
+        classes, which = np.unique(rows[outputs], axis=0, return_inverse=True)
+        which = which.reshape(-1)
+        zero = np.flatnonzero(~classes.any(axis=1))
+        reference = int(zero[0]) if len(zero) else int(np.bincount(which).argmax())
+        groups.append(_Group(outputs, classes, which, reference))
+        start += size
+    return groups
+
+
+class _Total:
+    """The sum so far: a quadratic in delta, a plain number, and the size of what was added."""
+
+    def __init__(self, cells: Cells) -> None:
+        n, size = cells.lower.shape
+        self.centre, self.radius = cells.centre, cells.radius
+        self.largest_input = np.maximum(np.abs(cells.lower), np.abs(cells.upper)).max(axis=0)
+        self.constant = np.zeros(n)
+        self.linear = np.zeros((n, size))
+        self.quadratic = np.zeros((n, size, size))
+        self.plain = np.zeros(n)
+        self.mass = 0.0
+        self.terms = size * size
+        self.blame = np.zeros((n, size))
+
+    def swing(self, slope: Array) -> Array:
+        """The most that `slope . delta` can be, for one slope (d,): (n,)."""
+        return self.radius @ np.abs(slope)
+
+    def count(self, size: float) -> None:
+        """Note that numbers up to `size` were added."""
+        self.mass += size
+        self.terms += self.linear.shape[1] + 8
+
+    def add_square(self, slope: Array, other: Array) -> None:
+        """The quadratic `(slope . delta) (other . delta)`, slope (d,) and other (n, d)."""
+        for dimension in np.flatnonzero(slope).tolist():
+            self.quadratic[:, dimension] += slope[dimension] * other
+
+    def bounds(self) -> Bounds:
+        value, blame = largest_value(
+            self.constant, self.linear, quadratic=self.quadratic, radius=self.radius
+        )
+        rounding = UNIT * (self.terms + 64) * self.mass
+        best = np.minimum(value, self.plain) + rounding
+        # steep dimensions loosen nothing by themselves, but halving them pays in the end
+        steep = 0.1 * np.abs(self.linear) * self.radius
+        return Bounds(best, self.blame + blame + steep)
+
+
+def largest_value(
+    constant: Array, linear: Array, *, quadratic: Array, radius: Array
+) -> tuple[Array, Array]:
+    """At least the maximum of a quadratic over |delta| <= radius, and which dimensions loosen it.
+
+    A dimension in which the slope keeps its sign all over the cell is set to its better end,
+    twice over; the rest is bounded term by term, each dimension alone being solved exactly.
+    Shapes: constant (n,), linear and radius (n, d), quadratic (n, d, d).
+    """
+    both = quadratic + quadratic.transpose(0, 2, 1)
+    size = np.abs(both)
+    square = 0.5 * np.einsum("nii->ni", both)
+    blame = np.einsum("nij,nj->ni", size, radius) * radius
+    for _ in range(2):
+        # at most how far the slope in each dimension moves away from `linear`
+        moves = np.einsum("nij,nj->ni", size, radius)
+        steady = np.abs(linear) >= moves
+        delta = np.where(steady, np.sign(linear) * radius, 0.0)
+        pull = np.einsum("nij,nj->ni", both, delta)
+        constant = constant + np.einsum("ni,ni->n", linear + 0.5 * pull, delta)
+        linear, radius = linear + pull, np.where(steady, 0.0, radius)
+    pairs = np.einsum("ni,nij,nj->n", radius, size, radius)
+    pairs = 0.5 * (pairs - 2 * np.einsum("ni,ni->n", np.abs(square), radius**2))
+    ends = np.abs(linear) * radius + square * radius**2
+    # a square that bends down has its vertex inside where |linear| < 2 |square| radius
+    inside = (square < 0) & (np.abs(linear) < -2 * square * radius)
+    vertex = linear**2 / np.where(inside, -4 * square, 1.0)
+    return constant + pairs + np.where(inside, vertex, ends).sum(axis=1), blame
+
+
+def _add_raw(total: _Total, member: Member, own: Coefficients, raw: Linearised) -> None:
+    """Outputs as they are: coefficients at the centre together, their changes one by one."""
+    weight = member.weight
+    middle = own.constant + total.centre @ own.slope.T
+    lines = raw.functional(middle)
+    total.constant += weight * lines.high
+    total.linear += weight * lines.slope
+    total.plain += weight * (lines.high + reach(lines.slope, total.radius))
+    total.blame += weight * lines.blame
+    sizes = np.abs(own.constant) + np.abs(own.slope) @ total.largest_input
+    total.count(weight * float(sizes @ member.part.mass[member.index]))
+    for output in np.flatnonzero(own.slope.any(axis=1)).tolist():
+        slope = weight * own.slope[output]
+        unit = np.zeros_like(middle)
+        unit[:, output] = 1.0
+        one = raw.functional(unit)
+        centre, half = 0.5 * (one.high + one.low), 0.5 * (one.high - one.low)
+        total.constant += total.swing(slope) * half
+        total.linear += centre[:, None] * slope
+        total.add_square(slope, one.slope)
+        largest = np.abs(centre) + half + reach(one.slope, total.radius)
+        total.plain += total.swing(slope) * largest
+        total.blame += total.swing(slope)[:, None] * one.blame
+
+
+def _add_reference(total: _Total, member: Member, group: _Group) -> None:
+    """A softmax sums to one: with a reference class r,
+
+    `sum_j A_j P_j = A_r + sum over j != r of (A_j - A_r) P_j`; this adds A_r.
+    """
+    base = member.weight * group.classes[group.reference]
+    value = base[0] + total.centre @ base[1:]
+    total.constant += value
+    total.linear += base[1:]
+    total.plain += value + total.swing(base[1:])
+    total.count(abs(base[0]) + float(np.abs(base[1:]) @ total.largest_input))
+
+
+def _add_shares(total: _Total, member: Member, group: _Group, raw: Linearised) -> None:
+    """The other classes of a softmax: see `_add_reference`."""
+    base = group.classes[group.reference]
+    for number, own in enumerate(group.classes):
+        if number == group.reference:
+            continue
+        share = Share(
+            raw,
+            on=group.outputs[group.which == number],
+            off=group.outputs[group.which != number],
+            size=member.part.output_size,
+            radius=total.radius,
+        )
+        size = np.abs(own) + np.abs(base)
+        total.count(member.weight * float(size[0] + size[1:] @ total.largest_input))
+        _add_share(total, share, member.weight * (own - base))
+
+
+def _add_share(total: _Total, share: Share, rate: Array) -> None:
+    """`A(x) P(x)` with A = rate[0] + rate[1:] . x and P a share in [0, 1].
+
+    A P <= A U where A >= 0 and A L where A <= 0; where A changes sign on the cell,
+    A P <= A L + max A max(U - L).
+    """
+    slope = rate[1:]
+    middle, swing = rate[0] + total.centre @ slope, total.swing(slope)
+    positive = middle - swing >= 0
+    lines = share.upper()
+    if not positive.all():
+        low = share.lower()
+        gap = lines.high - low.low + reach(lines.slope - low.slope, total.radius)
+        mixed = ~positive & (middle + swing > 0)
+        total.constant += np.where(mixed, (middle + swing) * np.maximum(gap, 0.0), 0.0)
+        value = np.where(positive, lines.high, low.low)
+        tilt = np.where(positive[:, None], lines.slope, low.slope)
+    else:
+        value, tilt = lines.high, lines.slope
+    total.constant += middle * value
+    total.linear += middle[:, None] * tilt + value[:, None] * slope
+    total.add_square(slope, tilt)
+    total.blame += (np.abs(middle) + swing)[:, None] * lines.blame
+    top = middle + swing
+    total.plain += np.where(top > 0, top * share.most(), top * share.least())

@@ -1,0 +1,262 @@
+"""What a certificate claims, validated to the last number before anything is proven from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai.checker.bands import Array
+from cg4ai.checker.bound import Coefficients, Member, RuleTerms
+from cg4ai.checker.cells import Cells, check_tree
+from cg4ai.checker.errors import Rejected
+from cg4ai.checker.file import Content
+from cg4ai.checker.parts import PartSource, build_part
+
+CLAIM_KEYS = {
+    *("title", "requirement", "region", "input_size", "output_size", "blocks", "parts"),
+    *("rules", "margin", "made_by"),
+}
+RULE_ARRAYS = (
+    *("rule_constant", "slope_rule", "slope_output", "slope_input", "slope_value", "limit"),
+    *("tree_start", "tree_dimension", "leaf_start", "leaf_bound"),
+)
+WEIGHT_SUM = 1e-9  # how far from one the weights of a block may sum
+
+
+@dataclass(frozen=True)
+class Region:
+    """A box, or with a centre a ball inside the box; `norm` is 2 or inf."""
+
+    lower: Array
+    upper: Array
+    centre: Array | None = None
+    radius: float = math.inf
+    norm: float = 2
+
+    def missed_by(self, cells: Cells) -> NDArray[np.bool_]:
+        """(n,): cells that certainly hold no input of the region."""
+        if self.centre is None:
+            return np.zeros(len(cells), bool)
+        below, above = cells.lower - self.centre, self.centre - cells.upper
+        distance = np.maximum(np.maximum(below, above), 0.0)
+        nearest = (
+            distance.max(axis=1) if self.norm == math.inf else np.linalg.norm(distance, axis=1)
+        )
+        size = self.radius + float(np.abs(self.centre).max())
+        return np.asarray(nearest > self.radius + 1e-11 * size)
+
+    def __str__(self) -> str:
+        size = len(self.lower)
+        if self.centre is None:
+            return f"the box of {size} dimensions"
+        name = "maximum" if self.norm == math.inf else "Euclidean"
+        return f"the ball of radius {self.radius:.6g} ({name} norm) in {size} dimensions"
+
+
+class Claim:
+    """A validated claim: region, mixture, rules and their trees of cells."""
+
+    def __init__(self, content: Content) -> None:
+        self._arrays = content.arrays
+        claim = fields(content.claim, CLAIM_KEYS, "the claim")
+        self.title = text(claim["title"], "title")
+        self.requirement = text(claim["requirement"], "requirement")
+        self.input_size = whole(claim["input_size"], "input_size")
+        self.output_size = whole(claim["output_size"], "output_size")
+        self.made_by = text(fields(claim["made_by"], {"cg4ai"}, "made_by")["cg4ai"], "made_by")
+        if not isinstance(claim["margin"], int | float) or not 0 <= claim["margin"] < math.inf:
+            raise Rejected(f"margin must be a number of at least 0, got {claim['margin']!r}")
+        self.region = self._region(fields(claim["region"], {"kind", "norm"}, "region"))
+        self.blocks = self._blocks(claim["blocks"])
+        self.rule_names = [
+            text(fields(rule, {"name"}, "a rule")["name"], "a rule's name")
+            for rule in listed(claim["rules"], "rules")
+        ]
+        self.sources = self._sources(listed(claim["parts"], "parts"))
+        self._rules()
+        if self._arrays:
+            raise Rejected(f"the archive holds arrays of no use: {sorted(self._arrays)}")
+        self.members = self._members()
+
+    def _take(self, name: str, shape: tuple[int | None, ...], dtype: Any = np.float64) -> Any:
+        if name not in self._arrays:
+            raise Rejected(f"the array {name!r} is missing")
+        return checked(self._arrays.pop(name), name, shape, dtype)
+
+    def _region(self, region: dict[str, Any]) -> Region:
+        size = (self.input_size,)
+        lower, upper = self._take("lower", size), self._take("upper", size)
+        if (lower > upper).any():
+            raise Rejected("the region is empty: lower exceeds upper")
+        if region == {"kind": "box", "norm": None}:
+            return Region(lower, upper)
+        norms = {2: 2.0, "max": math.inf}
+        if region["kind"] != "ball" or region["norm"] not in norms:
+            raise Rejected(f"the region must be a box, or a ball of norm 2 or max, got {region}")
+        centre, radius = self._take("centre", size), self._take("radius", ())
+        if radius <= 0:
+            raise Rejected(f"the radius of a ball must be above 0, got {radius}")
+        # rounding keeps the order: no float64 input of the ball lies outside these ends
+        if (lower > centre - radius).any() or (upper < centre + radius).any():
+            raise Rejected("the box of cells does not hold the whole ball")
+        return Region(lower, upper, centre, float(radius), norms[region["norm"]])
+
+    def _blocks(self, given: Any) -> list[NDArray[np.int64]]:
+        blocks = []
+        for block in listed(given, "blocks"):
+            positions = [
+                whole(position, "a block's output", least=0)
+                for position in listed(block, "a block", empty=False)
+            ]
+            blocks.append(np.array(positions, np.int64))
+        joined = sorted(position for block in blocks for position in block.tolist())
+        if joined != list(range(self.output_size)):
+            raise Rejected("the blocks do not name every output exactly once")
+        return blocks
+
+    def _sources(self, given: list[Any]) -> list[PartSource]:
+        sources = []
+        for number, entry in enumerate(given):
+            part = fields(entry, {"kind", "config", "blocks", "arrays"}, f"part {number}")
+            names = [text(name, "an array's name") for name in listed(part["arrays"], "arrays")]
+            if len(set(names)) != len(names):
+                raise Rejected(f"part {number} names an array twice")
+            start = f"part{number}."
+            weights = self._take(f"{start}weights", (None,))
+            arrays: dict[str, NDArray[Any]] = {}
+            for name in names:
+                if f"{start}{name}" not in self._arrays:
+                    raise Rejected(f"the array {start}{name} is missing")
+                arrays[name] = self._arrays.pop(f"{start}{name}")
+            blocks = np.array(
+                [whole(b, "a member's block", least=0) for b in listed(part["blocks"], "blocks")],
+                np.int64,
+            )
+            kind, config = text(part["kind"], "kind"), part["config"]
+            sources.append(PartSource(kind, config, arrays, blocks=blocks, weights=weights))
+        return sources
+
+    def _members(self) -> list[list[Member]]:
+        """The members of each block, all checked."""
+        members: list[list[Member]] = [[] for _ in self.blocks]
+        for source in self.sources:
+            part = build_part(source, self.input_size, (self.region.lower, self.region.upper))
+            if not part.count == len(source.blocks) == len(source.weights):
+                raise Rejected("a part has not as many members as blocks and weights")
+            if (source.weights <= 0).any():
+                raise Rejected(f"weights must be positive, got {source.weights.min()}")
+            for index, (block, weight) in enumerate(
+                zip(source.blocks.tolist(), source.weights.tolist(), strict=True)
+            ):
+                if block >= len(self.blocks):
+                    raise Rejected(f"a member names block {block} of {len(self.blocks)}")
+                if part.output_size < len(self.blocks[block]):
+                    raise Rejected(f"a member of block {block} has too few outputs")
+                members[block].append(Member(part, index, weight))
+        for number, own in enumerate(members):
+            total = math.fsum(member.weight for member in own)
+            if abs(total - 1) > WEIGHT_SUM:
+                raise Rejected(f"the weights of block {number} sum to {total!r}, not to 1")
+        return members
+
+    def _rules(self) -> None:
+        count, size = len(self.rule_names), self.output_size
+        if count == 0:
+            raise Rejected("the certificate has no rule")
+        self.constant: Array = self._take("rule_constant", (count, size))
+        self.limit: Array = self._take("limit", (count,))
+        self.slope_value: Array = self._take("slope_value", (None,))
+        entries = (len(self.slope_value),)
+        self.slope_rule = self._index("slope_rule", entries, count)
+        self.slope_output = self._index("slope_output", entries, size)
+        self.slope_input = self._index("slope_input", entries, self.input_size)
+        dimensions = self._take("tree_dimension", (None,), np.int16)
+        bounds = self._take("leaf_bound", (None,), None)
+        tree_start = self._starts("tree_start", len(dimensions))
+        leaf_start = self._starts("leaf_start", len(bounds))
+        self.trees = np.split(dimensions, tree_start[1:-1])
+        leaf_bounds = np.split(bounds, leaf_start[1:-1])
+        for rule, (tree, own) in enumerate(zip(self.trees, leaf_bounds, strict=True)):
+            name = self.rule_names[rule]
+            if check_tree(tree, self.input_size, name=name) != len(own):
+                raise Rejected(f"{name} has not as many bounds as leaves")
+            if not (own <= self.limit[rule]).all():
+                raise Rejected(f"{name} has a leaf whose own bound is above the limit")
+            if self.region.centre is None and not np.isfinite(own).all():
+                raise Rejected(f"{name} has a leaf without a finite bound")
+
+    def _index(self, name: str, shape: tuple[int, ...], end: int) -> NDArray[np.int64]:
+        index: NDArray[np.int64] = self._take(name, shape, np.int64)
+        if len(index) and (index.min() < 0 or index.max() >= end):
+            raise Rejected(f"{name} must lie in 0..{end - 1}")
+        return index
+
+    def _starts(self, name: str, end: int) -> NDArray[np.int64]:
+        starts: NDArray[np.int64] = self._take(name, (len(self.rule_names) + 1,), np.int64)
+        if starts[0] != 0 or starts[-1] != end or (np.diff(starts) < 0).any():
+            raise Rejected(f"{name} must rise from 0 to {end}")
+        return starts
+
+    def terms(self, rule: int) -> RuleTerms:
+        """The blocks that enter a rule, with their coefficients."""
+        slope = np.zeros((self.output_size, self.input_size))
+        chosen = self.slope_rule == rule
+        at = (self.slope_output[chosen], self.slope_input[chosen])
+        np.add.at(slope, at, self.slope_value[chosen])
+        blocks = []
+        for block, members in zip(self.blocks, self.members, strict=True):
+            own = Coefficients(self.constant[rule, block], slope[block])
+            if own.constant.any() or own.slope.any():
+                blocks.append((own, members))
+        return RuleTerms(blocks)
+
+    @cached_property
+    def member_count(self) -> int:
+        return sum(len(own) for own in self.members)
+
+
+def fields(value: Any, keys: set[str], what: str) -> dict[str, Any]:
+    """`value` if it is an object with exactly these keys."""
+    if not isinstance(value, dict) or set(value) != keys:
+        raise Rejected(f"{what} must be an object with {sorted(keys)}")
+    return value
+
+
+def listed(value: Any, what: str, *, empty: bool = True) -> list[Any]:
+    if not isinstance(value, list) or (not value and not empty):
+        raise Rejected(f"{what} must be a list{'' if empty else ' of at least one'}")
+    return value
+
+
+def text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise Rejected(f"{what} must be text, got {value!r}")
+    return value
+
+
+def whole(value: Any, what: str, *, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise Rejected(f"{what} must be a whole number of at least {least}, got {value!r}")
+    return value
+
+
+def checked(array: NDArray[Any], name: str, shape: tuple[int | None, ...], dtype: Any) -> Any:
+    """An array of this dtype and shape (None: any length), all finite.
+
+    dtype None asks for float64 in which -inf is allowed too.
+    """
+    if array.dtype != (np.float64 if dtype is None else dtype):
+        raise Rejected(f"{name} has the dtype {array.dtype}")
+    if array.ndim != len(shape) or any(
+        wanted not in (None, got) for wanted, got in zip(shape, array.shape, strict=True)
+    ):
+        raise Rejected(f"{name} has the shape {array.shape}, expected {shape}")
+    fine = array < np.inf if dtype is None else np.isfinite(array)
+    if not fine.all():
+        raise Rejected(f"{name} holds numbers that are not finite")
+    return array

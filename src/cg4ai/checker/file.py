@@ -1,0 +1,98 @@
+"""Read a certificate file: first line, digest, archive, claim; any altered byte is refused here."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai.checker.errors import Rejected
+from cg4ai.errors import InvalidInput
+
+FIRST_LINE = re.compile(rb"cg4ai-certificate 1 sha256 ([0-9a-f]{64})")
+CLAIM = "claim"
+
+
+@dataclass(frozen=True)
+class Content:
+    """A file whose digest fits: its claim as JSON gives it, and its other arrays by name."""
+
+    digest: str
+    claim: Any
+    arrays: dict[str, NDArray[Any]]
+
+
+def read_certificate(path: str | Path) -> Content:
+    """The content of a file; Rejected if it is altered, InvalidInput if it cannot be read."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot read {path}: {error.strerror or error}; name a certificate file"
+        ) from error
+    return parse_certificate(data)
+
+
+def parse_certificate(data: bytes) -> Content:
+    """As `read_certificate`, for bytes."""
+    first, newline, rest = data.partition(b"\n")
+    found = FIRST_LINE.fullmatch(first)
+    if not newline or found is None:
+        raise Rejected(
+            "the first line is not 'cg4ai-certificate 1 sha256 <digest>': the file is altered or "
+            "no certificate"
+        )
+    digest = hashlib.sha256(rest).hexdigest()
+    if digest != found[1].decode():
+        raise Rejected("the digest does not fit the content: the file was altered")
+    arrays = _unpacked(rest)
+    if CLAIM not in arrays:
+        raise Rejected("the archive holds no claim")
+    return Content(digest, _claim(arrays.pop(CLAIM)), arrays)
+
+
+def _unpacked(data: bytes) -> dict[str, NDArray[Any]]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = archive.infolist()
+            names = [entry.filename for entry in entries]
+            if len(set(names)) != len(names):
+                raise Rejected("the archive holds a name twice")
+            # a packed entry could grow without end
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+                raise Rejected("the archive is compressed; certificates are not")
+        with np.load(io.BytesIO(data), allow_pickle=False) as loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError, KeyError) as error:
+        if isinstance(error, Rejected):
+            raise
+        raise Rejected(f"the archive cannot be read: {error}") from error
+
+
+def _claim(raw: NDArray[Any]) -> Any:
+    if raw.dtype != np.uint8 or raw.ndim != 1:
+        raise Rejected("the claim must be bytes")
+    try:
+        return json.loads(
+            raw.tobytes().decode(), object_pairs_hook=_no_doubles, parse_constant=_no_constant
+        )
+    except (ValueError, RecursionError) as error:
+        raise Rejected(f"the claim is no valid JSON: {error}") from error
+
+
+def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return dict(pairs)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of JSON")

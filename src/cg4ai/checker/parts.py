@@ -1,0 +1,154 @@
+"""Members from a certificate's arrays: strict checks, then the stacks that bounds work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai.checker.bands import Array
+from cg4ai.checker.errors import Rejected
+from cg4ai.checker.linearised import BANDS, ConstantPart, NetworkPart, Part, TreePart
+
+CONFIGS = {
+    "network": {
+        *("input_size", "output_size", "hidden", "activation", "skip", "output", "groups"),
+    },
+    "tree": {"input_size", "link", "single_precision"},
+    "constant": {"input_size"},
+}
+TREE_NODES = ("feature", "threshold", "left", "right")
+
+
+@dataclass(frozen=True)
+class PartSource:
+    """A stack of members as stored, with the block and weight of each member."""
+
+    kind: str
+    config: Any
+    arrays: dict[str, NDArray[Any]]
+    blocks: NDArray[np.int64]
+    weights: Array
+
+
+def build_part(source: PartSource, input_size: int, region: tuple[Array, Array]) -> Part:
+    """The stack that `source` describes, over the box `region`; Rejected if anything is amiss."""
+    config, arrays = source.config, source.arrays
+    if source.kind not in CONFIGS:
+        raise Rejected(f"members of kind {source.kind!r} cannot be checked")
+    if not isinstance(config, dict) or set(config) != CONFIGS[source.kind]:
+        raise Rejected(f"{source.kind} members have a config other than their own")
+    if config["input_size"] != input_size or isinstance(config["input_size"], bool):
+        raise Rejected(f"members take {config['input_size']!r} inputs, not {input_size}")
+    for name, array in arrays.items():
+        wanted = np.int64 if name in ("feature", "left", "right") else np.float64
+        if array.dtype != wanted or not np.isfinite(array).all() or array.ndim == 0:
+            raise Rejected(f"the array {name} of {source.kind} members must be finite {wanted}")
+    if source.kind == "constant":
+        _shapes(arrays, {"values": (len(source.weights), None)})
+        return ConstantPart(arrays["values"])
+    if source.kind == "tree":
+        return _trees(config, arrays, len(source.weights))
+    return _networks(config, arrays, len(source.weights), region)
+
+
+def _shapes(arrays: dict[str, NDArray[Any]], shapes: dict[str, tuple[int | None, ...]]) -> None:
+    """Rejected unless exactly these arrays are there, with these shapes (None: any length)."""
+    if set(arrays) != set(shapes):
+        raise Rejected(f"members need the arrays {sorted(shapes)}, got {sorted(arrays)}")
+    for name, shape in shapes.items():
+        got = arrays[name].shape
+        fits = len(got) == len(shape) and all(
+            size > 0 and wanted in (None, size) for wanted, size in zip(shape, got, strict=True)
+        )
+        if not fits:
+            raise Rejected(f"the array {name} has the shape {got}, expected {shape}")
+
+
+def _sizes(value: Any, what: str) -> tuple[int, ...]:
+    whole = isinstance(value, list) and all(type(size) is int and size > 0 for size in value)
+    if not whole:
+        raise Rejected(f"{what} must be a list of sizes, got {value!r}")
+    return tuple(value)
+
+
+def _networks(
+    config: dict[str, Any],
+    arrays: dict[str, NDArray[Any]],
+    count: int,
+    region: tuple[Array, Array],
+) -> NetworkPart:
+    hidden, groups = _sizes(config["hidden"], "hidden"), _sizes(config["groups"], "groups")
+    (outputs,) = _sizes([config["output_size"]], "output_size")
+    if config["activation"] not in BANDS or not isinstance(config["skip"], bool):
+        raise Rejected(f"networks have an unknown activation or skip: {config}")
+    kinds = {"linear": (), "softmax": (outputs,), "grouped": groups}
+    if config["output"] not in kinds or (config["output"] == "grouped") != bool(groups):
+        raise Rejected(f"networks have an unknown output: {config['output']!r}, {groups}")
+    if groups and sum(groups) != outputs:
+        raise Rejected(f"groups {groups} do not sum to {outputs} outputs")
+    shapes: dict[str, tuple[int | None, ...]] = {}
+    inputs = len(region[0])
+    for layer, (inner, size) in enumerate(pairwise((inputs, *hidden, outputs))):
+        shapes[f"weight_{layer}"] = (count, size, inner)
+        shapes[f"bias_{layer}"] = (count, size)
+    if config["skip"]:
+        shapes["skip"] = (count, outputs, inputs)
+    for name in ("normalise_shift", "normalise_scale"):
+        if name in arrays:
+            shapes[name] = (inputs,)
+    _shapes(arrays, shapes)
+    scale = arrays.get("normalise_scale", np.ones(inputs))
+    if (scale <= 0).any():
+        raise Rejected("the scale of inputs must be positive")
+    layers = range(len(hidden) + 1)
+    return NetworkPart.build(
+        [arrays[f"weight_{layer}"] for layer in layers],
+        [arrays[f"bias_{layer}"] for layer in layers],
+        skip=arrays.get("skip"),
+        shift=arrays.get("normalise_shift", np.zeros(inputs)),
+        scale=scale,
+        activation=config["activation"],
+        groups=kinds[config["output"]],
+        region=region,
+    )
+
+
+def _trees(config: dict[str, Any], arrays: dict[str, NDArray[Any]], count: int) -> TreePart:
+    if config["link"] not in ("identity", "softmax"):
+        raise Rejected(f"trees have an unknown link: {config['link']!r}")
+    if not isinstance(config["single_precision"], bool):
+        raise Rejected("single_precision must be true or false")
+    value = arrays.get("value")
+    if value is None or value.ndim != 4:
+        raise Rejected("trees need values (count, trees, nodes, outputs)")
+    _, trees, nodes, outputs = value.shape
+    nodewise: dict[str, tuple[int | None, ...]] = dict.fromkeys(TREE_NODES, (count, trees, nodes))
+    _shapes(
+        arrays,
+        {
+            **nodewise,
+            "value": (count, trees, nodes, outputs),
+            "initial": (count, outputs),
+            "factor": (count,),
+        },
+    )
+    node, left, right = np.arange(nodes), arrays["left"], arrays["right"]
+    leaf, later = (left == node) & (right == node), (left > node) & (right > node)
+    if not ((leaf | later) & (left < nodes) & (right < nodes)).all():
+        raise Rejected("a tree's node points to an earlier one or beyond the last")
+    if arrays["feature"].min() < 0 or arrays["feature"].max() >= config["input_size"]:
+        raise Rejected("a tree compares an input that does not exist")
+    return TreePart(
+        arrays["feature"],
+        arrays["threshold"],
+        left,
+        right,
+        value * arrays["factor"][:, None, None, None],
+        arrays["initial"],
+        groups=(outputs,) if config["link"] == "softmax" else (),
+        single=config["single_precision"],
+    )

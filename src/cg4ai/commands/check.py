@@ -1,0 +1,41 @@
+"""`cg4ai check`: verify a certificate by separate code that needs neither torch nor the certifier.
+
+Only `cg4ai.checker` and what it imports is loaded here.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from cg4ai.checker import Rejected, check
+from cg4ai.checker.shipped import compare
+
+PROVEN, REJECTED = 0, 1
+
+
+def run(file: Path, *, folder: Path | None, quiet: bool) -> int:
+    """Print what is proven, or why not; returns the exit code, 0 only if all is proven."""
+    live = sys.stderr.isatty() and not quiet
+
+    def show(done: int, rules: int) -> None:
+        print(f"\r{done} of {rules} rules proven", end="", file=sys.stderr, flush=True)
+
+    try:
+        verdict = check(file, progress=show if live else None)
+        said = [] if folder is None else compare(verdict.claim, folder)
+    except Rejected as error:
+        print(f"REJECTED: {error}", file=sys.stderr)
+        return REJECTED
+    finally:
+        if live:
+            print(file=sys.stderr)
+    print(verdict)
+    for line in said:
+        print(f"  {line}")
+    if folder is None:
+        print(
+            "  Whether that mixture is the one you use: compare with --run DIR, the folder it is "
+            "loaded from."
+        )
+    return PROVEN
