@@ -86,7 +86,8 @@ def _tanh_above(centre: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, T
         peak = torch.minimum(torch.maximum(torch.atanh(root), lower), upper).detach()
         ends = torch.maximum(low - slope * (lower - centre), high - slope * (upper - centre))
         inside = torch.tanh(peak) - slope * (peak - centre)
-        return (torch.maximum(ends, inside) - value).clamp_min(0.0)
+        most = torch.where((peak > lower) & (peak < upper), torch.maximum(ends, inside), ends)
+        return (most - value).clamp_min(0.0)
 
     by_tangent, by_chord = offset(tangent), offset(chord)
     better = by_chord < by_tangent

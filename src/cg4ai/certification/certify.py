@@ -149,18 +149,22 @@ class _Certifier:
         self.test(np.concatenate([0.5 * (lower + upper), corner]), rule)
 
     def test(self, points: Array, rule: int | None) -> None:
+        """Remember the worst point as a counterexample if it breaks a rule, asked by itself too."""
         points = self.region.project(torch.as_tensor(points)).numpy()
         points = points[self.region.contains(points)]
         if not len(points):
             return
-        values = self.rules.values(points, self.ensemble.predict(points))
-        excess = values - self.rules.limit
+        excess = self.rules.values(points, self.ensemble.predict(points)) - self.rules.limit
         if rule is not None:
             excess = excess[:, rule : rule + 1]
-        at = np.unravel_index(int(excess.argmax()), excess.shape)
-        if excess[at] > 0:
-            which = int(at[1]) if rule is None else rule
-            self.found = _Found(points[at[0]].copy(), which, float(values[at[0], which]))
+        at, which = np.unravel_index(int(excess.argmax()), excess.shape)
+        if excess[at, which] <= 0:
+            return
+        number, point = int(which) if rule is None else rule, points[at : at + 1]
+        # matrix products of another size round differently: what is reported is this one
+        value = float(self.rules.values(point, self.ensemble.predict(point))[0, number])
+        if value > self.rules.limit[number]:
+            self.found = _Found(point[0].copy(), number, value)
 
 
 def certify(

@@ -42,7 +42,8 @@ def sigmoid_above(centre: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
         # no gradient through the peak: the derivative there is zero
         peak = torch.minimum(torch.maximum(root, low), high).detach()
         ends = torch.maximum(at_low + slope * reach, at_high - slope * reach)
-        return torch.maximum(ends, torch.sigmoid(peak) - slope * (peak - centre))
+        inside = torch.sigmoid(peak) - slope * (peak - centre)
+        return torch.where((peak > low) & (peak < high), torch.maximum(ends, inside), ends)
 
     by_tangent = raised(tangent, centre.abs())
     inner = (1.0 - 4.0 * chord.detach()).clamp(0.0, 1.0).sqrt()

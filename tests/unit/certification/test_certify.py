@@ -1,0 +1,242 @@
+"""`certify` end to end: proven claims against dense points, refuted with true points, unknown."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from certification_cases import points_in, random_networks, single_block
+from scipy.optimize import linprog
+from sklearn.ensemble import RandomForestRegressor
+
+from cg4ai.certification import certify, rules_of
+from cg4ai.ensemble import Ensemble, Part
+from cg4ai.errors import InvalidInput
+from cg4ai.members import ConstantMembers, ModuleMembers, affine, from_sklearn
+from cg4ai.members.modules import ModuleArchitecture
+from cg4ai.regions import Ball, Box
+from cg4ai.requirements import Linear, Margin, Probability
+from cg4ai.rows import Layout
+
+LOWER, UPPER = np.array([-0.8, -0.5]), np.array([0.6, 0.9])
+BOX = Box(LOWER, UPPER)
+
+
+def dense(size=301):
+    axes = [np.linspace(lo, hi, size) for lo, hi in zip(LOWER, UPPER, strict=True)]
+    return np.stack(np.meshgrid(*axes), -1).reshape(-1, 2)
+
+
+def largest(ensemble, requirement, points):
+    rules = rules_of(requirement, output_size=ensemble.output_size)
+    return rules.values(points, ensemble.predict(points)).max(0)
+
+
+KINDS = [
+    {"activation": activation, "hidden": hidden, "output": output, "groups": groups}
+    for activation, hidden in (("relu", (5,)), ("gelu", (6,)), ("tanh", (4, 3)), ("gelu", ()))
+    for output, groups in (("linear", ()), ("softmax", ()), ("grouped", (2, 3)))
+]
+
+
+@pytest.mark.parametrize(
+    "kind", KINDS, ids=lambda k: f"{k['activation']}{k['hidden']}{k['output']}"
+)
+def test_limits_above_the_maximum_are_proven_and_below_it_refuted(kind):
+    ensemble = single_block(random_networks(5, outputs=5, skip=True, **kind))
+    coefficients = np.array([[1.0, -1.0, 0.5, 0.0, 0.0], [0.0, 0.0, -1.0, 1.0, 2.0]])
+    asked = Linear(BOX, coefficients, 0.0, sense="<=")
+    top = largest(ensemble, asked, dense())
+    room = 0.02 * (1 + np.abs(top))
+    kept = Linear(BOX, coefficients, top + room, sense="<=")
+    answer = certify(ensemble, kept, time_limit_s=20)
+    assert answer.status == "proven"
+    assert all(proof.bound <= proof.limit for proof in answer.rules)
+    assert np.all(top <= [proof.bound for proof in answer.rules])
+    assert len(answer.open_cells) == 0
+    broken = Linear(BOX, coefficients, top - 0.05 * room, sense="<=")
+    answer = certify(ensemble, broken, time_limit_s=20)
+    assert answer.status == "refuted"
+    point, rule = answer.counterexample, answer.counterexample_rule
+    value = rules_of(broken, output_size=5).values(point[None], ensemble.predict(point[None]))
+    assert value[0, rule] == answer.counterexample_value
+    assert value[0, rule] > top[rule] - 0.05 * room[rule]
+    assert BOX.contains(point[None])[0]
+    assert answer.rules[rule].status == "refuted"
+
+
+def test_affine_members_are_bounded_exactly():
+    generator = np.random.default_rng(0)
+    weights, bias = generator.normal(size=(3, 4, 2)), generator.normal(size=(3, 2))
+    ensemble = single_block(affine(weights, bias))
+    box = Box(np.full(4, -1.0), np.array([1.0, 2.0, 0.5, 3.0]))
+    coefficients = np.array([1.0, -2.0])
+    shares = ensemble.parts[0].weights
+    slope = np.einsum("i,idr,r->d", shares, weights, coefficients)
+    best = linprog(-slope, bounds=list(zip(*box.bounds(), strict=True)))
+    top = -best.fun + float(shares @ bias @ coefficients)
+    answer = certify(ensemble, Linear(box, coefficients, top + 1e-9, sense="<="))
+    assert answer.status == "proven"
+    assert answer.cells == 1
+    assert answer.rules[0].dimensions.tolist() == [-1]
+    assert answer.rules[0].bound == pytest.approx(top, abs=1e-10)
+    assert certify(ensemble, Linear(box, coefficients, top - 1e-9, sense="<=")).status == "refuted"
+
+
+def test_constants_are_exact_up_to_the_margin():
+    members = ConstantMembers([[0.25, 0.75]], 2)
+    ensemble = Ensemble((Part(members, np.zeros(1, np.int64), np.ones(1)),), Layout.single(2))
+    answer = certify(ensemble, Linear(BOX, [1.0, 1.0], 1.0 + 1e-9, sense="<="))
+    assert answer.status == "proven"
+    assert answer.rules[0].bound - 1.0 < 1e-10
+
+
+def test_margins_probabilities_and_both_sides():
+    ensemble = single_block(random_networks(2, output="softmax", size=0.6))
+    values = ensemble.predict(dense())
+    label = int(values.mean(0).argmax())
+    least = values[:, label].min()
+    assert certify(ensemble, Probability(BOX, label, least - 0.01)).status == "proven"
+    assert certify(ensemble, Probability(BOX, label, least + 1e-3)).status == "refuted"
+    lead = (values[:, [label]] - np.delete(values, label, 1)).min()
+    assert certify(ensemble, Margin(BOX, label, lead - 0.01)).status == "proven"
+    middle, half = values[:, 0].mean(), np.abs(values[:, 0] - values[:, 0].mean()).max()
+    row = [1.0, 0.0, 0.0]
+    assert certify(ensemble, Linear(BOX, row, middle - half - 0.01)).status == "proven"
+    both = certify(ensemble, Linear(BOX, row, middle, sense="=="))
+    assert both.status == "refuted"
+    assert len(both.rules) == 2
+
+
+def test_probabilities_sum_to_one_is_proven_at_the_root():
+    ensemble = single_block(random_networks(2, output="softmax", hidden=(6, 6)))
+    answer = certify(ensemble, Linear(BOX, [1.0, 1.0, 1.0], 1.0 + 1e-9, sense="<="))
+    assert answer.status == "proven"
+    assert answer.cells == 1
+
+
+@pytest.mark.parametrize("norm", [2, math.inf])
+def test_balls(norm):
+    ensemble = single_block(random_networks(4, activation="tanh", hidden=(6,)))
+    centre, radius = np.array([0.1, 0.2]), 0.7
+    ball = Ball(centre, radius, norm=norm)
+    inside = dense(401) * 1.5
+    inside = inside[ball.contains(inside)]
+    edge = ball.extremes(4000, torch.Generator().manual_seed(0)).numpy()
+    row = np.array([1.0, -1.0, 0.3])
+    top = float((ensemble.predict(np.concatenate([inside, edge])) @ row).max())
+    answer = certify(ensemble, Linear(ball, row, top + 0.01, sense="<="))
+    assert answer.status == "proven"
+    assert top <= answer.rules[0].bound <= top + 0.01
+    refuted = certify(ensemble, Linear(ball, row, top - 0.005, sense="<="))
+    assert refuted.status == "refuted"
+    assert ball.contains(refuted.counterexample[None])[0]
+    corners = (ensemble.predict(points_in(*ball.bounds(), 2000)) @ row).max()
+    if norm == 2:
+        # the box around the ball has larger values: cells outside the ball had to be dropped
+        assert corners > top + 0.01
+        assert np.isneginf(answer.rules[0].leaf_bounds).any() or answer.cells < 100
+
+
+def test_mixtures_of_trees_networks_and_constants():
+    generator = np.random.default_rng(3)
+    X, y = generator.uniform(-1, 1, (80, 2)), generator.normal(size=(80, 2))
+    forest = from_sklearn(
+        RandomForestRegressor(n_estimators=3, max_depth=3, random_state=0).fit(X, y)
+    )
+    zero = np.zeros(1, np.int64)
+    parts = (
+        Part(forest, zero, np.array([0.5])),
+        Part(random_networks(1, count=1, outputs=2), zero, np.array([0.3])),
+        Part(ConstantMembers([[1.0, 0.0]], 2), zero, np.array([0.2])),
+    )
+    ensemble = Ensemble(parts, Layout.single(2))
+    asked = Linear(BOX, [1.0, -1.0], 0.0, sense="<=")
+    top = float(largest(ensemble, asked, dense(801))[0])
+    answer = certify(ensemble, Linear(BOX, [1.0, -1.0], top + 0.02, sense="<="), time_limit_s=20)
+    assert answer.status == "proven"
+    answer = certify(ensemble, Linear(BOX, [1.0, -1.0], top - 1e-3, sense="<="), time_limit_s=20)
+    assert answer.status == "refuted"
+
+
+def hard():
+    """A limit a little above the maximum of a wavy mixture: some hundred cells."""
+    ensemble = single_block(
+        random_networks(6, count=3, hidden=(16, 16), activation="gelu", size=3.0)
+    )
+    asked = Linear(BOX, [1.0, -1.0, 0.0], 0.0, sense="<=")
+    top = float(largest(ensemble, asked, dense())[0])
+    return ensemble, Linear(BOX, [1.0, -1.0, 0.0], top + 1e-4 * abs(top), sense="<=")
+
+
+def test_limits_give_unknown_with_a_proven_bound_and_resume_goes_on():
+    ensemble, requirement = hard()
+    first = certify(ensemble, requirement, cell_limit=30)
+    assert first.status == "unknown"
+    assert first.cells == 30
+    assert first.excess > 0
+    assert len(first.open_cells) == (first.rules[0].leaf_bounds > first.rules[0].limit).sum() > 0
+    top = float(largest(ensemble, requirement, dense())[0])
+    assert top <= first.rules[0].bound
+    assert "open" in first.note
+    whole = certify(ensemble, requirement, batch=7)
+    rest = certify(ensemble, requirement, batch=7, resume=first)
+    assert whole.status == rest.status == "proven"
+    assert rest.cells == whole.cells
+    assert rest.rules[0].bound <= requirement.bound[0]
+    assert certify(ensemble, requirement, time_limit_s=1e-9).status == "unknown"
+
+
+def test_resuming_something_else_is_refused():
+    ensemble, requirement = hard()
+    first = certify(ensemble, requirement, cell_limit=5)
+    other = Linear(BOX, [1.0, -1.0, 0.0], 5.0, sense="<=")
+    with pytest.raises(InvalidInput, match="start anew"):
+        certify(ensemble, other, resume=first)
+    with pytest.raises(InvalidInput, match="rules"):
+        certify(ensemble, Margin(BOX, 0, 0.1), resume=first)
+
+
+def test_progress_is_told_and_text_says_what_was_found():
+    ensemble, requirement = hard()
+    told = []
+    answer = certify(ensemble, requirement, batch=50, progress=told.append)
+    assert told[-1].open == 0
+    assert told[-1].cells == answer.cells
+    assert told[-1].rules_closed == told[-1].rules == 1
+    assert told[0].excess >= told[-1].excess
+    assert str(answer).startswith("proven: rules 1 proven")
+
+
+def test_another_region_can_be_given():
+    ensemble, requirement = hard()
+    small = Box(LOWER, LOWER + 0.05)
+    assert certify(ensemble, requirement, region=small).status == "proven"
+    with pytest.raises(InvalidInput, match="2 features"):
+        certify(ensemble, requirement, region=Box([0.0], [1.0]))
+
+
+def test_what_cannot_be_certified_and_wrong_limits_are_refused():
+    ensemble, requirement = hard()
+    for wrong in ({"time_limit_s": 0.0}, {"cell_limit": 0}, {"batch": 0}):
+        with pytest.raises(InvalidInput, match="time_limit_s"):
+            certify(ensemble, requirement, **wrong)
+    architecture = ModuleArchitecture(lambda: torch.nn.Linear(2, 3), 2, 3, "linear")
+    generator = torch.Generator().manual_seed(0)
+    modules = architecture.members(architecture.initialise(1, generator))
+    assert isinstance(modules, ModuleMembers)
+    mixed = Ensemble((Part(modules, np.zeros(1, np.int64), np.ones(1)),), Layout.single(3))
+    with pytest.raises(InvalidInput, match="ModuleMembers cannot be certified"):
+        certify(mixed, requirement)
+
+
+def test_absent_outputs_are_left_out_soundly():
+    members = random_networks(7, count=1, output="softmax", outputs=4)
+    parameters = {name: value.clone() for name, value in members.parameters.items()}
+    parameters["weight_1"][:, 3], parameters["bias_1"][:, 3] = 0.0, -1e4
+    ensemble = single_block(members.architecture.members(parameters))
+    # the three that exist hold everything, the fourth nothing
+    rows = np.array([[1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    answer = certify(ensemble, Linear(BOX, rows, [1.0 + 1e-9, 1e-9], sense="<="))
+    assert answer.status == "proven"
+    assert answer.cells == 2
