@@ -48,24 +48,58 @@ def all_figures(runs: Path, out: Path) -> list[Path]:
 
 
 def slack(run: Path, target: Path) -> Path:
-    """What the rows lack over the iterations, and the same from iteration 10 on."""
+    """What the master's rows lack over the iterations, and the same from iteration 10 on.
+
+    Beside it the worst overload that separation found in each iteration, before it became a row:
+    with an anchor in the master nothing lacks, and only that shows what happened.
+    """
     history = Run.open(run, read_only=True).history()
     iterations = np.array([record["iteration"] for record in history])
     lacking = np.array([record["slack"] for record in history])
+    overload = _overloads(_arrays(run), len(history))
     figure, (whole, zoomed) = _axes(2)
     start = ZOOM_FROM if len(history) > ZOOM_FROM else len(history) // 2
     for axes, first in ((whole, 0), (zoomed, start)):
-        axes.plot(iterations[first:], lacking[first:], marker=".")
-        axes.set(xlabel="iteration", ylabel="slack", title=f"from iteration {iterations[first]}")
+        axes.plot(iterations[first:], lacking[first:], marker=".", label="slack in the master")
+        axes.plot(
+            iterations[first:],
+            overload[first:],
+            marker=".",
+            linestyle="--",
+            label="worst overload found",
+        )
+        _whole_numbers(axes)
+        axes.set(
+            xlabel="iteration",
+            ylabel="utilisation above capacity",
+            title=f"from iteration {iterations[first]}",
+        )
+        top = max(1e-3, 1.05 * lacking[first:].max(), 1.05 * overload[first:].max())
+        axes.set_ylim(-0.02 * top, top)
+    whole.legend()
     return _saved(figure, run, target)
+
+
+def _overloads(arrays: Arrays, count: int) -> NDArray[Any]:
+    """The largest utilisation above 1 that separation found in each iteration, (count,)."""
+    worst = np.zeros(count)
+    if "cut_iteration" in arrays:
+        within = arrays["cut_iteration"] < count  # the last search comes after all iterations
+        np.maximum.at(
+            worst, arrays["cut_iteration"][within], arrays["cut_utilisation"][within] - 1.0
+        )
+    return worst
 
 
 def predicted_mlu(run: Path, target: Path) -> Path:
     """Predicted against optimal MLU on the validation vectors."""
     arrays = _arrays(run)
     figure, (axes,) = _axes(1)
-    _against(axes, arrays["optimal_mlu"], arrays["predicted_mlu"], what="MLU")
+    optimal, predicted = arrays["optimal_mlu"], arrays["predicted_mlu"]
+    _against(axes, optimal, predicted, what="MLU")
     axes.axhline(1.0, color="tab:red", linewidth=0.8, label="capacity")
+    gaps = predicted - optimal
+    axes.set_title(f"gap: mean {gaps.mean():.4f}, largest {gaps.max():.3f}", fontsize="medium")
     axes.legend()
     return _saved(figure, run, target)
 
@@ -83,7 +117,9 @@ def plain_violations(run: Path, target: Path) -> Path:
             axes.scatter(
                 arrays["tight_optimal"][chosen], predicted[chosen], s=3, alpha=0.4, color=colour
             )
-        axes.axhline(1.0, color="tab:red", linewidth=0.8)
+        axes.axhline(1.0, color="tab:red", linewidth=0.8, label="capacity")
+        ends = [float(arrays["tight_optimal"].min()), float(arrays["tight_optimal"].max())]
+        axes.plot(ends, ends, color="black", linewidth=0.8, label="optimal")
         axes.set(
             xlabel="optimal MLU",
             ylabel="predicted MLU",
@@ -93,6 +129,7 @@ def plain_violations(run: Path, target: Path) -> Path:
     high = max(axes.get_ylim()[1] for axes in both)
     for axes in both:
         axes.set_ylim(low, high)
+    both[0].legend(loc="upper left")
     return _saved(figure, run, target)
 
 
@@ -109,41 +146,76 @@ def bottleneck_arc(run: Path, target: Path) -> Path:
     iterations, vectors = arrays["cut_iteration"][here], arrays["cut_demands"][here]
     figure, (left, right) = _axes(2)
     left.scatter(iterations, arrays["cut_utilisation"][here], s=12)
-    left.axhline(1.0, color="tab:red", linewidth=0.8)
+    left.axhline(1.0, color="tab:red", linewidth=0.8, label="capacity")
+    left.legend()
+    _whole_numbers(left)
     name = "->".join(about["arcs"][arc])
     left.set(xlabel="iteration", ylabel="utilisation when found", title=f"link {name}")
+    labels = []
     for number, demand in enumerate(about["demands"]):
-        share = vectors[:, number] / about["demand_max"][number]
         captive = all(
             arc in _arcs_of(path, about["arcs"])
             for path, of in zip(about["paths"], about["path_demand"], strict=True)
             if of == number
         )
-        label = f"{demand} (captive)" if captive else demand
-        right.plot(np.arange(len(share)), share, marker=".", linewidth=0.8, label=label)
-    right.set(xlabel="demand vector found", ylabel="share of the largest demand", title="demands")
-    right.legend(fontsize="x-small")
+        labels.append(f"{demand}\n(captive)" if captive else demand)
+    _draw_demands(right, vectors / np.array(about["demand_max"]), iterations, labels)
     return _saved(figure, run, target)
+
+
+def _draw_demands(
+    axes: Axes, shares: NDArray[Any], iterations: NDArray[Any], labels: list[str]
+) -> None:
+    """A row per demand, a column per vector found, dark where the demand is at its largest."""
+    image = axes.imshow(
+        shares.T, aspect="auto", cmap="Blues", vmin=0.0, vmax=1.0, interpolation="none"
+    )
+    axes.figure.colorbar(image, ax=axes, label="share of the largest demand")
+    axes.set_yticks(range(len(labels)), labels, fontsize="x-small")
+    starts = np.flatnonzero(np.diff(iterations, prepend=iterations[:1] - 1))
+    wide = np.diff(starts, append=len(iterations)) >= len(iterations) / 25
+    axes.set_xticks(starts[wide] - 0.5, [str(iterations[start]) for start in starts[wide]])
+    for start in starts[1:]:
+        axes.axvline(start - 0.5, color="tab:orange", linewidth=0.6)
+    axes.set(
+        xlabel="demand vectors in the order found, by iteration",
+        title=f"the {len(shares)} demand vectors found for it",
+    )
 
 
 def cost(run: Path, target: Path) -> Path:
     """With least path cost as the objective: cost against optimal cost, and the MLU reached."""
     arrays = _arrays(run)
     figure, (left, right) = _axes(2)
-    _against(left, arrays["optimal_cost"], arrays["predicted_cost"], what="total path cost")
+    optimal, predicted = arrays["optimal_cost"], arrays["predicted_cost"]
+    largest = float(optimal.max())
+    _against(left, optimal / largest, predicted / largest, what="cost / largest optimal cost")
+    gap = float((predicted / optimal).mean()) - 1.0
+    left.set_title(f"sum of length x flow: {100 * gap:.2f} % above optimal on average")
+    left.legend()
     right.hist(arrays["predicted_mlu"], bins=60)
-    right.axvline(1.0, color="tab:red", linewidth=0.8)
+    right.axvline(1.0, color="tab:red", linewidth=0.8, label="capacity")
     right.set(
-        xlabel="predicted MLU", ylabel="vectors", title="utilisation under the cost objective"
+        xlabel="predicted MLU",
+        ylabel="demand vectors",
+        title="utilisation under the cost objective",
     )
+    right.legend(loc="upper left")
     return _saved(figure, run, target)
 
 
 def _against(axes: Axes, optimal: NDArray[Any], predicted: NDArray[Any], *, what: str) -> None:
     axes.scatter(optimal, predicted, s=3, alpha=0.4)
     ends = [float(optimal.min()), float(optimal.max())]
-    axes.plot(ends, ends, color="black", linewidth=0.8)
+    axes.plot(ends, ends, color="black", linewidth=0.8, label="optimal")
     axes.set(xlabel=f"optimal {what}", ylabel=f"predicted {what}")
+
+
+def _whole_numbers(axes: Axes) -> None:
+    """Iterations have no halves."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _arcs_of(path: list[str], arcs: list[list[str]]) -> set[int]:

@@ -216,27 +216,27 @@ def markdown_report(summaries: Summaries) -> str:
         compared.append(start | pairs)
         feasible = {"feasible": summary["worst_utilisation"] <= FEASIBLE}
         own.append(start | feasible | {t: summary.get(key) for t, key in OUR_COLUMNS.items()})
-    lines = [
-        "# Routing: the configurations of the paper",
-        "",
-        "Ours / the paper's. Times are seconds, on different machines. `opt_mlu`: ours is the mean "
-        "optimal MLU; `val. loss`: squared distance to one optimal split of several, which ours "
-        "is not trained for unless the objective is `split`; `max_diff`: largest gap to the "
-        "optimal MLU on 10,000 vectors.",
-        "",
-        markdown(compared),
-        "What the paper does not report:",
-        "",
-        markdown(own),
-        "Totals:",
-        "",
-        markdown(
-            [
-                {"": key, "value": value}
-                for key, value in totals({name: summaries[name] for name in names}).items()
-            ]
-        ),
-    ]
+    lines = ["# Routing: the configurations of the paper", ""]
+    if names:
+        lines += [
+            "Ours / the paper's. Times are seconds, on different machines. `opt_mlu`: ours is the "
+            "mean optimal MLU; `val. loss`: squared distance to one optimal split of several, "
+            "which ours is not trained for unless the objective is `split`; `max_diff`: largest "
+            "gap to the optimal MLU on 10,000 vectors.",
+            "",
+            markdown(compared),
+            "What the paper does not report:",
+            "",
+            markdown(own),
+            "Totals:",
+            "",
+            markdown(
+                [
+                    {"": key, "value": value}
+                    for key, value in totals({name: summaries[name] for name in names}).items()
+                ]
+            ),
+        ]
     if ABLATION in summaries:
         summary = summaries[ABLATION]
         lines += [

@@ -90,6 +90,12 @@ def test_table_has_the_papers_columns_and_ours() -> None:
     assert "#iter | #cols | #rows | col_time | row_time | tot_time | opt_mlu | #mod" in report
 
 
+def test_the_ablation_alone_has_no_tables_of_nothing() -> None:
+    report = reproduce.markdown_report({reproduce.ABLATION: SUMMARY | {"mean_cost_gap": 0.031}})
+    assert "mean cost gap 3.10 % (the paper: 11.20 %)" in report
+    assert "|" not in report
+
+
 def test_tables_are_written_for_what_is_there(tmp_path: Path) -> None:
     reproduce.write_tables(tmp_path, {"polska-5-3": SUMMARY})
     rows = list(csv.DictReader(io.StringIO((tmp_path / "table.csv").read_text())))
