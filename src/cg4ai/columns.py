@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -13,7 +15,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members import concatenate
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
-from cg4ai.rows import Layout, Rows, RowSet
+from cg4ai.rows import Layout, LinearRows, Rows, RowSet, merged
 
 CHUNK = 20_000_000  # numbers held at once while evaluating members
 
@@ -25,14 +27,15 @@ def row_values(
     result = np.zeros((len(rows), len(members)))
     inputs = torch.as_tensor(rows.inputs, device=device)
     size = max(1, CHUNK // max(1, len(inputs) * members.output_size))
-    for number, positions in enumerate(layout.blocks):
-        mine = np.flatnonzero(blocks == number)
-        for start in range(0, len(mine), size):
-            chunk = mine[start : start + size]
-            with torch.no_grad():
-                outputs = members.take(chunk).outputs(inputs)[..., : len(positions)]
-                values = rows.values(outputs, positions)
-            result[:, chunk] = values.cpu().numpy().T
+    for start in range(0, len(members), size):
+        chunk = np.arange(start, min(start + size, len(members)))
+        with torch.no_grad():
+            own = members if len(chunk) == len(members) else members.take(chunk)
+            outputs = own.outputs(inputs)
+            for number in np.unique(blocks[chunk]):
+                mine, positions = np.flatnonzero(blocks[chunk] == number), layout.blocks[number]
+                picked = outputs[torch.as_tensor(mine, device=device)][..., : len(positions)]
+                result[:, chunk[mine]] = rows.values(picked, positions).cpu().numpy().T
     return result
 
 
@@ -160,5 +163,21 @@ class Columns:
 
 def all_values(rows: RowSet, members: Members, blocks: IntArray, device: str) -> Array:
     """Coefficients of candidate members in all rows of the master: (m, count)."""
-    parts = [row_values(batch, rows.layout, members, blocks, device) for batch in rows.batches]
+    parts = [
+        row_values(batch, rows.layout, members, blocks, device) for batch in _joined(rows.batches)
+    ]
     return np.concatenate(parts) if parts else np.zeros((0, len(members)))
+
+
+def _joined(batches: Sequence[Rows]) -> list[Rows]:
+    """The same rows in the same order, in as few batches as can be: each costs several calls."""
+    joined: list[Rows] = []
+    for simple, group in groupby(
+        batches, key=lambda rows: isinstance(rows, LinearRows) and rows.index is not None
+    ):
+        together = list(group)
+        if simple and len(together) > 1:
+            joined.append(merged([rows for rows in together if isinstance(rows, LinearRows)]))
+        else:
+            joined.extend(together)
+    return joined

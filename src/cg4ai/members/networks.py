@@ -376,12 +376,20 @@ class NetworkMembers:
 
     def take(self, indices: IntArray) -> Self:
         positions = checked_indices(indices, len(self), self.device)
-        chosen = {name: tensor[positions] for name, tensor in self.parameters.items()}
-        return type(self)(self.architecture, chosen)
+        return self._known({name: tensor[positions] for name, tensor in self.parameters.items()})
 
     def to(self, device: torch.device | str) -> Self:
-        moved = {name: tensor.to(device) for name, tensor in self.parameters.items()}
-        return type(self)(self.architecture, moved)
+        if torch.empty(0, device=device).device == self.device:
+            return self
+        return self._known({name: tensor.to(device) for name, tensor in self.parameters.items()})
+
+    def _known(self, parameters: Parameters) -> Self:
+        """Members of parameters that were checked, and copied, when these here were made."""
+        made = object.__new__(type(self))
+        made.architecture, made.parameters = self.architecture, parameters
+        made._count = len(parameters["weight_0"])
+        made.device = parameters["weight_0"].device
+        return made
 
     def compatible(self, other: Self) -> bool:
         """Whether both can be one stack."""

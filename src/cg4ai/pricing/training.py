@@ -95,7 +95,7 @@ def train(
                 if step % 10 == 9 and bool((stale >= training.patience).all()):
                     break
             else:
-                rate = torch.full_like(rate, _onecycle(step, training))
+                rate = torch.full_like(rate, onecycle(step, training))
             _adam(
                 current,
                 dict(zip(current, gradients, strict=True)),
@@ -113,7 +113,8 @@ def _choose(which: Tensor, new: Tensor, old: Tensor) -> Tensor:
     return torch.where(mask.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
 
-def _onecycle(step: int, training: Training) -> float:
+def onecycle(step: int, training: Training) -> float:
+    """The learning rate of a step: up over the first tenth, then down to zero along a cosine."""
     warm = max(1, training.steps // 10)
     if step < warm:
         return training.learning_rate * (step + 1) / warm

@@ -15,7 +15,7 @@ from cg4ai.routing.functional import Utilisation
 from cg4ai.routing.optimal import demand_prices
 from cg4ai.seeds import derived_seed, generator
 
-CHUNK = 8192
+CHUNK = 16384
 
 
 class LeastMlu:
@@ -40,14 +40,16 @@ class GapTail:
 
     weight: of each vector's excess in the master's objective.
     screened, limit: vectors looked at in each search, and kept of it at most.
+    device: where the vectors are predicted.
     """
 
     instance: Instance
     least: LeastMlu = field(repr=False)
     allowed: float = 0.04
-    weight: float = 0.01
+    weight: float = 0.02
     screened: int = 50_000
     limit: int = 32
+    device: str = "cpu"
 
     def gaps(
         self, predict: Callable[[Tensor], Tensor], count: int, *, seed: int
@@ -60,7 +62,7 @@ class GapTail:
         for start in range(0, count, CHUNK):
             size = (min(CHUNK, count - start), len(largest))
             share = torch.rand(size, generator=made, dtype=torch.float64)
-            here = share * largest
+            here = (share * largest).to(self.device)
             mlu = functional.values(here, predict(here)).amax(-1)
             vectors.append(here)
             gaps.append(mlu - self.least(here))
@@ -72,10 +74,11 @@ class GapTail:
         worst = torch.argsort(gaps, descending=True, stable=True)[: self.limit]
         worst = worst[gaps[worst] > self.allowed]
         chosen = vectors[worst]
-        return chosen.numpy(), np.asarray((self.least(chosen) + self.allowed).numpy())
+        levels = self.least(chosen) + self.allowed
+        return chosen.cpu().numpy(), np.asarray(levels.cpu().numpy())
 
     def hardest(self, predict: Callable[[Tensor], Tensor], *, seed: int) -> Array:
         """The hundredth of the screened vectors with the largest gaps."""
         vectors, gaps = self.gaps(predict, self.screened, seed=derived_seed(seed, 0, "hardest"))
         worst = torch.argsort(gaps, descending=True, stable=True)[: max(1, self.screened // 100)]
-        return vectors[worst].numpy()
+        return np.asarray(vectors[worst].cpu().numpy())

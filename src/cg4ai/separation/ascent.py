@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.regions import Ball
@@ -112,7 +113,9 @@ class GradientAscent:
         violations = region_violations(ensemble, requirement, points)
         worst = np.argsort(-violations.max(axis=1), kind="stable")[: self.polish]
         rules = violations[worst].argmax(axis=1)
-        return BlackBox(evaluations=200).climb(ensemble, requirement, points[worst], rules)
+        # one input at a time is quicker on a CPU
+        near = ensemble.to("cpu") if isinstance(ensemble, Ensemble) else ensemble
+        return BlackBox(evaluations=200).climb(near, requirement, points[worst], rules)
 
     def _climb(
         self, ensemble: Mixture, requirement: Requirement, points: Array, rules: IntArray

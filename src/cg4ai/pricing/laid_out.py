@@ -1,0 +1,101 @@
+"""The guided loss on buffers of fixed shape, as training by a CUDA graph needs it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai.objectives import Batch
+from cg4ai.pricing.guided import ATTACK_ROWS, WINDOW, Trainer
+from cg4ai.protocols import Parameters
+from cg4ai.records import Array
+from cg4ai.rows import LinearRows
+
+
+def laid_out(trainer: Trainer, segment: int, steps: int) -> LaidOutTraining | None:
+    """The guided loss with fixed shapes, where its parts allow that."""
+    every = [rows for rows, _, _ in (*trainer.rows, *trainer.memory)]
+    linear = all(isinstance(rows, LinearRows) and rows.index is not None for rows in every)
+    blended = trainer.pricer.blend < 1 and trainer.request.ensemble is not None
+    if (
+        not linear
+        or trainer.pricer.batch_size is None
+        or not trainer.needs_objective
+        or (blended and trainer.objective.kind != "average")
+    ):
+        return None
+    attacks = 1 + steps // segment if trainer.pricer.attack_every else 0
+    found = attacks * ATTACK_ROWS * max(1, len(trainer.request.requirements))
+    known = sum(len(rows) for rows in every)
+    return LaidOutTraining(trainer, segment, known + found * trainer.pricer.restarts)
+
+
+class LaidOutTraining:
+    """The guided loss of a trainer on buffers that keep their shapes and addresses.
+
+    All remembered rows take part in every step, with the weight that the windows of `guided_loss`
+    give them on average; places not in use have weight zero.
+    """
+
+    def __init__(self, trainer: Trainer, segment: int, capacity: int) -> None:
+        self.trainer, self.segment = trainer, segment
+        self.capacity = max(1, capacity)
+        self.buffers: dict[str, Tensor] = {}
+
+    def lay_out(self, steps: int) -> None:
+        size = self.trainer.pricer.batch_size
+        assert size is not None
+        batch, _ = self.trainer.batch(steps * size)
+        order = torch.randperm(steps * size, generator=self.trainer.made)
+        for name in ("inputs", "targets", "weights"):
+            values = getattr(batch, name)
+            if values is not None:
+                shuffled = values[order.to(values.device)]
+                self._place(name, shuffled.reshape(steps, size, *values.shape[1:]), self.segment)
+        for name, array in self._rows().items():
+            self._place(name, self.trainer.tensor(array), self.capacity)
+
+    def _place(self, name: str, values: Tensor, length: int) -> None:
+        if name not in self.buffers:
+            self.buffers[name] = values.new_zeros(length, *values.shape[1:])
+        buffer = self.buffers[name]
+        buffer[: len(values)] = values
+        buffer[len(values) :] = 0
+
+    def _rows(self) -> dict[str, Array]:
+        trainer = self.trainer
+        share = min(1.0, 3.0 * WINDOW / max(1, len(trainer.memory)))
+        chunks = [(rows, weights) for rows, weights, _ in trainer.rows]
+        chunks += [(rows, weights * share) for rows, weights, _ in trainer.memory]
+        width = trainer.request.objective.inputs.shape[1]
+        parts: dict[str, list[Array]] = {
+            "row_inputs": [np.zeros((0, width))],
+            "row_coefficients": [np.zeros((0, trainer.layout.output_size))],
+            "row_needed": [np.zeros(0)],
+            "row_weights": [np.zeros(0)],
+        }
+        for rows, weights in chunks:
+            if rows.requirement < 0:
+                continue
+            assert isinstance(rows, LinearRows)
+            parts["row_inputs"].append(rows.inputs[rows.index])
+            parts["row_coefficients"].append(rows.coefficients)
+            parts["row_needed"].append(rows.bounds + trainer.pricer.headroom)
+            parts["row_weights"].append(weights * trainer.pricer.row_weight)
+        return {name: np.concatenate(arrays) for name, arrays in parts.items()}
+
+    def loss(self, parameters: Parameters, step: Tensor) -> Tensor:
+        trainer, held = self.trainer, self.buffers
+        own = {
+            name: held[name].index_select(0, step)[0]
+            for name in ("inputs", "targets", "weights")
+            if name in held
+        }
+        batch = Batch(own["inputs"], own.get("targets"), own.get("weights"))
+        inputs = torch.cat([batch.inputs, held["row_inputs"]])
+        outputs = trainer.joint(trainer.pricer.architecture.forward(parameters, inputs))
+        split = len(batch.inputs)
+        loss = trainer.objective_loss(batch, None, outputs[:, :, :split])
+        values = (outputs[:, :, split:] * held["row_coefficients"]).sum(-1).mean(1)
+        return loss + (held["row_needed"] - values).clamp_min(0) @ held["row_weights"]

@@ -1,0 +1,111 @@
+"""Training by recorded steps: the same arithmetic as plain training, tried without a GPU."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from cg4ai.members.networks import NetworkArchitecture
+from cg4ai.objectives import Supervised
+from cg4ai.pricing.captured import _Step, train_captured
+from cg4ai.pricing.gradient import GradientPricer
+from cg4ai.pricing.guided import Trainer
+from cg4ai.pricing.laid_out import laid_out
+from cg4ai.pricing.training import Training, train
+from cg4ai.protocols import PricingRequest
+from cg4ai.records import Duals
+from cg4ai.regions import Box
+from cg4ai.requirements import Linear
+from cg4ai.rows import Layout, RowSet
+from cg4ai.seeds import generator
+
+INPUTS = np.linspace(-1.0, 1.0, 40).reshape(20, 2)
+TARGETS = INPUTS @ np.array([[1.0, -2.0, 0.5], [0.3, 0.1, 1.0]])
+ARCHITECTURE = NetworkArchitecture(2, 3, hidden=(5,), activation="tanh")
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_recorded_steps_are_the_steps_of_plain_training(weight_decay):
+    goal = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
+    start = {"a": torch.zeros(2, 2), "b": torch.ones(2, 2)}
+    training = Training(30, 0.05, "onecycle", weight_decay=weight_decay)
+
+    def loss(parameters, step):
+        return ((parameters["a"] * parameters["b"] - goal) ** 2).sum(1)
+
+    plain = train(start, loss, training, models=2)
+    current = {name: value.clone() for name, value in start.items()}
+    step = _Step(current, loss, training, torch.device("cpu"))
+    for _ in range(30):
+        step()
+    for name, value in plain.items():
+        torch.testing.assert_close(current[name].detach(), value, rtol=1e-4, atol=1e-6)
+
+
+def trainer(**changes):
+    pricer = GradientPricer(
+        ARCHITECTURE,
+        restarts=2,
+        group=2,
+        training=Training(20, schedule="onecycle"),
+        batch_size=20,
+        blend=1.0,
+        finish=0.0,
+        individual=0.3,
+    )
+    requirement = Linear(Box([-1.0, -1.0], [1.0, 1.0]), [1.0, 1.0, 0.0], 0.5, sense="<=")
+    requirement.check(2, 3)
+    rows = RowSet(Layout.single(3), [requirement.rows_at(INPUTS[:6], np.zeros(6, np.int64), 0)])
+    request = PricingRequest(
+        iteration=0,
+        seed=3,
+        duals=Duals(np.arange(6.0), np.zeros(1)),
+        guide=np.arange(6.0),
+        rows=rows,
+        objective=Supervised(INPUTS, TARGETS, "squared", "mixture"),
+        loss_weight=1.0,
+        ensemble=None,
+        device="cpu",
+        requirements=(requirement,),
+    )
+    pricer = replace(pricer, **changes)
+    return Trainer(pricer, request, rows.layout, generator(3))
+
+
+def test_the_laid_out_loss_is_the_guided_loss():
+    made = trainer()
+    parameters = ARCHITECTURE.initialise(4, generator(1))
+    made.fixed = made.batch(None)  # all data, as below, whatever their order
+    expected = made.guided_loss(parameters, 0)
+    data = laid_out(made, 3, 20)
+    data.lay_out(1)
+    places = data.buffers["inputs"].shape
+    assert places == (3, 20, 2)
+    data.buffers["inputs"][0] = made.fixed[0].inputs
+    data.buffers["targets"][0] = made.fixed[0].targets
+    got = data.loss(parameters, torch.zeros(1, dtype=torch.int64))
+    torch.testing.assert_close(got, expected)
+    assert (expected > 0).all()
+
+
+def test_what_needs_changing_shapes_is_not_laid_out():
+    assert laid_out(trainer(batch_size=None), 3, 20) is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_training_by_a_graph_agrees_with_plain_training_on_a_gpu():
+    goal = torch.tensor([[1.0, -2.0], [0.5, 3.0]], device="cuda")
+
+    class Fixed:
+        def lay_out(self, steps):
+            pass
+
+        def loss(self, parameters, step):
+            return ((parameters["a"] - goal) ** 2).sum(1)
+
+    training = Training(50, 0.05, "onecycle")
+    start = {"a": torch.zeros(2, 2, device="cuda")}
+    plain = train(start, lambda p, s: ((p["a"] - goal) ** 2).sum(1), training, models=2)
+    graph = train_captured(start, Fixed(), training, segment=20)
+    torch.testing.assert_close(graph["a"], plain["a"], rtol=1e-4, atol=1e-5)
