@@ -70,12 +70,12 @@ def check(
     started = time.perf_counter()
     content = parse_certificate(source) if isinstance(source, bytes) else read_certificate(source)
     digest = mixture_digest(content)
-    claim = Claim(content)
-    leaves = sum(int((tree < 0).sum()) for tree in claim.trees)
-    prover = _Prover(claim, halvings, budget=BUDGET_START + BUDGET_PER_LEAF * leaves)
     room = []
     # absurd numbers overflow to infinity or NaN, and then nothing closes
     with np.errstate(over="ignore", invalid="ignore"):
+        claim = Claim(content)
+        leaves = sum(int((tree < 0).sum()) for tree in claim.trees)
+        prover = _Prover(claim, halvings, budget=BUDGET_START + BUDGET_PER_LEAF * leaves)
         for rule in range(len(claim.limit)):
             room.append(claim.limit[rule] - prover.prove(rule))
             if progress is not None:
