@@ -185,5 +185,4 @@ BOOSTING = Method(
     fit_boosting,
     boosting_grid,
     ("members", "nu", "per_round"),
-    about="members weighed by the LP of largest soft margin, trained on its duals",
 )

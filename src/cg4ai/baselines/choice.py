@@ -98,9 +98,10 @@ def tuned(
 ) -> Choice:
     """The best of `grid` (the method's own around `base` by default) on the held-out part.
 
-    Each candidate trains `repeats` times from other random starts. Methods with many members
-    choose with at most 16 of them and once, and the chosen settings get back their own number.
-    Of equal scores the one that keeps more rules, then the first, is chosen.
+    Each candidate trains `repeats` times from other random starts; the chosen settings of a single
+    network get as many starts. Methods with many members choose with at most 16 of them and once,
+    and the chosen settings get back their own number. Of equal scores the one that keeps more
+    rules, then the first, is chosen.
     """
     start = time.perf_counter()
     candidates = list(method.grid(base) if grid is None else grid)
@@ -119,7 +120,9 @@ def tuned(
         for index, settings in enumerate(candidates)
     )
     best = max(judged, key=lambda candidate: (candidate.score, candidate.rows_satisfied))
-    return Choice(best.settings, judged, time.perf_counter() - start)
+    single = "starts" in method.reads
+    chosen = replace(best.settings, starts=repeats) if single else best.settings
+    return Choice(chosen, judged, time.perf_counter() - start)
 
 
 def _judged(

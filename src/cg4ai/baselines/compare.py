@@ -75,11 +75,13 @@ def compare(
     hidden: int = 4,
     which: Sequence[str] | None = None,
     settings: Sequence[str] = ("paper", "tuned"),
+    repeats: int = 5,
     device: str = "cpu",
 ) -> list[ComparisonRow]:
     """Train and measure; test data is used for the measurement alone.
 
-    `augmented` gives every baseline the soft data, otherwise none gets it.
+    `augmented` gives every baseline the soft data, otherwise none gets it. `repeats` is how often
+    each candidate trains when settings are chosen.
     """
     methods = [_method(name) for name in (METHODS if which is None else which)]
     unknown = [name for name in settings if name not in ("paper", "tuned")]
@@ -99,7 +101,7 @@ def compare(
             result = method.train(used, base, seed=seed)
             rows.append(measured(method, result, used, test=(points, answers)))
         if "tuned" in settings:
-            choice = tuned(method, used, base, seed=seed)
+            choice = tuned(method, used, base, seed=seed, repeats=repeats)
             result = method.train(used, choice.settings, seed=seed)
             rows.append(
                 measured(method, result, used, test=(points, answers), choosing_s=choice.seconds)

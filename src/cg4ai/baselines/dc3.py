@@ -108,7 +108,6 @@ DC3 = Method(
     "DC3",
     fit_dc3,
     dc3_grid,
-    ("soft_weight", "correction_steps", "correction_rate"),
+    ("starts", "soft_weight", "correction_steps", "correction_rate"),
     enforces=True,
-    about="outputs at hard inputs corrected by gradient steps, trained through",
 )

@@ -30,13 +30,13 @@ def next_multipliers(shortfall: Tensor, multipliers: Tensor, weights: Tensor) ->
 
 
 def fit_multipliers(stack: Stack) -> None:
-    """The steps of the schedule are shared out evenly among the rounds."""
+    """The steps after the warm-up are shared out evenly among the rounds."""
     weights = stack.per_model(model.settings.weight for model in stack.models)
     if not bool((weights > 0).all()):
         raise InvalidSettings("weight of the augmented Lagrangian must be positive, got 0")
     multipliers = torch.zeros(len(stack.models), len(stack.hard_labels), device=weights.device)
-    whole = stack.settings.training
-    part = replace(whole, steps=max(1, whole.steps // stack.settings.rounds))
+    left = stack.warm_up()
+    part = replace(left, steps=max(1, left.steps // stack.settings.rounds))
 
     def shortfall(parameters: Parameters) -> Tensor:
         values = stack.rule.values(stack.hard_logits(parameters), stack.hard_labels)
@@ -62,7 +62,6 @@ LAGRANGIAN = Method(
     "augmented Lagrangian",
     fit_lagrangian,
     weight_grid,
-    ("weight", "target", "rounds"),
+    ("starts", "weight", "target", "warm_up", "rounds"),
     enforces=True,
-    about="penalty with multipliers, updated after each round of training",
 )

@@ -33,7 +33,7 @@ def fit_penalised(stack: Stack) -> None:
         penalty = squared_violations(stack, stack.hard_logits(parameters))
         return stack.task_loss(parameters) + weights * penalty
 
-    stack.train(loss)
+    stack.train(loss, stack.warm_up())
 
 
 def fit_penalty(
@@ -43,12 +43,13 @@ def fit_penalty(
 
 
 def weight_grid(base: BaselineSettings) -> list[BaselineSettings]:
-    """Every weight with every way to train, for the rule's threshold and for a larger one."""
+    """Every weight, at once or after a warm-up, for the rule's threshold or a larger one."""
     larger = max(base.threshold, TARGETS[base.rule])
+    ways = training_grid(base)
     return [
-        replace(way, weight=weight, target=target)
-        for way in training_grid(base)
-        for target in (base.target, larger)
+        replace(way, weight=weight, target=target, warm_up=warm_up)
+        for way in (ways[0], ways[2])
+        for target, warm_up in ((base.target, base.warm_up), (base.target, 0.5), (larger, 0.5))
         for weight in dict.fromkeys((base.weight, *WEIGHTS))
     ]
 
@@ -57,7 +58,6 @@ PENALTY = Method(
     "L2 penalty",
     fit_penalty,
     weight_grid,
-    ("weight", "target"),
+    ("starts", "weight", "target", "warm_up"),
     enforces=True,
-    about="cross-entropy + weight x squared violations",
 )

@@ -60,18 +60,21 @@ def fit_wide(
     return fit_single(data, wide, seed, repeats)
 
 
-SINGLE = Method("single member", fit_single, training_grid, about="one member, cross-entropy")
+SINGLE = Method(
+    "single member",
+    fit_single,
+    training_grid,
+    ("starts",),
+)
 AVERAGE = Method(
     "uniform average",
     fit_average,
     training_grid,
     ("members",),
-    about="mean of members trained independently",
 )
 WIDE = Method(
     "wide network",
     fit_wide,
     training_grid,
     ("members",),
-    about="one network with as many hidden neurons as all members together",
 )

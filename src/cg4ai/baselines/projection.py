@@ -90,6 +90,6 @@ PROJECTION = Method(
     "oracle projection",
     fit_projection,
     training_grid,
+    ("starts",),
     oracle=True,
-    about="a single member, scores projected onto the rule of the true label",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -102,11 +102,13 @@ class BaselineSettings:
     """Settings of all baselines, the paper's by default; `Method.reads` says who reads what.
 
     rule, threshold: the rule on hard inputs. hidden: neurons of one member. training, batch: how
-    long members train, on so many images per step (0: all; needed for early stopping).
-    weight: of squared violations. target: the threshold that training asks for, by default the
-    rule's own. rounds: multiplier updates. correction_steps, correction_rate, soft_weight: of DC3.
-    members: how many are averaged, at most boosted, or as wide as. nu: LPBoost's share of images
-    that may lie below the margin. per_round: learners trained at a time by LPBoost.
+    long members train, on so many images per step (0: all; needed for early stopping). starts:
+    random starts of a single network, of which one is kept by its training data. warm_up: share
+    of the steps on cross-entropy alone, before violations count. weight: of squared violations.
+    target: the threshold that training asks for, by default the rule's own. rounds: multiplier
+    updates. correction_steps, correction_rate, soft_weight: of DC3. members: how many are
+    averaged, at most boosted, or as wide as. nu: LPBoost's share of images that may lie below the
+    margin. per_round: learners trained at a time by LPBoost.
     """
 
     rule: RuleKind = "margin"
@@ -114,6 +116,8 @@ class BaselineSettings:
     hidden: int = 4
     training: Training = PAPER_TRAINING
     batch: int = 0
+    starts: int = 1
+    warm_up: float = 0.0
     weight: float = 10.0
     target: float | None = None
     rounds: int = 5
@@ -132,6 +136,7 @@ class BaselineSettings:
             for name, low in (
                 ("hidden", 1),
                 ("batch", 0),
+                ("starts", 1),
                 ("rounds", 1),
                 ("correction_steps", 0),
                 ("members", 1),
@@ -142,6 +147,8 @@ class BaselineSettings:
         for name in ("weight", "correction_rate", "soft_weight"):
             if not 0 <= getattr(self, name) < math.inf:
                 faults.append(f"{name} must be a finite number >= 0, got {getattr(self, name)!r}")
+        if not 0 <= self.warm_up < 1:
+            faults.append(f"warm_up must lie in [0, 1), got {self.warm_up!r}")
         if not 0 < self.nu <= 1:
             faults.append(f"nu must lie in (0, 1], got {self.nu!r}")
         if self.batch and self.training.schedule == "plateau":
@@ -246,7 +253,6 @@ class Method:
     reads: tuple[str, ...] = ()
     enforces: bool = False
     oracle: bool = False
-    about: str = field(default="", kw_only=True)
 
     def train(self, data: BaselineData, settings: BaselineSettings, *, seed: int) -> BaselineResult:
         start = time.perf_counter()

@@ -88,6 +88,13 @@ class Stack:
         schedule = training or self.settings.training
         self.parameters = train(self.parameters, loss, schedule, models=len(self.models))
 
+    def warm_up(self) -> Training:
+        """Train on cross-entropy for the first share of the steps; returns what is left of them."""
+        whole = self.settings.training
+        first = round(self.settings.warm_up * whole.steps)
+        self.train(lambda parameters, step: self.task_loss(parameters), replace(whole, steps=first))
+        return replace(whole, steps=whole.steps - first)
+
     def members(self) -> NetworkMembers:
         """The networks as float64 members whose outputs are the scores of the rule."""
         finished = replace(self.architecture, output=self.rule.output)
@@ -108,7 +115,7 @@ def train_networks(
     groups: dict[object, list[int]] = {}
     for position, model in enumerate(models):
         chosen = model.settings
-        shape = (chosen.hidden, chosen.batch, chosen.training, chosen.rounds)
+        shape = (chosen.hidden, chosen.batch, chosen.training, chosen.warm_up, chosen.rounds)
         rule = (chosen.training_rule, chosen.correction_steps)
         groups.setdefault((shape, rule, chosen.device), []).append(position)
     trained: dict[int, NetworkMembers] = {}
@@ -121,11 +128,6 @@ def train_networks(
     return [trained[position] for position in range(len(models))]
 
 
-def repeated(candidates: Sequence[BaselineSettings], repeats: int) -> list[Model]:
-    """One network for each candidate and repeat; repeat r starts from random start r."""
-    return [Model(settings, index) for settings in candidates for index in range(repeats)]
-
-
 def fitted_networks(
     data: BaselineData,
     candidates: Sequence[BaselineSettings],
@@ -136,20 +138,41 @@ def fitted_networks(
     correction: Callable[[BaselineSettings], Correct] | None = None,
     note: str = "",
 ) -> list[Fitted]:
-    """One network per candidate and repeat as a finished predictor."""
-    models = repeated(candidates, repeats)
-    return [
-        Fitted(
-            mixture_predictor(member, np.ones(1)),
-            member,
-            np.ones(1),
-            note,
-            None if correction is None else correction(model.settings),
-        )
-        for model, member in zip(
-            models, train_networks(data, models, seed=seed, fit=fit), strict=True
-        )
+    """One network per candidate and repeat as a finished predictor, the best of its starts."""
+    models = [
+        Model(settings, index)
+        for settings in candidates
+        for index in range(repeats * settings.starts)
     ]
+    trained = iter(train_networks(data, models, seed=seed, fit=fit))
+    fitted = []
+    for settings in candidates:
+        correct = None if correction is None else correction(settings)
+        for _ in range(repeats):
+            starts = [next(trained) for _ in range(settings.starts)]
+            member = kept_start(data, settings, starts)
+            predict = mixture_predictor(member, np.ones(1))
+            fitted.append(Fitted(predict, member, np.ones(1), note, correct))
+    return fitted
+
+
+def kept_start(
+    data: BaselineData, settings: BaselineSettings, starts: Sequence[NetworkMembers]
+) -> NetworkMembers:
+    """The network that keeps most rules, of those the one of least training cross-entropy."""
+    if len(starts) == 1:
+        return starts[0]
+
+    def merit(member: NetworkMembers) -> tuple[float, float]:
+        predict = mixture_predictor(member, np.ones(1))
+        kept = settings.label_rule.satisfied(predict(data.hard_inputs), data.hard_labels)
+        scores = torch.as_tensor(predict(data.inputs))
+        logits = scores if settings.rule == "margin" else scores.log()
+        return float(kept.mean()), -float(
+            cross_entropy(logits, torch.as_tensor(data.labels)).mean()
+        )
+
+    return max(starts, key=merit)
 
 
 def mixture_predictor(members: NetworkMembers, weights: Array) -> Predict:

@@ -65,6 +65,34 @@ def test_wide_network_has_as_many_neurons_as_all_members() -> None:
     assert result.fitted.members.architecture.hidden == (20,)
 
 
+def test_of_several_starts_the_best_on_training_data_is_kept() -> None:
+    blurred = data(8, spread=0.6)
+    brief = replace(SETTINGS, training=replace(QUICK, steps=30))
+    alone = METHODS["single"].fit_all(blurred, [brief], 6, 4)
+    merits = []
+    for fitted in alone:
+        scores = fitted.predict(blurred.inputs)
+        kept = int(brief.label_rule.satisfied(scores, blurred.labels).sum())
+        own = scores[np.arange(len(scores)), blurred.labels]
+        merits.append((kept, float((own - np.log(np.exp(scores).sum(1))).mean())))
+    best = alone[merits.index(max(merits))]
+    assert best is not alone[0]
+    kept_one = METHODS["single"].train(blurred, replace(brief, starts=4), seed=6)
+    np.testing.assert_array_equal(kept_one.predict(blurred.inputs), best.predict(blurred.inputs))
+
+
+def test_a_warm_up_ignores_the_rule() -> None:
+    brief = replace(SETTINGS, training=replace(QUICK, steps=20), weight=10.0)
+    settings = replace(brief, warm_up=0.5)
+    stack = Stack(data(4), [Model(settings, 0)], seed=1)
+    left = stack.warm_up()
+    assert left.steps == 10
+    half = replace(brief, training=replace(QUICK, steps=10))
+    single = METHODS["single"].train(data(4), half, seed=1)
+    inputs = torch.as_tensor(data(4).inputs)
+    np.testing.assert_array_equal(stack.members().outputs(inputs)[0], single.predict(inputs))
+
+
 def test_penalty_has_no_gradient_where_the_rule_holds() -> None:
     stack = Stack(data(2), [Model(replace(SETTINGS, threshold=0.5), 0)], seed=0)
     own = torch.nn.functional.one_hot(stack.hard_labels, 3).float()
@@ -169,6 +197,7 @@ def test_augmented_copies_join_the_loss() -> None:
         ({"batch": 16}, "onecycle"),
         ({"weight": -1.0}, "weight must be"),
         ({"nu": 0.0}, "nu must lie"),
+        ({"warm_up": 1.0}, "warm_up must lie"),
         ({"members": 0, "rounds": 0}, "rounds.*members"),
         ({"rule": "probability", "threshold": 0.5, "target": 2.0}, "threshold of the prob"),
     ],
