@@ -96,7 +96,7 @@ class Claim:
         if region == {"kind": "box", "norm": None}:
             return Region(lower, upper)
         norms = {2: 2.0, "max": math.inf}
-        if region["kind"] != "ball" or region["norm"] not in norms:
+        if region["kind"] != "ball" or region["norm"] not in tuple(norms):
             raise Rejected(f"the region must be a box, or a ball of norm 2 or max, got {region}")
         centre, radius = self._take("centre", size), self._take("radius", ())
         if radius <= 0:

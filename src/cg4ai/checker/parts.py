@@ -83,10 +83,10 @@ def _networks(
 ) -> NetworkPart:
     hidden, groups = _sizes(config["hidden"], "hidden"), _sizes(config["groups"], "groups")
     (outputs,) = _sizes([config["output_size"]], "output_size")
-    if config["activation"] not in BANDS or not isinstance(config["skip"], bool):
+    if config["activation"] not in tuple(BANDS) or not isinstance(config["skip"], bool):
         raise Rejected(f"networks have an unknown activation or skip: {config}")
     kinds = {"linear": (), "softmax": (outputs,), "grouped": groups}
-    if config["output"] not in kinds or (config["output"] == "grouped") != bool(groups):
+    if config["output"] not in tuple(kinds) or (config["output"] == "grouped") != bool(groups):
         raise Rejected(f"networks have an unknown output: {config['output']!r}, {groups}")
     if groups and sum(groups) != outputs:
         raise Rejected(f"groups {groups} do not sum to {outputs} outputs")

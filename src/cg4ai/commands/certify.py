@@ -5,6 +5,7 @@ Runs of `cg4ai route` carry their network; runs of `cg4ai train` name the rules 
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from cg4ai.requirements import Requirement
 from cg4ai.routing.data import Instance
 from cg4ai.routing.problem import Recipe, capacity
 from cg4ai.routing.saved import COMMAND as ROUTE
-from cg4ai.rulefile import read_rules
+from cg4ai.rulefile import read_rules, rule_files
 from cg4ai.runs import Run
 from cg4ai.strength import record_certified
 
@@ -198,6 +199,12 @@ def train_jobs(opened: Run) -> list[Job]:
         raise InvalidInput(
             f"the run in {opened.folder} was trained with the rules file {rules}, which is not "
             "there; run cg4ai certify in the folder that training was started in"
+        )
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in rule_files(rules)))
+    if digest.hexdigest() != opened.settings.get("rules_sha256"):
+        raise InvalidInput(
+            f"{rules} was changed since the run in {opened.folder} was trained; restore it, or "
+            "use cg4ai.certification.certify in Python for other rules"
         )
     read = read_rules(rules, trained.subject(read_csv(data) if data.exists() else None))
     found = [rule.requirement for rule in read if isinstance(rule.requirement.region, Box | Ball)]

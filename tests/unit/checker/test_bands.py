@@ -57,3 +57,12 @@ def test_gelu_band_is_the_exact_range_for_its_slope():
         above = t * 0.5 * erfc(-t / np.sqrt(2)) - band.slope[k] * t
         assert band.floor[k] == pytest.approx(above.min(), abs=1e-7)
         assert band.ceiling[k] == pytest.approx(above.max(), abs=1e-10)
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_what_is_no_number_never_becomes_one(name):
+    make, _ = CURVES[name]
+    with np.errstate(invalid="ignore"):
+        band = make(np.array([np.nan, 0.0]), np.array([1.0, 1.0]))
+    assert np.isnan(band.ceiling[0]) or np.isnan(band.slope[0])
+    assert np.isfinite(band.ceiling[1])

@@ -152,8 +152,11 @@ def _single(claim, arrays):
     arrays["part0.weight_0"] = arrays["part0.weight_0"].astype(np.float32)
 
 
-def _objects(claim, arrays):
-    claim["parts"][0]["config"]["activation"] = "swish"
+def _config(key, value):
+    def change(claim, arrays):
+        claim["parts"][0]["config"][key] = value
+
+    return change
 
 
 def _weight(claim, arrays):
@@ -201,7 +204,7 @@ CHANGES = {
     "member array missing": (_drop("part0.skip"), "missing"),
     "array of no use": (_packed, "of no use"),
     "wrong dtype": (_single, "float64"),
-    "unknown activation": (_objects, "activation"),
+    "unknown activation": (_config("activation", "swish"), "activation"),
     "blocks overlap": (_say("blocks", [[0, 1, 2], [2, 3, 4]]), "exactly once"),
     "rule missing": (_say("rules", [{"name": "a"}]), "shape|rise"),
     "no rules": (_say("rules", []), "no rule"),
@@ -210,6 +213,9 @@ CHANGES = {
     "unknown key": (_say("note", ""), "must be an object"),
     "unknown region": (_say("region", {"kind": "cone", "norm": None}), "must be a box"),
     "ball without a centre": (_say("region", {"kind": "ball", "norm": 2}), "centre"),
+    "list as a norm": (_say("region", {"kind": "ball", "norm": [2]}), "must be a box"),
+    "list as an activation": (_config("activation", ["gelu"]), "activation"),
+    "list as an output": (_config("output", ["softmax"]), "unknown output"),
     "negative margin": (_say("margin", -1.0), "margin"),
 }
 
