@@ -20,14 +20,16 @@ from cg4ai.certification.terms import Parts, RuleTerms
 from cg4ai.certification.trees import TreeBound, WeightedTrees, plain
 from cg4ai.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
+from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.trees import TreeMembers
 from cg4ai.records import Array
 from cg4ai.regions import Ball, Box
 from cg4ai.requirements import Requirement
 
-CPU_VALUES = 2**17  # hidden values of a batch of cells that stay in cache
+CPU_VALUES = 2**16  # hidden values of a batch of cells that stay in cache
 GPU_VALUES = 2**25
 FIRST_ROUND = 4096  # cells per rule in the first round; each later round has eight times more
+TELL_EVERY_S = 0.5  # progress is told no more often
 LOOKS = 64  # cells of a batch at whose worst corner the ensemble itself is asked
 
 
@@ -52,9 +54,7 @@ class _Certifier:
         self.weights = torch.as_tensor(
             np.concatenate([part.weights for part in ensemble.parts]), device=self.device
         )
-        self.margins = margins(
-            ensemble.parts, ensemble.layout, rules, lower=self.lower, upper=self.upper
-        )
+        self.margins = margins(self.parts, rules)
         self.searches = [
             Search(
                 float(rules.limit[rule]),
@@ -65,7 +65,7 @@ class _Certifier:
             for rule in range(len(rules))
         ]
         self.found: _Found | None = None
-        self._round_ball = isinstance(region, Ball) and region.norm == 2
+        self.sphere = self._sphere()
 
     def resume(self, earlier: Certification) -> None:
         if len(earlier.rules) != len(self.rules):
@@ -83,15 +83,15 @@ class _Certifier:
 
     def outside(self, lower: Array, upper: Array) -> NDArray[np.bool_]:
         """Cells surely further from the centre than the radius, rounding included."""
-        centre, radius = self.region.bounds()[0], 0.0
-        if isinstance(self.region, Ball):
-            centre, radius = self.region.centre, self.region.radius
+        if self.sphere is None:
+            return np.zeros(len(lower), bool)
+        centre = self.sphere.centre.cpu().numpy()
         gap = np.maximum(np.maximum(lower - centre, centre - upper), 0.0)
-        scale = radius + float(np.abs(centre).max())
-        return np.asarray(np.linalg.norm(gap, axis=1) > radius + 1e-11 * scale)
+        return np.asarray(np.linalg.norm(gap, axis=1) > self.sphere.radius)
 
-    def sphere(self) -> Sphere | None:
-        if not (self._round_ball and isinstance(self.region, Ball)):
+    def _sphere(self) -> Sphere | None:
+        """The Euclidean ball that the region is, a hair larger so that rounding loses nothing."""
+        if not isinstance(self.region, Ball) or self.region.norm != 2:
             return None
         scale = self.region.radius + float(np.abs(self.region.centre).max())
         centre = torch.as_tensor(self.region.centre, device=self.device)
@@ -119,12 +119,12 @@ class _Certifier:
     def bounder(self, rule: int) -> tuple[Callable[[Cells], CellBound], int]:
         """The bound of one rule, and how many cells to give it at a time."""
         terms = self.parts.take_apart(self.rules, rule)
-        trees, sphere = self.tree_bound(terms), self.sphere()
+        trees = self.tree_bound(terms)
 
         def bound(cells: Cells) -> CellBound:
             moved = Cells(cells.lower.to(self.device), cells.upper.to(self.device))
             return bound_cells(
-                terms, self.moved.parts, moved, weights=self.weights, trees=trees, ball=sphere
+                terms, self.moved.parts, moved, weights=self.weights, trees=trees, ball=self.sphere
             )
 
         return bound, self._batch_size(terms)
@@ -132,10 +132,11 @@ class _Certifier:
     def _batch_size(self, terms: RuleTerms) -> int:
         values = 1
         for group in terms.groups:
-            architecture = self.moved.parts[group.part].members.architecture  # type: ignore[attr-defined]
-            hidden = architecture.hidden
-            width = sum(hidden) * max(hidden[1:], default=1)
-            values += len(group.weights_at) * max(width, architecture.output_size)
+            members = self.moved.parts[group.part].members
+            if isinstance(members, NetworkMembers):
+                hidden = members.architecture.hidden
+                width = sum(hidden) * max(hidden[1:], default=1)
+                values += len(group.weights_at) * max(width, members.output_size)
         budget = CPU_VALUES if self.device.type == "cpu" else GPU_VALUES
         return int(min(self.batch, max(16, budget // values)))
 
@@ -202,6 +203,8 @@ def certify(
     first = torch.cat([place.extremes(512, generator), place.sample(512, generator)])
     work.test(first.numpy(), None)
     _search(work, started, time_limit_s=time_limit_s, cell_limit=cell_limit, progress=progress)
+    if progress is not None:
+        progress(_progress(work, time.perf_counter() - started))
     return _answer(work, before + time.perf_counter() - started)
 
 
@@ -225,7 +228,7 @@ def _search(
 
     Which rule resists is known early, and a violation anywhere is found early.
     """
-    budget, spent = FIRST_ROUND, 0
+    budget, spent, told = FIRST_ROUND, 0, -np.inf
     while True:
         waiting = [rule for rule, search in enumerate(work.searches) if search.open]
         if not waiting or work.found is not None:
@@ -235,15 +238,15 @@ def _search(
             bound, count = work.bounder(rule)
             until = search.cells + budget
             while search.open and search.cells < until and work.found is None:
-                room = cell_limit - spent
-                if room <= 0 or time.perf_counter() - started > time_limit_s:
+                room, now = cell_limit - spent, time.perf_counter()
+                if room <= 0 or now - started > time_limit_s:
                     return
+                if progress is not None and now - told > TELL_EVERY_S and spent:
+                    progress(_progress(work, now - started))
+                    told = now
                 before = search.cells
-                outside = work.outside if work.sphere() is not None else None
-                work.look(rule, search.step(min(count, room), bound, outside=outside))
+                work.look(rule, search.step(min(count, room), bound, outside=work.outside))
                 spent += search.cells - before
-                if progress is not None:
-                    progress(_progress(work, time.perf_counter() - started))
         budget *= 8
 
 
@@ -255,7 +258,7 @@ def _progress(work: _Certifier, seconds: float) -> Progress:
         len(searches),
         sum(search.cells for search in searches),
         sum(search.open for search in searches if search.cells),
-        max(bounded),
+        max(bounded, default=np.inf),
         seconds,
     )
 

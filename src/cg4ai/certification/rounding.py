@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.certification.activations import LIPSCHITZ
 from cg4ai.certification.rules import Rules
+from cg4ai.certification.terms import Parts
 from cg4ai.ensemble import Part
 from cg4ai.errors import InvalidInput
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.trees import TreeMembers
 from cg4ai.records import Array
-from cg4ai.rows import Layout
 
 UNIT = 2.0**-53
 FUNCTION_ULPS = 16  # error assumed of exp, erf, tanh, log1p and their combinations, in units
-BOUND_FACTOR = 64.0  # a bound sums the same terms as a prediction, several times over
+BOUND_FACTOR = 16.0  # a bound sums the terms of a prediction again for each output, and twice
 RELATIVE = 1e-12  # of the largest value the terms can sum to: far above what is proven
 
 
@@ -29,7 +30,9 @@ def _gamma(terms: int) -> float:
     return terms * UNIT / (1.0 - terms * UNIT)
 
 
-def _network_error(members: NetworkMembers, lower: Array, upper: Array) -> tuple[Tensor, Tensor]:
+def _network_error(
+    members: NetworkMembers, lower: Array, upper: Array, *, absent: NDArray[np.bool_]
+) -> tuple[Tensor, Tensor]:
     """(count, K) each: rounding error and largest size of every output over the box."""
     architecture, parameters = members.architecture, members.parameters
     ends = torch.as_tensor(np.maximum(np.abs(lower), np.abs(upper)), device=members.device)
@@ -51,20 +54,26 @@ def _network_error(members: NetworkMembers, lower: Array, upper: Array) -> tuple
             terms += architecture.input_size
         error, size = error + _gamma(terms) * product, product
         if layer < architecture.depth:
-            error = lipschitz * error + FUNCTION_ULPS * UNIT * size
+            error, size = lipschitz * error + FUNCTION_ULPS * UNIT * size, lipschitz * size
     if architecture.softmax_groups:
-        # each share moves by at most half the largest change of a score
+        # each share moves by at most half the largest change of a score that has a share
+        error = error.masked_fill(torch.as_tensor(absent, device=error.device), 0.0)
         error = 0.5 * error.amax(1, keepdim=True) + _gamma(FUNCTION_ULPS + size.shape[1])
         return error.expand_as(size), torch.ones_like(size)
     return error, size
 
 
-def output_errors(part: Part, lower: Array, upper: Array) -> tuple[Array, Array]:
-    """(count, K) each: rounding error and largest size of every output over the box."""
+def output_errors(
+    part: Part, lower: Array, upper: Array, *, absent: NDArray[np.bool_]
+) -> tuple[Array, Array]:
+    """(count, K) each: rounding error and largest size of every output over the box.
+
+    `absent` (count, K) are the outputs of a softmax that have no share anywhere.
+    """
     members = part.members
     if isinstance(members, NetworkMembers):
         with torch.no_grad():
-            errors = _network_error(members, lower, upper)
+            errors = _network_error(members, lower, upper, absent=absent)
         return errors[0].cpu().numpy(), errors[1].cpu().numpy()
     if isinstance(members, ConstantMembers):
         values = members.values.abs().cpu().numpy()
@@ -80,24 +89,31 @@ def output_errors(part: Part, lower: Array, upper: Array) -> tuple[Array, Array]
     raise InvalidInput(f"members of kind {type(members).__name__} cannot be certified")
 
 
-def margins(
-    parts: tuple[Part, ...], layout: Layout, rules: Rules, *, lower: Array, upper: Array
-) -> Array:
+def margins(members: Parts, rules: Rules) -> Array:
     """(L,): what to add to every bound of a rule so that it also covers float64 inference."""
+    parts, layout, lower, upper = members.parts, members.layout, members.lower, members.upper
     error, size = np.zeros(layout.output_size), np.zeros(layout.output_size)
-    for part in parts:
-        errors, sizes = output_errors(part, lower, upper)
+    for part, absent in zip(parts, members.absent, strict=True):
+        errors, sizes = output_errors(part, lower, upper, absent=absent)
         for i, block in enumerate(part.blocks):
             positions = layout.blocks[int(block)]
             count = len(positions)
             error[positions] += part.weights[i] * errors[i, :count]
             size[positions] += part.weights[i] * sizes[i, :count]
-    members = sum(len(part.members) for part in parts)
+    # a mixture of linear outputs may be one sum over all members and hidden units
+    terms = sum(len(part.members) * _width(part) for part in parts)
     coefficients = rules.coefficients
     largest = np.abs(coefficients.constant)
     ends = np.maximum(np.abs(lower), np.abs(upper))
     at = (coefficients.rule, coefficients.output)
     np.add.at(largest, at, np.abs(coefficients.value) * ends[coefficients.input])
     total = largest @ size + np.abs(rules.limit)
-    summed = _gamma(members + layout.output_size + rules.input_size + FUNCTION_ULPS) * total
-    return np.asarray(BOUND_FACTOR * (largest @ error + summed) + RELATIVE * total)
+    summed = _gamma(terms + layout.output_size + rules.input_size + FUNCTION_ULPS) * total
+    passes = BOUND_FACTOR * (2 + max(part.members.output_size for part in parts))
+    return np.asarray(passes * (largest @ error + summed) + RELATIVE * total)
+
+
+def _width(part: Part) -> int:
+    if isinstance(part.members, NetworkMembers):
+        return int(max(part.members.architecture.hidden, default=1))
+    return 1

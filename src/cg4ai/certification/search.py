@@ -103,7 +103,7 @@ class Search:
         count: int,
         bound: Callable[[Cells], CellBound],
         *,
-        outside: Callable[[Array, Array], NDArray[np.bool_]] | None,
+        outside: Callable[[Array, Array], NDArray[np.bool_]] | None = None,
     ) -> Batch:
         """Bound the `count` newest open cells and halve those that stay open; returns these.
 

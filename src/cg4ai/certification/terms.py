@@ -118,7 +118,7 @@ class Parts:
         self.parts, self.layout = parts, layout
         self.lower, self.upper = lower, upper
         self.starts = np.cumsum([0, *(len(part.members) for part in parts)])
-        self._absent = [self._absent_outputs(part) for part in parts]
+        self.absent = [self._absent_outputs(part) for part in parts]
 
     def _absent_outputs(self, part: Part) -> NDArray[np.bool_]:
         """(count, K): outputs with no share worth a rounding error anywhere in the region."""
@@ -212,7 +212,7 @@ class Parts:
             return zero, self._score_terms(member, outputs)
         base, terms, start = zero, [], 0
         for size in members.architecture.softmax_groups:
-            absent = self._absent[number][member]
+            absent = self.absent[number][member]
             present = [k for k in range(start, start + size) if not absent[k]]
             own_base, own = self._share_terms(member, present, outputs)
             base, start = _sum([base, own_base]), start + size
