@@ -1,0 +1,129 @@
+"""Hard rows for very many images: lazily added, with time, memory and the share satisfied.
+
+    python benchmarks/bench_digits_rows.py --data mnist --images 10000 20000 50000 --hidden 4 16 64
+
+Every image is a row of a pool; the master holds only those that some mixture violated. For each
+number of images members grow (`--hidden`) until all rows are satisfied; the first number that no
+size satisfies ends the benchmark. The test images are never trained on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import cg4ai
+from cg4ai.digits.data import CLASSES, Split, digits
+from cg4ai.digits.measures import accuracy
+from cg4ai.digits.members import DigitPricer, SmoothNetwork
+from cg4ai.digits.problem import THRESHOLDS, DigitLoss
+from cg4ai.pricing.gradient import GradientPricer
+from cg4ai.pricing.training import Training
+from cg4ai.report.tables import markdown
+from cg4ai.rows import Layout
+
+OBJECTIVE = 2000  # images over which the master takes the mean loss; members train on all
+
+
+def problem(split: Split, given: argparse.Namespace, hidden: int) -> cg4ai.Problem:
+    images, labels = split.train_images, split.train_labels
+    some = np.random.default_rng(given.seed).permutation(len(labels))[:OBJECTIVE]
+    pool = (images.astype(np.float32), labels)
+    training = GradientPricer(
+        SmoothNetwork("margin", hidden),
+        restarts=1,
+        group=given.group,
+        training=Training(given.steps, 1e-2, "onecycle"),
+        batch_size=given.batch_size,
+        individual=0.3,
+        headroom=1.0,
+        finish=0.0,
+        output_limit=1000.0,
+    )
+    return cg4ai.Problem(
+        objective=DigitLoss(images[some], labels[some], "cross_entropy", "mixture", soft=pool),
+        requirements=(cg4ai.Margin(cg4ai.Pool(images), labels, THRESHOLDS["margin"]),),
+        pricers=(DigitPricer(training, enough=1.0),),
+        layout=Layout.single(CLASSES),
+    )
+
+
+def measure(split: Split, given: argparse.Namespace, hidden: int) -> dict[str, Any]:
+    settings = cg4ai.Settings(
+        column_limit=given.columns,
+        iteration_limit=max(1, given.columns // given.group) + 2,
+        patience=1,
+        cut_rounds=5,
+        cuts_per_round=1000,
+        final_weights="uniform",
+        seed=given.seed,
+        device=given.device,
+        time_limit_s=given.time_limit,
+    )
+    started = time.perf_counter()
+    result = cg4ai.solve(problem(split, given, hidden), settings, progress=_show)
+    audited = result.audits[0]
+    return {
+        "images": len(split.train),
+        "hidden": hidden,
+        "columns": result.columns,
+        "rows in the LP": result.rows,
+        "satisfied": audited.satisfied,
+        "share": audited.satisfied / audited.rows,
+        "worst violation": audited.worst_violation,
+        "test accuracy": accuracy(result.ensemble.predict(split.test_images), split.test_labels),
+        "stopped": result.stop_reason.value,
+        "seconds": time.perf_counter() - started,
+        "peak memory GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+    }
+
+
+def _show(record: Any) -> None:
+    print(
+        f"  iteration {record.iteration}: {record.columns} columns, {record.rows} rows, "
+        f"slack {record.slack:.3g}, {record.total_s:.0f} s",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of MNIST IDX files")
+    parser.add_argument("--images", type=int, nargs="+", default=[10_000, 20_000, 30_000, 50_000])
+    parser.add_argument("--hidden", type=int, nargs="+", default=[4, 16, 64])
+    parser.add_argument("--group", type=int, default=100)
+    parser.add_argument("--columns", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--batch-size", type=int, default=512)
+    parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds for each")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seed", type=int, default=42)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    data = digits(given.data)
+    rows: list[dict[str, Any]] = []
+    for count in given.images:
+        split = data.split(count, given.seed)
+        for hidden in given.hidden:
+            print(f"{count} images, {hidden} hidden neurons ...", flush=True)
+            rows.append(measure(split, given, hidden))
+            print(rows[-1], flush=True)
+            if rows[-1]["satisfied"] == count:
+                break
+        if rows[-1]["satisfied"] < count:
+            print(f"stops here: not all rows of {count} images could be satisfied")
+            break
+    print(f"\n{platform.machine()}, {given.threads} threads, device {given.device}")
+    print(markdown(rows))
+
+
+if __name__ == "__main__":
+    main()

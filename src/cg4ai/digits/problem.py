@@ -1,0 +1,265 @@
+"""The digits problem for the loop: which images are rows, which are in the loss, which members."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+
+from cg4ai.digits.augment import Affine
+from cg4ai.digits.data import CLASSES, Split
+from cg4ai.digits.members import DigitPricer, Rule, SmoothNetwork
+from cg4ai.digits.separation import Attack, PixelFlips, broken
+from cg4ai.digits.withstand import Withstand, attacked
+from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.objectives import Batch, Supervised
+from cg4ai.pricing.gradient import GradientPricer
+from cg4ai.pricing.training import Training
+from cg4ai.problem import Problem
+from cg4ai.records import Array, IntArray
+from cg4ai.requirements import Margin, Probability
+from cg4ai.rows import Layout, Rows
+from cg4ai.seeds import derived_seed, generator
+from cg4ai.separation.evaluation import Mixture
+from cg4ai.settings import Settings
+
+Scenario = Literal["plain", "hard", "robust", "correct", "relabel"]
+RELABELLED, RELABELLED_AS = 3, 2
+THRESHOLDS: dict[Rule, float] = {"margin": 0.05, "probability": 0.51}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How digit mixtures are trained; `usual_recipe` gives the defaults, found by measurement.
+
+    group: members trained together on the loss of their mean; rounds: groups at most.
+    steps, learning_rate, batch_size: of each group; the batch is drawn from the loss's images and
+        their copies, or None for all images at once.
+    individual: weight of each member's own loss beside that of the mean.
+    row_weight, headroom: of the hinge on the rows; the hinge aims this much above the threshold.
+    blur, gain: of the members' first layer, see `SmoothNetwork`.
+    threshold: what a row demands: a lead in logits, or a probability.
+    output_limit: no member's logits exceed this on the images it was trained on; the scale on
+        which a margin's threshold is to be read.
+    copies: affine copies of each image as further data; 0 is no augmentation.
+    enough: with all rows met and a loss of at most this, no further group is trained.
+    """
+
+    rule: Rule = "margin"
+    hidden: int = 4
+    threshold: float = 0.05
+    output_limit: float | None = 1000.0
+    group: int = 100
+    rounds: int = 4
+    steps: int = 1000
+    learning_rate: float = 1e-2
+    batch_size: int | None = 256
+    individual: float = 0.3
+    row_weight: float = 2.0
+    headroom: float = 1.0
+    blur: float = 2.0
+    gain: float = 1.0
+    copies: int = 0
+    enough: float = 0.05
+    affine: Affine = field(default_factory=Affine)
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.rule not in get_args(Rule):
+            hint = did_you_mean(str(self.rule), get_args(Rule))
+            raise InvalidInput(f"rule must be margin or probability, got {self.rule!r}{hint}")
+        for name, least in (("hidden", 1), ("group", 1), ("rounds", 1), ("steps", 1)):
+            if getattr(self, name) < least:
+                raise InvalidInput(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.copies < 0:
+            raise InvalidInput(f"copies must be 0 or more, got {self.copies}")
+
+
+def usual_recipe(
+    rule: Rule, n: int, *, constraints_only: bool, augment: bool, seed: int, hidden: int = 4
+) -> Recipe:
+    """The defaults for one kind of run."""
+    margin = rule == "margin"
+    return Recipe(
+        rule=rule,
+        hidden=hidden,
+        threshold=THRESHOLDS[rule],
+        output_limit=1000.0 if margin else None,
+        headroom=1.0 if margin else 0.1,
+        copies=max(1, min(200, 60_000 // n)) if augment else 0,
+        seed=seed,
+    )
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one scenario asks: images in the loss, images that are rows, attacks to withstand.
+
+    `rows` hold the labels demanded, which are not the true ones where digits are relabelled.
+    """
+
+    scenario: Scenario
+    loss: tuple[Array, IntArray] | None
+    rows: tuple[Array, IntArray] | None
+    attacks: Sequence[Attack] = ()
+
+
+def demand(
+    scenario: Scenario,
+    split: Split,
+    *,
+    base: Mixture,
+    hard_per_class: int | None = None,
+    constraints_only: bool = False,
+    attacks: Sequence[Attack] = (),
+) -> Demand:
+    """The images of a scenario; `base` is the mixture of the base member alone."""
+    images, labels = split.train_images, split.train_labels
+    everything = (images, labels)
+    if scenario not in get_args(Scenario):
+        hint = did_you_mean(str(scenario), get_args(Scenario))
+        raise InvalidInput(
+            f"scenario must be one of {', '.join(get_args(Scenario))}, got {scenario!r}{hint}"
+        )
+    if scenario != "hard" and (hard_per_class is not None or constraints_only):
+        raise InvalidInput(
+            f"hard_per_class and constraints_only belong to the scenario hard, got {scenario}"
+        )
+    if scenario == "plain":
+        return Demand(scenario, everything, None)
+    if scenario == "robust":
+        return Demand(scenario, everything, None, tuple(attacks) or (PixelFlips(),))
+    if scenario == "correct":
+        chosen = broken(base, images, labels)
+        rows = (images[chosen], labels[chosen]) if chosen.any() else None
+        return Demand(scenario, everything, rows)
+    if scenario == "relabel":
+        chosen = labels == RELABELLED
+        return Demand(scenario, everything, (images[chosen], np.full(chosen.sum(), RELABELLED_AS)))
+    hard = _first_of_each_class(labels, hard_per_class)
+    rows = (images[hard], labels[hard]) if hard.any() else None
+    left = (images[~hard], labels[~hard]) if (~hard).any() else None
+    trained = everything if hard_per_class is None else left
+    return Demand(scenario, None if constraints_only else trained, rows)
+
+
+def _first_of_each_class(
+    labels: IntArray, count: int | None
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which images are in the hard set: `count` of each class, or all for None."""
+    chosen = np.zeros(len(labels), bool)
+    for label in range(CLASSES):
+        mine = np.flatnonzero(labels == label)
+        if count is not None and not 0 <= count <= len(mine):
+            raise InvalidInput(
+                f"hard_per_class must lie between 0 and the {len(mine)} training images of class "
+                f"{label}, got {count}"
+            )
+        chosen[mine[:count]] = True
+    return chosen
+
+
+@dataclass(frozen=True)
+class DigitLoss(Supervised):
+    """Mean loss over images; batches are drawn from the affine copies in `soft` where given.
+
+    `soft` includes the images themselves, in float32 already: a batch is one look-up.
+    """
+
+    def batch(
+        self, size: int | None, generator: torch.Generator, *, device: str, dtype: torch.dtype
+    ) -> Batch:
+        if size is None or self.soft is None:
+            return super().batch(size, generator, device=device, dtype=dtype)
+        inputs, targets = torch.as_tensor(self.soft[0]), torch.as_tensor(self.soft[1])
+        pick = torch.randint(len(inputs), (size,), generator=generator)
+        return Batch(inputs[pick].to(device=device, dtype=dtype), targets[pick].to(device), None)
+
+
+def digits_problem(wanted: Demand, recipe: Recipe, *, base: Mixture) -> Problem:
+    """Objective, rows, pricer and, where attacked, the first cuts: what fools the base member."""
+    requirements: list[Margin | Probability | Withstand] = []
+    start_rows: list[Rows] = []
+    if wanted.rows is not None:
+        requirements.append(listed(*wanted.rows, recipe, name=wanted.scenario))
+    if wanted.attacks:
+        assert wanted.loss is not None
+        withstand = Withstand(*wanted.loss, wanted.attacks, recipe.rule, recipe.threshold)
+        requirements.append(withstand)
+        inputs, which = attacked(base, withstand, seed=derived_seed(recipe.seed, 0, "base attack"))
+        if len(which):
+            start_rows.append(withstand.rows_at(inputs, which, len(requirements) - 1))
+    return Problem(
+        objective=_objective(wanted, recipe),
+        requirements=tuple(requirements),
+        pricers=(_pricer(recipe),),
+        layout=Layout.single(CLASSES),
+        start_rows=tuple(start_rows),
+    )
+
+
+def listed(images: Array, labels: IntArray, recipe: Recipe, *, name: str) -> Margin | Probability:
+    """Every image answered by its label: the requirement that `rows` and audits come from."""
+    kind = Margin if recipe.rule == "margin" else Probability
+    return kind(images, labels, recipe.threshold, name=name, classes=CLASSES)
+
+
+def _objective(wanted: Demand, recipe: Recipe) -> DigitLoss:
+    if wanted.loss is None:
+        if wanted.rows is None:
+            raise InvalidInput("nothing to learn from: there are neither rows nor a loss")
+        return DigitLoss(*wanted.rows, "none", "average")
+    images, labels = wanted.loss
+    soft = None
+    if recipe.copies:
+        made = generator(derived_seed(recipe.seed, 0, "copies"))
+        plain = torch.as_tensor(images, dtype=torch.float32)
+        copies = [recipe.affine.copies(plain, made) for _ in range(recipe.copies)]
+        pool = torch.cat([plain, *copies]).numpy()
+        soft = (pool, np.tile(labels, recipe.copies + 1))
+    loss = "cross_entropy" if recipe.rule == "margin" else "log_loss"
+    return DigitLoss(images, labels, loss, "mixture", soft=soft)
+
+
+def _pricer(recipe: Recipe) -> DigitPricer:
+    training = GradientPricer(
+        SmoothNetwork(recipe.rule, recipe.hidden, recipe.blur, recipe.gain),
+        restarts=1,
+        group=recipe.group,
+        training=Training(recipe.steps, recipe.learning_rate, "onecycle"),
+        batch_size=recipe.batch_size,
+        individual=recipe.individual,
+        row_weight=recipe.row_weight,
+        headroom=recipe.headroom,
+        finish=0.0,
+        output_limit=recipe.output_limit,
+    )
+    return DigitPricer(training, recipe.enough)
+
+
+def digit_settings(
+    recipe: Recipe, wanted: Demand, *, column_limit: int = 400, time_limit_s: float = np.inf
+) -> Settings:
+    """The loop's settings: groups until the rows are met and the loss falls by less than half."""
+    usual = Settings(
+        column_limit=column_limit,
+        iteration_limit=recipe.rounds,
+        improvement_tolerance=0.5,
+        improvement_window=1,
+        patience=1,
+        final_weights="uniform",
+        time_limit_s=time_limit_s,
+        seed=recipe.seed,
+        device=recipe.device,
+    )
+    if not wanted.attacks:
+        return usual
+    images = 0 if wanted.loss is None else len(wanted.loss[0])
+    # one attack per group; the last mixture is attacked when it is evaluated
+    return replace(
+        usual, cut_rounds=1, cuts_per_round=max(1, images * len(wanted.attacks)), final_rounds=0
+    )
