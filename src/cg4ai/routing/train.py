@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from cg4ai.records import Array, Duals, IterationRecord
 from cg4ai.routing.data import Instance
 from cg4ai.routing.measures import cost_arrays, prediction_speed, tight_arrays
 from cg4ai.routing.optimal import OptimalRouting
-from cg4ai.routing.problem import Recipe, margin, routing_problem
+from cg4ai.routing.problem import Recipe, margin, on_gpu, routing_problem
 from cg4ai.routing.separation import Attack, attack
 from cg4ai.rows import RowSet
 from cg4ai.runs import Run
@@ -45,9 +46,9 @@ def routing_settings(
         epsilon=1e-6,
         row_margin=margin(instance),
         column_limit=1_000_000,
-        iteration_limit=recipe.rounds,
+        iteration_limit=math.ceil(recipe.rounds / 2) if on_gpu(recipe) else recipe.rounds,
         improvement_tolerance=1e-3,
-        improvement_window=3,
+        improvement_window=2 if on_gpu(recipe) else 3,
         cut_rounds=10,
         cuts_per_round=64,
         final_weights="vertex",
