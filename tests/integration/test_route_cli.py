@@ -32,7 +32,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(train, "VALIDATION", 300)
     tiny = functools.partial(
-        Recipe, scenarios=30, pool=50, first_steps=60, later_steps=30, batch_size=64, starts=2
+        Recipe, scenarios=30, priced=50, first_steps=60, later_steps=30, batch_size=64, starts=2
     )
     monkeypatch.setattr(saved, "Recipe", tiny)
     (tmp_path / "small.json").write_text(json.dumps(NETWORK))
