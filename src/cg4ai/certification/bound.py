@@ -7,7 +7,7 @@ bound replaces every share by its ceiling. The smaller of the two counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -84,10 +84,9 @@ def pieces(
     parts: Sequence[Part],
     cells: Cells,
     *,
-    parameters: Mapping[int, Parameters] | None = None,
     spread: bool = False,
 ) -> list[Pieces]:
-    """The bases of all members, then the groups of terms. `parameters` replace a part's own."""
+    """The bases of all members, then the groups of terms."""
     centre, radius = cells.centre, cells.radius
     count, (batch, size) = len(rule.base_at), centre.shape
     at_centre = rule.base_constant.unsqueeze(1) + rule.base_slope @ centre.mT
@@ -100,8 +99,7 @@ def pieces(
         members = parts[group.part].members
         if not isinstance(members, NetworkMembers):
             raise InvalidInput(f"terms of {type(members).__name__} cannot be bounded")
-        given = (parameters or {}).get(group.part, members.parameters)
-        chosen = {name: value[group.members] for name, value in given.items()}
+        chosen = {name: value[group.members] for name, value in members.parameters.items()}
         above = _shares(members, chosen, group, centre=centre, radius=radius, spread=spread)
         result.append(_products(group, above, centre))
     return result

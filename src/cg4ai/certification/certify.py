@@ -64,7 +64,7 @@ class _Certifier:
             )
             for rule in range(len(rules))
         ]
-        self.found: _Found | None = None
+        self.found: dict[int, _Found] = {}
         self.sphere = self._sphere()
 
     def resume(self, earlier: Certification) -> None:
@@ -150,22 +150,21 @@ class _Certifier:
         self.test(np.concatenate([0.5 * (lower + upper), corner]), rule)
 
     def test(self, points: Array, rule: int | None) -> None:
-        """Remember the worst point as a counterexample if it breaks a rule, asked by itself too."""
+        """Remember each rule's worst point if it breaks the rule, also when asked by itself."""
         points = self.region.project(torch.as_tensor(points)).numpy()
         points = points[self.region.contains(points)]
         if not len(points):
             return
         excess = self.rules.values(points, self.ensemble.predict(points)) - self.rules.limit
-        if rule is not None:
-            excess = excess[:, rule : rule + 1]
-        at, which = np.unravel_index(int(excess.argmax()), excess.shape)
-        if excess[at, which] <= 0:
-            return
-        number, point = int(which) if rule is None else rule, points[at : at + 1]
-        # matrix products of another size round differently: what is reported is this one
-        value = float(self.rules.values(point, self.ensemble.predict(point))[0, number])
-        if value > self.rules.limit[number]:
-            self.found = _Found(point[0].copy(), number, value)
+        for number in range(len(self.rules)) if rule is None else (rule,):
+            at = int(excess[:, number].argmax())
+            if excess[at, number] <= 0 or number in self.found:
+                continue
+            # matrix products of another size round differently: what is reported is this one
+            point = points[at : at + 1]
+            value = float(self.rules.values(point, self.ensemble.predict(point))[0, number])
+            if value > self.rules.limit[number]:
+                self.found[number] = _Found(point[0].copy(), number, value)
 
 
 def certify(
@@ -179,12 +178,14 @@ def certify(
     device: str = "cpu",
     progress: Callable[[Progress], None] | None = None,
     resume: Certification | None = None,
+    all_rules: bool = False,
 ) -> Certification:
     """Prove `requirement` at every input of its region (or of `region`), or find where it fails.
 
     Rules are linear (`Linear`, `Probability`, `Margin`) over a Box or Ball. At most `batch` cells
     are bounded at a time, `cell_limit` cells in all; `resume` goes on from an earlier `unknown`
-    answer for the same ensemble and requirement.
+    answer for the same ensemble and requirement. The search ends at the first violation, or, with
+    `all_rules`, goes on with the rules not refuted.
     """
     started = time.perf_counter()
     _check_limits(time_limit_s, cell_limit, batch)
@@ -202,7 +203,14 @@ def certify(
     generator = torch.Generator().manual_seed(0)
     first = torch.cat([place.extremes(512, generator), place.sample(512, generator)])
     work.test(first.numpy(), None)
-    _search(work, started, time_limit_s=time_limit_s, cell_limit=cell_limit, progress=progress)
+    _search(
+        work,
+        started,
+        time_limit_s=time_limit_s,
+        cell_limit=cell_limit,
+        progress=progress,
+        all_rules=all_rules,
+    )
     if progress is not None:
         progress(_progress(work, time.perf_counter() - started))
     return _answer(work, before + time.perf_counter() - started)
@@ -223,6 +231,7 @@ def _search(
     time_limit_s: float,
     cell_limit: int,
     progress: Callable[[Progress], None] | None,
+    all_rules: bool,
 ) -> None:
     """Rounds over the open rules, each with eight times the cells: easy rules are not kept waiting.
 
@@ -230,14 +239,18 @@ def _search(
     """
     budget, spent, told = FIRST_ROUND, 0, -np.inf
     while True:
-        waiting = [rule for rule, search in enumerate(work.searches) if search.open]
-        if not waiting or work.found is not None:
+        waiting = [
+            rule
+            for rule, search in enumerate(work.searches)
+            if search.open and rule not in work.found
+        ]
+        if not waiting or (work.found and not all_rules):
             return
         for rule in waiting:
             search = work.searches[rule]
             bound, count = work.bounder(rule)
             until = search.cells + budget
-            while search.open and search.cells < until and work.found is None:
+            while search.open and search.cells < until and rule not in work.found:
                 room, now = cell_limit - spent, time.perf_counter()
                 if room <= 0 or now - started > time_limit_s:
                     return
@@ -247,6 +260,8 @@ def _search(
                 before = search.cells
                 work.look(rule, search.step(min(count, room), bound, outside=work.outside))
                 spent += search.cells - before
+            if work.found and not all_rules:
+                return
         budget *= 8
 
 
@@ -264,10 +279,11 @@ def _progress(work: _Certifier, seconds: float) -> Progress:
 
 
 def _answer(work: _Certifier, seconds: float) -> Certification:
-    proofs, found = [], work.found
+    proofs = []
+    found = max(work.found.values(), key=lambda f: f.value - work.rules.limit[f.rule], default=None)
     for rule, search in enumerate(work.searches):
         status: Status = "unknown" if search.open else "proven"
-        if found is not None and found.rule == rule:
+        if rule in work.found:
             status = "refuted"
         dimensions, leaf_bounds = search.preorder()
         proofs.append(
@@ -295,9 +311,14 @@ def _note(work: _Certifier, status: Status) -> str:
     if status == "proven":
         return f"bounds include a margin of up to {work.margins.max():.2g} for rounding"
     if status == "refuted":
-        return "the search ended at the first violation"
+        return f"rules {_listed(sorted(work.found))} refuted; open cells of all rules are kept"
     left = [rule for rule, search in enumerate(work.searches) if search.open]
-    return f"a limit was reached with rules {left[:8]}{'...' if len(left) > 8 else ''} open"
+    return f"a limit was reached with rules {_listed(left)} open"
+
+
+def _listed(rules: list[int]) -> str:
+    shown = ", ".join(str(rule) for rule in rules[:8])
+    return f"{shown}, ..." if len(rules) > 8 else shown
 
 
 def _open_cells(work: _Certifier) -> OpenCells:

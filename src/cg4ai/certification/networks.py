@@ -44,7 +44,10 @@ class HiddenLayer:
 
 @dataclass(frozen=True)
 class Relaxation:
-    """N networks on B cells: scores at the centres (N, B, K) and lines of every hidden layer."""
+    """N networks on B cells: scores at the centres (N, B, K) and lines of every hidden layer.
+
+    `radius` is (B, d), or (N, B, d) where every network has cells of its own.
+    """
 
     scores: Tensor
     hidden: tuple[HiddenLayer, ...]
@@ -65,6 +68,25 @@ class Relaxation:
         )
         skip = None if self.skip is None else self.skip[index]
         return Relaxation(self.scores[index], layers, self.last[index], skip, self.radius)
+
+    def pairs(self, network: Tensor, cell: Tensor) -> Relaxation:
+        """Network `network[p]` on cell `cell[p]` for every p: as many networks on one cell each."""
+        layers = tuple(
+            HiddenLayer(
+                Lines(*(part[network, cell].unsqueeze(1) for part in layer.lines)),
+                layer.weight[network],
+                layer.reach[network, cell * (layer.reach.shape[1] > 1)].unsqueeze(1),
+                layer.width[network, cell].unsqueeze(1),
+            )
+            for layer in self.hidden
+        )
+        return Relaxation(
+            self.scores[network, cell].unsqueeze(1),
+            layers,
+            self.last[network],
+            None if self.skip is None else self.skip[network],
+            self.radius[cell].unsqueeze(1),
+        )
 
     def above(self, combination: Tensor, *, spread: bool = False) -> Linear:
         """An upper bound of `combination . (z(x) - z(c))`, combination (N, 1 or B, K)."""
@@ -92,7 +114,7 @@ def _backwards(
     spread: bool,
 ) -> Linear:
     """From slopes in the last hidden layer (or the inputs, without one) to slopes in the inputs."""
-    batch, size = radius.shape
+    batch, size = radius.shape[-2:]
     offset = slope.new_zeros(len(slope), batch)
     shares = slope.new_zeros(len(slope), batch, size if spread else 0)
     for layer in reversed(hidden):

@@ -17,8 +17,8 @@ from cg4ai.certification.bound import (
     quadratic,
     quadratic_above,
     separable_peak,
-    upper_bounds,
 )
+from cg4ai.certification.pairs import PairBounds
 from cg4ai.certification.rules import rules_of
 from cg4ai.certification.terms import Parts, RuleTerms
 from cg4ai.ensemble import Ensemble
@@ -46,6 +46,7 @@ class CellBounds:
             np.concatenate([part.weights for part in ensemble.parts]), device=self.parts.device
         )
         self._terms: dict[int, RuleTerms] = {}
+        self._pairs: PairBounds | None = None
 
     def _rule(self, rule: int) -> RuleTerms:
         if rule not in self._terms:
@@ -80,16 +81,11 @@ class CellBounds:
             part: {name: value.double() for name, value in own.items()}
             for part, own in (parameters or {}).items()
         }
-        values: list[Tensor] = []
-        order: list[IntArray] = []
-        for rule in np.unique(rules):
-            chosen = np.flatnonzero(rules == rule)
-            cells = self._cells(lower[chosen], upper[chosen])
-            summed = pieces(self._rule(int(rule)), self.parts.parts, cells, parameters=given)
-            values.append(upper_bounds(summed, cells, weights=mixing)[0])
-            order.append(chosen)
-        back = np.argsort(np.concatenate(order), kind="stable")
-        return torch.cat(values)[torch.as_tensor(back, device=mixing.device)]
+        if self._pairs is None:
+            everything = [self._rule(rule) for rule in range(len(self.rules))]
+            self._pairs = PairBounds(everything, self.parts.parts)
+        cells = self._cells(lower, upper)
+        return self._pairs.upper(rules, cells, weights=mixing, parameters=given)
 
     def coefficients(
         self,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cg4ai.certification import CellBounds, rules_of
-from cg4ai.certification.bound import Quadratic, quadratic_above
+from cg4ai.certification.bound import Cells, Quadratic, bound_cells, quadratic_above
 from cg4ai.ensemble import Ensemble, Part
 from cg4ai.errors import InvalidInput
 from cg4ai.members import ConstantMembers
@@ -81,6 +81,21 @@ def test_routing_bounds_hold_on_their_cells(routing):
             values = network.utilisation(x, ensemble.predict(x))[:, rule]
             assert values.max() <= got[rule] + 1e-12
             assert got[rule] - values.max() <= 3 * width
+
+
+def test_cells_of_many_rules_have_the_bounds_of_the_search(routing):
+    network, ensemble, requirement = routing
+    bounds = CellBounds(ensemble, requirement)
+    rules = np.repeat(np.arange(len(network.arcs)), 2)
+    for width in (0.05, 0.5):
+        lower, upper = random_cells(network, len(rules), width=width)
+        together = bounds.upper(rules, lower, upper).numpy()
+        for rule in np.unique(rules):
+            own = rules == rule
+            cells = Cells(torch.as_tensor(lower[own]), torch.as_tensor(upper[own]))
+            terms = bounds.parts.take_apart(bounds.rules, int(rule))
+            alone = bound_cells(terms, ensemble.parts, cells, weights=bounds.weights)
+            assert together[own] == pytest.approx(alone.upper.numpy(), abs=1e-12)
 
 
 def test_rules_come_back_in_the_order_they_were_given(routing):

@@ -199,6 +199,20 @@ def test_resuming_something_else_is_refused():
         certify(ensemble, Margin(BOX, 0, 0.1), resume=first)
 
 
+def test_all_rules_are_worked_on_when_asked():
+    ensemble, requirement = hard()
+    limit = float(requirement.bound[0])
+    rows = np.array([[1.0, -1.0, 0.0]] * 3)
+    several = Linear(BOX, rows, [limit - 1.0, limit, limit - 0.5], sense="<=")
+    first = certify(ensemble, several)
+    assert first.status == "refuted"
+    assert first.rules[1].status == "unknown"
+    every = certify(ensemble, several, all_rules=True)
+    assert [proof.status for proof in every.rules] == ["refuted", "proven", "refuted"]
+    assert every.counterexample_rule == 0
+    assert every.counterexample_value > limit - 1.0
+
+
 def test_progress_is_told_and_text_says_what_was_found(monkeypatch):
     ensemble, requirement = hard()
     told = []
