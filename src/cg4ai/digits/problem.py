@@ -82,15 +82,30 @@ class Recipe:
 def usual_recipe(
     rule: Rule, n: int, *, constraints_only: bool, augment: bool, seed: int, hidden: int = 4
 ) -> Recipe:
-    """The defaults for one kind of run."""
-    margin = rule == "margin"
+    """The defaults for one kind of run.
+
+    Copies of the images teach what a blur would; with few images and no copies the blur is wide.
+    """
+    if constraints_only and augment:
+        raise InvalidInput(
+            "copies are further data of the loss, and with constraints_only there is none; leave "
+            "out augment"
+        )
+    margin, few = rule == "margin", n < 300
     return Recipe(
         rule=rule,
         hidden=hidden,
         threshold=THRESHOLDS[rule],
         output_limit=1000.0 if margin else None,
-        headroom=1.0 if margin else 0.1,
+        group=200 if margin and augment and not few else 100,
+        steps=1000 if few and not augment else 2000 if augment and not few else 2500,
+        individual=0.3 if margin else 0.0,
+        row_weight=6.0 if margin else 10.0,
+        headroom=1.0 if margin else 0.2,
+        blur=0.0 if augment else 2.0 if few else 1.0,
+        gain=1.0 if few else 1.5,
         copies=max(1, min(200, 60_000 // n)) if augment else 0,
+        enough=0.05 if margin else 1.0,  # probabilities of small members stay far from 1
         seed=seed,
     )
 

@@ -182,3 +182,5 @@ def test_command_reports_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert cli.main(["digits", "hart", "--quiet"]) == 2
     assert "did you mean 'hard'" in capsys.readouterr().err
     assert cli.main(["digits", "hard", "--resume"]) == 2
+    assert cli.main(["digits", "hard", "--constraints-only", "--augment"]) == 2
+    assert "leave out augment" in capsys.readouterr().err
