@@ -86,8 +86,9 @@ def region_violations(mixture: Mixture, requirement: Requirement, inputs: Array)
     for start in range(0, len(inputs), CHUNK):
         part = np.array(inputs[start : start + CHUNK], dtype=np.float64)
         with torch.no_grad():
-            found = requirement.violations(torch.as_tensor(part), predictions(mixture, part))
-        parts.append(found.numpy())
+            x = torch.as_tensor(part).to(getattr(mixture, "device", "cpu"))
+            found = requirement.violations(x, mixture.outputs(x).to(torch.float64))
+        parts.append(found.cpu().numpy())
     violations = np.concatenate(parts)
     refuse_not_finite(violations, requirement.name)
     return violations
