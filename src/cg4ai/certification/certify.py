@@ -304,6 +304,7 @@ def _answer(work: _Certifier, seconds: float) -> Certification:
         sum(search.cells for search in work.searches),
         seconds,
         _note(work, status),
+        {rule: own.point for rule, own in work.found.items()},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -54,6 +55,7 @@ class Certification:
     rule `counterexample_rule` has the value `counterexample_value`, recomputed from predictions,
     above its limit. unknown: a limit was reached; `open_cells` are left and the `bound` of each
     rule is proven. `cells` counts the cells bounded, over earlier calls too when resumed.
+    `violations` holds an input for every rule refuted, the counterexample among them.
     """
 
     status: Status
@@ -65,6 +67,7 @@ class Certification:
     cells: int
     seconds: float
     note: str
+    violations: Mapping[int, Array] = field(default_factory=dict, repr=False)
 
     @property
     def excess(self) -> float:

@@ -210,6 +210,9 @@ def test_all_rules_are_worked_on_when_asked():
     every = certify(ensemble, several, all_rules=True)
     assert [proof.status for proof in every.rules] == ["refuted", "proven", "refuted"]
     assert every.counterexample_rule == 0
+    assert sorted(every.violations) == [0, 2]
+    for rule, point in every.violations.items():
+        assert ensemble.predict(point[None])[0] @ rows[rule] > several.bound[rule]
     assert every.counterexample_value > limit - 1.0
 
 
