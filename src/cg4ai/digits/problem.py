@@ -78,6 +78,11 @@ class Recipe:
         if self.copies < 0:
             raise InvalidInput(f"copies must be 0 or more, got {self.copies}")
 
+    def check_rule(self, rule: Rule) -> None:
+        """Refuse a recipe for the other rule: thresholds and losses would not be what was meant."""
+        if self.rule != rule:
+            raise InvalidInput(f"the recipe is for the rule {self.rule}, asked for is {rule}")
+
 
 def usual_recipe(
     rule: Rule, n: int, *, constraints_only: bool, augment: bool, seed: int, hidden: int = 4

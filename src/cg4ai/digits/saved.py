@@ -62,6 +62,8 @@ class Wanted:
             if value not in known:
                 hint = did_you_mean(str(value), known)
                 raise InvalidInput(f"{name} must be one of {', '.join(known)}, got {value!r}{hint}")
+        if self.recipe is not None:
+            self.recipe.check_rule(self.rule)
         if self.threads < 1:
             raise InvalidInput(f"threads must be 1 or more, got {self.threads}")
 

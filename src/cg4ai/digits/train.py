@@ -93,6 +93,8 @@ def train(
     progress: Callable[[IterationRecord], None] | None = None,
 ) -> DigitsResult:
     """Train and measure; `recipe` replaces the usual one, its seed and device included."""
+    if recipe is not None:
+        recipe.check_rule(rule)
     started = time.perf_counter()
     prepared = prepare(
         scenario,

@@ -63,6 +63,15 @@ def test_probability_rows_are_kept_from_constraints_alone() -> None:
     assert trained.summary["constraints_only"]
 
 
+def test_a_recipe_for_the_other_rule_is_refused() -> None:
+    for ask in (
+        lambda: train("hard", rule="probability", recipe=TINY),
+        lambda: Wanted(rule="probability", recipe=TINY),
+    ):
+        with pytest.raises(InvalidInput, match="for the rule margin, asked for is probability"):
+            ask()
+
+
 def test_corrected_and_relabelled_images() -> None:
     corrected = train("correct", n=50, recipe=replace(TINY, hidden=2), seed=1)
     base_wrong = broken(corrected.base, corrected.split.train_images, corrected.split.train_labels)
