@@ -211,7 +211,8 @@ def show(folder: RunFolder) -> None:
 
 @app.command(
     short_help="Train a router that overloads no link.",
-    epilog="\b\nExample:\n  cg4ai route abilene --demands 5 --paths 3 --out router",
+    epilog="\b\nExamples:\n  cg4ai route abilene --demands 5 --paths 3 --out router\n"
+    "  cg4ai route abilene --demands 15 --guarantee certified --time-limit 900 --out proven",
 )
 def route(
     network: Annotated[
@@ -236,6 +237,13 @@ def route(
     separator: Annotated[
         str, typer.Option(help="Search for overloads: ascent or nlopt.")
     ] = "ascent",
+    guarantee: Annotated[
+        str,
+        typer.Option(
+            help="attacked (a search finds no overload), certified (proven for the whole box) "
+            "or shielded (corrected at inference)."
+        ),
+    ] = "attacked",
     hidden: Annotated[int | None, typer.Option(help="Units of a hidden layer.")] = None,
     layers: Annotated[int | None, typer.Option(help="Hidden layers.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder for the run.")] = None,
@@ -258,7 +266,8 @@ def route(
 
     The largest demands span a box; in all of it no link may be overloaded. Prints the worst
     utilisation that a search found, the gap to optimal routing, and a plain network beside it.
-    Exit code 0: no overload was found; 3: one was; 2: bad input; 130: interrupted.
+    Exit code 0: no overload was found and the guarantee asked for was established; 3: not so;
+    2: bad input; 130: interrupted.
     """
     from cg4ai.commands import route as command
     from cg4ai.routing.saved import Wanted
@@ -271,6 +280,7 @@ def route(
         demand_file=demand_file,
         objective=objective,  # type: ignore[arg-type]  # checked there
         separator=separator,  # type: ignore[arg-type]
+        guarantee=guarantee,  # type: ignore[arg-type]
         hidden=command.layers_of(hidden, layers),
         seed=seed,
         device=device,
@@ -495,6 +505,72 @@ def reproduce_routing(
         time_limit_s=float("inf") if time_limit is None else time_limit,
     )
     raise typer.Exit(command.run(configurations or (), out, usual, force=force, quiet=quiet))
+
+
+@reproduce_app.command(
+    "digits",
+    short_help="The experiments on digits.",
+    epilog="\b\nExample:\n  cg4ai reproduce digits main --seeds 42 --sizes 100 --out runs",
+)
+def reproduce_digits(
+    parts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PART ...]",
+            help="main, splits, sizes, methods, robust, correct, relabel or a single variant such "
+            "as margin-only; all if left out.",
+        ),
+    ] = None,
+    *,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of all runs.")] = Path(
+        "reproduce-digits"
+    ),
+    seeds: Annotated[
+        list[str] | None, typer.Option(metavar="S,S", help="42,43,44 if left out.")
+    ] = None,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N,N", help="Training images; 100,1000 (sizes: 10 to 1000)."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="MNIST IDX files; the 5,000 built-in images if unset."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    threads: Annotated[int, typer.Option(help="CPU threads.")] = 2,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Train far too little: to see that all works.")
+    ] = False,
+    report_only: Annotated[
+        bool, typer.Option("--report-only", help="Only tables and figures of what is there.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Run again what is there.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+) -> None:
+    """Train and measure everything of the paper's section on digits, resuming what was stopped.
+
+    Several processes may share DIR: each takes what no other is at. Writes DIR/tables (our figures
+    beside the paper's) and DIR/figures, from all that has ended there. Exit code 0: every required
+    image of these parts is answered as demanded; 3: some are not.
+    """
+    from cg4ai.commands import reproduce as command
+    from cg4ai.digits.reproduce import Plan
+    from cg4ai.digits.units import SEEDS
+
+    plan = Plan(
+        out=out,
+        seeds=command.numbers(seeds, "--seeds") if seeds else SEEDS,
+        sizes=command.numbers(sizes, "--sizes") if sizes else None,
+        data=data,
+        device=device,
+        threads=threads,
+        quick=quick,
+    )
+    raise typer.Exit(
+        command.run_digits(
+            tuple(parts or ()), plan, report_only=report_only, force=force, quiet=quiet
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -24,8 +24,9 @@ IntArray = NDArray[np.int64]
 
 
 class StopReason(StrEnum):
-    """Why a run ended. Only the first two are proofs."""
+    """Why a run ended. Only the first three are proofs."""
 
+    PROVEN = "proven"  # the final mixture keeps the rules at every input of their regions
     OPTIMAL = "optimal"  # an exact pricer proved that no member of the class improves
     INFEASIBLE = "infeasible"  # proven: no mixture of members of the class meets the rows
     NO_IMPROVING_COLUMN = "no_improving_column"  # training found none; says nothing of others

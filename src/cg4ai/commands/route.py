@@ -72,7 +72,8 @@ def run(wanted: Wanted, options: RouteOptions) -> int:
             print(
                 f"\nSaved in {options.out}; in Python: cg4ai.load({str(options.out)!r}).predict(B)"
             )
-    return KEPT if routed.summary["worst_utilisation"] <= FEASIBLE else NOT_KEPT
+    kept = routed.summary["worst_utilisation"] <= FEASIBLE
+    return KEPT if kept and routed.summary["strength"] == wanted.guarantee else NOT_KEPT
 
 
 def report(summary: Mapping[str, Any], instance: Instance) -> str:
@@ -127,13 +128,41 @@ def guarantee(summary: Mapping[str, Any]) -> str:
         f"{effort['found_by']}."
     )
     if summary["worst_utilisation"] <= FEASIBLE:
-        verdict = (
-            "No demand vector in the box was found that overloads a link (attacked: a search is "
-            "no proof)."
-        )
+        verdict = _established(summary)
     else:
         verdict = (
             f"NOT KEPT: a demand vector was found that loads link {arc} to "
             f"{summary['worst_utilisation']:.6f} of its capacity."
         )
     return f"{verdict}\n{search}"
+
+
+def _established(summary: Mapping[str, Any]) -> str:
+    """In one sentence, why no demand vector of the box overloads a link."""
+    if summary["strength"] == "certified":
+        proof = summary["proof"]
+        return (
+            "PROVEN: no demand vector of the box overloads a link (certified: "
+            f"{proof['cells']} cells bounded in {proof['seconds']:.1f} s; check the certificate "
+            "with cg4ai check)."
+        )
+    if summary["strength"] == "shielded":
+        report = summary["shield"]
+        return (
+            "No demand vector of the box can overload a link (shielded: the router is moved "
+            "towards a constant split that fits the whole box where it would; it acted on "
+            f"{100 * report['acting']:.2f} % of the validation vectors and costs "
+            f"{100 * report['cost']:.0f} % of prediction time)."
+        )
+    attacked = (
+        "No demand vector in the box was found that overloads a link (attacked: a search is no "
+        "proof)."
+    )
+    if "proof" not in summary:
+        return attacked
+    left = summary["proof"]["resisting"]
+    links = ", ".join("->".join(entry["link"]) for entry in left[:5])
+    return (
+        f"NOT PROVEN: {len(left)} links resist ({links}); best bound "
+        f"{summary['proof']['best_bound']:.4f}. {attacked}"
+    )

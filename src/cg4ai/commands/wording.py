@@ -19,6 +19,7 @@ STOPS = {
     StopReason.OPTIMAL: "proven: no further member of this kind can improve the mixture",
     StopReason.INFEASIBLE: "proven: no mixture of members of this kind can keep all rules",
     StopReason.NO_IMPROVING_COLUMN: "training found no further member that improves the mixture",
+    StopReason.PROVEN: "the rules are proven at every input of their regions",
     StopReason.STALLED: "the rules are kept and the objective hardly improves any more",
     StopReason.COLUMN_LIMIT: "the limit on members was reached",
     StopReason.ITERATION_LIMIT: "the limit on iterations was reached",

@@ -16,17 +16,28 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from cg4ai import storage
+from cg4ai.certificates import FILE_NAME
+from cg4ai.certification import Certification
 from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError, did_you_mean
 from cg4ai.loop import solve
 from cg4ai.problem import Problem
 from cg4ai.records import IterationRecord, StopReason
 from cg4ai.routing.cuts import CUTS, CutJournal
 from cg4ai.routing.data import Instance, instance
+from cg4ai.routing.guarantee import (
+    Guarantee,
+    proof_summary,
+    proven_router,
+    shield_summary,
+    shielded_router,
+    write_proof,
+)
 from cg4ai.routing.paper_mode import paper_problem, paper_recipe, paper_settings
 from cg4ai.routing.problem import Recipe, RoutingObjective, routing_problem
 from cg4ai.routing.train import RoutingResult, evaluate, routing_settings
 from cg4ai.runs import Run
 from cg4ai.settings import Settings
+from cg4ai.shield import ShieldedEnsemble
 
 Mode = Literal["ours", "paper"]
 SeparatorName = Literal["ascent", "nlopt"]
@@ -50,6 +61,7 @@ class Wanted:
     separator: SeparatorName = "ascent"
     hidden: tuple[int, ...] | None = None
     mode: Mode = "ours"
+    guarantee: Guarantee = "attacked"
     seed: int = 0
     device: str = "cpu"
     threads: int = 2
@@ -61,11 +73,18 @@ class Wanted:
             ("objective", get_args(RoutingObjective)),
             ("separator", get_args(SeparatorName)),
             ("mode", get_args(Mode)),
+            ("guarantee", get_args(Guarantee)),
         ):
             value = getattr(self, name)
             if value not in known:
                 hint = did_you_mean(str(value), known)
                 raise InvalidInput(f"{name} must be one of {', '.join(known)}, got {value!r}{hint}")
+        if self.guarantee == "certified" and (self.mode == "paper" or self.objective != "mlu"):
+            raise InvalidInput(
+                "--guarantee certified trains by the mlu objective, got "
+                f"{self.objective if self.mode == 'ours' else 'the paper mode'}; train without "
+                "it and prove what came out with cg4ai certify"
+            )
         if self.threads < 1:
             raise InvalidInput(f"threads must be 1 or more, got {self.threads}")
         if self.hidden is not None and (not self.hidden or min(self.hidden) < 1):
@@ -90,6 +109,7 @@ class Prepared:
             "paths": self.wanted.paths,
             "load": self.wanted.load,
             "mode": self.wanted.mode,
+            "guarantee": self.wanted.guarantee,
             "threads": self.wanted.threads,
             "seed": self.wanted.seed,
             "instance_sha256": _digest(self.instance),
@@ -135,7 +155,7 @@ def open_run(folder: Path, prepared: Prepared, *, resume: bool, force: bool) -> 
     # a run killed before its first file was written is resumed by starting it
     if not resume or not (folder / "run.json").exists():
         created = Run.create(folder, COMMAND, prepared.record, force=force)
-        for name in (CUTS, ARRAYS):
+        for name in (CUTS, ARRAYS, FILE_NAME):
             (folder / name).unlink(missing_ok=True)
         return created
     opened = Run.open(folder)
@@ -179,12 +199,18 @@ def train_and_save(
         if progress is not None:
             progress(record)
 
+    proof: Certification | None = None
     try:
-        result = solve(recorded, prepared.settings, progress=update, run=run)
+        if prepared.wanted.guarantee == "certified":
+            result, proof = proven_router(problem, prepared.settings, update)
+        else:
+            result = solve(recorded, prepared.settings, progress=update, run=run)
     except KeyboardInterrupt:
         return None
     if result.stop_reason is StopReason.INTERRUPTED:
         return None
+    if prepared.wanted.guarantee == "shielded":
+        result = shielded_router(prepared.instance, result, seed=prepared.wanted.seed)
     say("evaluating: attack, validation, plain baseline")
     routed = evaluate(
         prepared.instance,
@@ -196,8 +222,18 @@ def train_and_save(
     )
     routed.summary["mode"] = prepared.wanted.mode
     routed.summary["time_limit_s"] = prepared.settings.time_limit_s
+    routed.summary["guarantee"] = prepared.wanted.guarantee
+    if proof is not None:
+        routed.summary.update(proof_summary(prepared.instance, proof))
+    if isinstance(routed.ensemble, ShieldedEnsemble):
+        say("evaluating: a million inputs through the shield")
+        report = shield_summary(prepared.instance, routed.ensemble, seed=prepared.wanted.seed)
+        routed.summary.update(report)
     if run is not None and journal is not None:
         routed.ensemble.about.update(about(prepared.instance))
+        if proof is not None and proof.status == "proven":
+            written = write_proof(run.folder, prepared.instance, routed.ensemble, proof)
+            routed.summary.update(written)
         routed.ensemble.save(run.folder)
         storage.write_arrays(run.folder / ARRAYS, {**routed.arrays, **journal.arrays()})
         run.finish(routed.summary)

@@ -1,0 +1,263 @@
+"""Routers with a proof: train, weigh, prove, and train again on the cells that resist.
+
+    first group -> master over cells and points -> prove -> proven: done
+                        ^                            | open cells, violations
+                        +--- new group, trained against the bound on those cells
+
+A proof speaks of one choice of weights, so every round proves anew, all of the box.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cg4ai.certification import Certification, certify
+from cg4ai.ensemble import Ensemble, Part
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.networks import NetworkMembers
+from cg4ai.problem import Problem, Result
+from cg4ai.protocols import PricingRequest
+from cg4ai.records import Duals, IterationRecord, StopReason
+from cg4ai.requirements import Linear
+from cg4ai.routing.cells import CellMemory, cells_of
+from cg4ai.routing.members import RoutingPricer
+from cg4ai.routing.proof_training import ProofTraining, train_against_bound
+from cg4ai.routing.proof_weights import Weighed, weigh
+from cg4ai.rows import RowSet
+from cg4ai.seeds import derived_seed
+from cg4ai.separation import GradientAscent
+from cg4ai.settings import Settings
+
+
+@dataclass(frozen=True)
+class ProofRecipe:
+    """How a router is trained for a proof; one set of defaults for all networks.
+
+    rounds: proofs tried at most, each after a group of members trained for it.
+    cells: cells of each attempt before the last; each later one may take `growth` times more.
+    groups: how many of the latest groups the master may mix; each makes proofs dearer.
+    training: of the groups after the first.
+    """
+
+    rounds: int = 40
+    cells: int = 100_000
+    growth: float = 1.25
+    groups: int = 1
+    training: ProofTraining = field(default_factory=ProofTraining)
+
+
+@dataclass(frozen=True)
+class CertifiedResult:
+    """The loop's result, and the proof of it or how far it came."""
+
+    result: Result
+    certification: Certification
+
+
+def certified(
+    problem: Problem,
+    settings: Settings,
+    *,
+    recipe: ProofRecipe | None = None,
+    progress: Callable[[IterationRecord], None] | None = None,
+) -> CertifiedResult:
+    """Train until the whole box is proven for the final weights, or a limit ends the run."""
+    run = _Proving(problem, settings, recipe or ProofRecipe())
+    return run.run(progress)
+
+
+class _Proving:
+    def __init__(self, problem: Problem, settings: Settings, recipe: ProofRecipe) -> None:
+        self.problem, self.settings, self.recipe = problem, settings, recipe
+        requirement, pricer = problem.requirements[0], problem.pricers[0]
+        assert isinstance(requirement, Linear)
+        assert isinstance(pricer, RoutingPricer)
+        self.requirement, self.pricer = requirement, pricer
+        self.anchors = [members for members, _ in problem.start]
+        self.groups: list[NetworkMembers] = []
+        self.memory = CellMemory(requirement)
+        self.history: list[IterationRecord] = []
+        self.seconds = {"pricing": 0.0, "separation": 0.0, "master": 0.0}
+        self.started = time.perf_counter()
+
+    def run(self, progress: Callable[[IterationRecord], None] | None) -> CertifiedResult:
+        cells = float(self.recipe.cells)
+        while True:
+            before = dict(self.seconds)
+            self._train()
+            weighed = self._weigh()
+            self._attack(weighed.ensemble)
+            answer = self._prove(weighed.ensemble, int(cells))
+            self._record(weighed, answer, before)
+            if progress is not None:
+                progress(self.history[-1])
+            reason = self._ended(answer)
+            if reason is not None:
+                return CertifiedResult(self._result(weighed, answer, reason), answer)
+            seed = derived_seed(self.settings.seed, len(self.history), "cells")
+            self.memory.add(cells_of(answer, seed=seed), answer.violations)
+            cells *= self.recipe.growth
+
+    def _train(self) -> None:
+        started = time.perf_counter()
+        if not self.groups:
+            self.groups.append(self._first())
+        else:
+            self.groups.append(
+                train_against_bound(
+                    self.groups[-1],
+                    self.pricer,
+                    self.problem,
+                    memory=self.memory,
+                    training=self.recipe.training,
+                    seed=derived_seed(self.settings.seed, len(self.history), "proof"),
+                )
+            )
+        self.seconds["pricing"] += time.perf_counter() - started
+
+    def _first(self) -> NetworkMembers:
+        """One group trained as the usual loop does, with attacks on itself."""
+        count = len(self.problem.layout)
+        proposed = self.pricer.price(
+            PricingRequest(
+                iteration=0,
+                seed=derived_seed(self.settings.seed, 0, "first group"),
+                duals=Duals(np.zeros(0), np.zeros(count)),
+                guide=np.zeros(0),
+                rows=RowSet(self.problem.layout),
+                objective=self.problem.objective,
+                loss_weight=1.0,
+                ensemble=None,
+                device=self.settings.device,
+                requirements=self.problem.requirements,
+            )
+        )
+        for rows in proposed.rows:
+            self.memory.add_points(rows)
+        members = proposed.members
+        if not isinstance(members, NetworkMembers):
+            raise RuntimeError("the first group of networks could not be trained")
+        return members
+
+    def _weigh(self) -> Weighed:
+        started = time.perf_counter()
+        weighed = weigh(
+            self.problem,
+            self.settings,
+            anchors=[m for m in self.anchors if isinstance(m, ConstantMembers)],
+            groups=self.groups[-self.recipe.groups :],
+            memory=self.memory,
+        )
+        self.seconds["master"] += time.perf_counter() - started
+        return weighed
+
+    def _attack(self, ensemble: Ensemble) -> None:
+        started = time.perf_counter()
+        search = self.requirement.separator
+        assert isinstance(search, GradientAscent)
+        found = search.find(
+            ensemble,
+            self.requirement,
+            seed=derived_seed(self.settings.seed, len(self.history), "proof attack"),
+            limit=64,
+            tolerance=-self.recipe.training.headroom,
+        )
+        if found.rows is not None:
+            self.memory.add_points(found.rows)
+        self.seconds["separation"] += time.perf_counter() - started
+
+    def _prove(self, ensemble: Ensemble, cells: int) -> Certification:
+        started = time.perf_counter()
+        left = max(1.0, self.settings.time_limit_s - self._elapsed())
+        answer = certify(
+            ensemble,
+            self.requirement,
+            time_limit_s=left,
+            cell_limit=cells,
+            device=self.settings.device,
+            all_rules=True,
+        )
+        self.seconds["separation"] += time.perf_counter() - started
+        return answer
+
+    def _ended(self, answer: Certification) -> StopReason | None:
+        if answer.status == "proven":
+            return StopReason.PROVEN
+        if self._elapsed() >= self.settings.time_limit_s:
+            return StopReason.TIME_LIMIT
+        if len(self.history) >= self.recipe.rounds:
+            return StopReason.ITERATION_LIMIT
+        return None
+
+    def _elapsed(self) -> float:
+        return time.perf_counter() - self.started
+
+    def _record(self, weighed: Weighed, answer: Certification, before: dict[str, float]) -> None:
+        spent = {name: self.seconds[name] - before[name] for name in before}
+        resisting = [proof for proof in answer.rules if proof.status != "proven"]
+        note = (
+            f"proven in {answer.cells} cells"
+            if answer.status == "proven"
+            else f"{len(resisting)} of {len(answer.rules)} links resist, "
+            f"{len(answer.open_cells)} cells open"
+        )
+        worst = answer.counterexample_value
+        self.history.append(
+            IterationRecord(
+                iteration=len(self.history),
+                objective=weighed.objective,
+                slack=weighed.slack,
+                worst_violation=None if worst is None else worst - 1.0,
+                best_reduced_cost=None,
+                bound=None,
+                columns=self._columns(),
+                rows=len(self.memory),
+                added_columns=len(self.problem.layout),
+                added_rows=len(answer.open_cells),
+                penalty=0.0,
+                master_s=spent["master"],
+                pricing_s=spent["pricing"],
+                separation_s=spent["separation"],
+                total_s=self._elapsed(),
+                note=note,
+            )
+        )
+
+    def _columns(self) -> int:
+        return (len(self.anchors) + len(self.groups)) * len(self.problem.layout)
+
+    def _result(self, weighed: Weighed, answer: Certification, reason: StopReason) -> Result:
+        note = "" if reason is StopReason.PROVEN else resisting_note(answer)
+        return Result(
+            ensemble=weighed.ensemble,
+            stop_reason=reason,
+            objective=weighed.objective,
+            loss=weighed.objective,
+            bound=None,
+            slack=weighed.slack,
+            columns=self._columns(),
+            rows=len(self.memory),
+            audits=(),
+            history=tuple(self.history),
+            note=note,
+            seconds=self._elapsed(),
+        )
+
+
+def resisting_note(answer: Certification) -> str:
+    """Which rules are not proven, and the best bound of each."""
+    left = [proof for proof in answer.rules if proof.status != "proven"]
+    words = [f"rule {proof.rule} ({proof.status}, at most {proof.bound:.4f})" for proof in left]
+    shown = ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")
+    return f"not proven: {shown}"
+
+
+def group_ensemble(members: NetworkMembers, problem: Problem) -> Ensemble:
+    """One member per demand with all the weight."""
+    count = len(problem.layout)
+    part = Part(members, np.arange(count), np.ones(count))
+    return Ensemble((part,), problem.layout, device=members.device)
