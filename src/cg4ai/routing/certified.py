@@ -38,8 +38,13 @@ class ProofRecipe:
     """How a router is trained for a proof; one set of defaults for all networks.
 
     rounds: proofs tried at most, each after a group of members trained for it.
-    cells: cells of each attempt before the last; each later one may take `growth` times more.
+    cells: cells of the first attempt; each later one may take `growth` times more.
     groups: how many of the latest groups the master may mix; each makes proofs dearer.
+    coarse: the master keeps cells whose bound is at most this far above the limit; after
+        `patience` rounds without a proof it keeps them all, which the anchors make possible.
+    close: a proven mixture is good enough if its mean MLU is within this of what the master
+        could reach without cells; otherwise training goes on while that helps, `patience` rounds
+        being given.
     training: of the groups after the first.
     """
 
@@ -47,6 +52,9 @@ class ProofRecipe:
     cells: int = 100_000
     growth: float = 1.25
     groups: int = 1
+    coarse: float = 0.02
+    patience: int = 3
+    close: float = 0.003
     training: ProofTraining = field(default_factory=ProofTraining)
 
 
@@ -85,22 +93,42 @@ class _Proving:
         self.started = time.perf_counter()
 
     def run(self, progress: Callable[[IterationRecord], None] | None) -> CertifiedResult:
-        cells = float(self.recipe.cells)
+        best: tuple[Weighed, Certification] | None = None
+        waiting = 0  # rounds since a proof, or a better one
         while True:
             before = dict(self.seconds)
             self._train()
-            weighed = self._weigh()
+            safe = best is None and waiting >= self.recipe.patience
+            weighed = self._weigh(np.inf if safe else self.recipe.coarse)
             self._attack(weighed.ensemble)
-            answer = self._prove(weighed.ensemble, int(cells))
+            answer = self._prove(weighed.ensemble)
             self._record(weighed, answer, before)
             if progress is not None:
                 progress(self.history[-1])
-            reason = self._ended(answer)
+            waiting += 1
+            if answer.status == "proven" and (
+                best is None or weighed.objective < best[0].objective - self.recipe.close / 10
+            ):
+                best, waiting = (weighed, answer), 0
+            reason = self._ended(best, waiting)
             if reason is not None:
-                return CertifiedResult(self._result(weighed, answer, reason), answer)
+                final = best if best is not None else (weighed, answer)
+                return CertifiedResult(self._result(*final, reason), final[1])
             seed = derived_seed(self.settings.seed, len(self.history), "cells")
             self.memory.add(cells_of(answer, seed=seed), answer.violations)
-            cells *= self.recipe.growth
+
+    def _ended(self, best: tuple[Weighed, Certification] | None, waiting: int) -> StopReason | None:
+        """A proof is improved while the anchors hold it back and rounds still help."""
+        if best is not None:
+            settled = best[0].objective <= best[0].unanchored + self.recipe.close
+            if settled or waiting >= self.recipe.patience:
+                return StopReason.PROVEN
+        limit = None
+        if self._elapsed() >= self.settings.time_limit_s:
+            limit = StopReason.TIME_LIMIT
+        elif len(self.history) >= self.recipe.rounds:
+            limit = StopReason.ITERATION_LIMIT
+        return StopReason.PROVEN if limit is not None and best is not None else limit
 
     def _train(self) -> None:
         started = time.perf_counter()
@@ -143,7 +171,7 @@ class _Proving:
             raise RuntimeError("the first group of networks could not be trained")
         return members
 
-    def _weigh(self) -> Weighed:
+    def _weigh(self, coarse: float) -> Weighed:
         started = time.perf_counter()
         weighed = weigh(
             self.problem,
@@ -151,6 +179,7 @@ class _Proving:
             anchors=[m for m in self.anchors if isinstance(m, ConstantMembers)],
             groups=self.groups[-self.recipe.groups :],
             memory=self.memory,
+            coarse=coarse,
         )
         self.seconds["master"] += time.perf_counter() - started
         return weighed
@@ -170,8 +199,9 @@ class _Proving:
             self.memory.add_points(found.rows)
         self.seconds["separation"] += time.perf_counter() - started
 
-    def _prove(self, ensemble: Ensemble, cells: int) -> Certification:
+    def _prove(self, ensemble: Ensemble) -> Certification:
         started = time.perf_counter()
+        cells = int(self.recipe.cells * self.recipe.growth ** len(self.history))
         left = max(1.0, self.settings.time_limit_s - self._elapsed())
         answer = certify(
             ensemble,
@@ -183,15 +213,6 @@ class _Proving:
         )
         self.seconds["separation"] += time.perf_counter() - started
         return answer
-
-    def _ended(self, answer: Certification) -> StopReason | None:
-        if answer.status == "proven":
-            return StopReason.PROVEN
-        if self._elapsed() >= self.settings.time_limit_s:
-            return StopReason.TIME_LIMIT
-        if len(self.history) >= self.recipe.rounds:
-            return StopReason.ITERATION_LIMIT
-        return None
 
     def _elapsed(self) -> float:
         return time.perf_counter() - self.started
@@ -205,6 +226,7 @@ class _Proving:
             else f"{len(resisting)} of {len(answer.rules)} links resist, "
             f"{len(answer.open_cells)} cells open"
         )
+        note += f", anchors {100 * weighed.anchored:.0f} %"
         worst = answer.counterexample_value
         self.history.append(
             IterationRecord(

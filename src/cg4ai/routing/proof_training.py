@@ -37,7 +37,7 @@ class ProofTraining:
     hard: float = 0.25
     cells: int = 128
     points: int = 256
-    bound_weight: float = 2.0
+    bound_weight: float = 3.0
     point_weight: float = 5.0
     headroom: float = 0.002
     coarse: float = 0.1

@@ -32,11 +32,17 @@ LEAST = 1e-4  # weights below this are given to the others: every active member 
 
 @dataclass(frozen=True)
 class Weighed:
-    """The mixture, its mean MLU over the scenarios, and the most that a row lacks."""
+    """The mixture, its mean MLU over the scenarios, and the most that a row lacks.
+
+    `anchored`: the share of the constant splits, on average over the demands. `unanchored`: the
+    mean MLU without rows for cells.
+    """
 
     ensemble: Ensemble
     objective: float
     slack: float
+    anchored: float
+    unanchored: float
 
 
 def weigh(
@@ -46,8 +52,13 @@ def weigh(
     anchors: list[ConstantMembers],
     groups: list[NetworkMembers],
     memory: CellMemory,
+    coarse: float,
 ) -> Weighed:
-    """Mean MLU minimised over weights of anchors and groups, with cuts for the cells."""
+    """Mean MLU minimised over weights of anchors and groups, with cuts for the cells.
+
+    Cells whose bound for the newest group is more than `coarse` above the limit are left out:
+    halving them may do, and keeping them as they are would take large shares of the anchors.
+    """
     count = len(problem.layout)
     blocks = np.arange(count)
     stacks: list[ConstantMembers | NetworkMembers] = [*anchors, *groups]
@@ -64,17 +75,18 @@ def weigh(
     bounds = CellBounds(_everyone(stacks, problem, settings.device), problem.requirements[0])
     # the newest group alone is where training left off
     weights = np.concatenate([np.zeros(count * (len(stacks) - 1)), np.ones(count)])
-    solution = None
-    for _ in range(ROUNDS):
-        if not _add_cuts(work, bounds, memory.cells, weights, first=solution is None):
+    cells = memory.cells.take(np.flatnonzero(_excess(bounds, memory.cells, weights) <= coarse))
+    solution = work.solve_master()
+    unanchored = solution.objective
+    for number in range(ROUNDS):
+        if not _add_cuts(work, bounds, cells, weights, first=number == 0):
             break
         solution = work.solve_master()
         weights = solution.weights
-    if solution is None:
-        solution = work.solve_master()
     kept = np.where(solution.weights < LEAST, 0.0, solution.weights)
     slack = float(max(solution.slack.max(initial=0.0), solution.dummy.max(initial=0.0)))
-    return Weighed(work.whole_ensemble(kept), solution.objective, slack)
+    anchored = float(solution.weights[: count * len(anchors)].sum()) / count
+    return Weighed(work.whole_ensemble(kept), solution.objective, slack, anchored, unanchored)
 
 
 def _everyone(
@@ -89,24 +101,28 @@ def _everyone(
     return Ensemble(tuple(parts), problem.layout, device=device)
 
 
+def _excess(bounds: CellBounds, cells: RuleCells, weights: Array) -> Array:
+    """(m,): how far the bound of each cell is above its limit at these weights."""
+    mixing = torch.as_tensor(weights, device=bounds.weights.device)
+    found = [np.empty(0)]
+    for start in range(0, len(cells), CHUNK):
+        part = cells.take(np.arange(start, min(start + CHUNK, len(cells))))
+        with torch.no_grad():
+            upper = bounds.upper(part.rules, part.lower, part.upper, weights=mixing)
+        found.append(upper.cpu().numpy() - bounds.rules.limit[part.rules])
+    return np.concatenate(found)
+
+
 def _add_cuts(
     work: Workspace, bounds: CellBounds, cells: RuleCells, weights: Array, *, first: bool
 ) -> int:
     """Rows for the cells whose bound at these weights exceeds the limit; all cells at `first`."""
     assert isinstance(work.master, LinearMaster)
-    limits = bounds.rules.limit
-    added = 0
+    if not first:
+        cells = cells.take(np.flatnonzero(_excess(bounds, cells, weights) > 1e-7))
     for start in range(0, len(cells), CHUNK):
         part = cells.take(np.arange(start, min(start + CHUNK, len(cells))))
-        if not first:
-            with torch.no_grad():
-                mixing = torch.as_tensor(weights, device=bounds.weights.device)
-                upper = bounds.upper(part.rules, part.lower, part.upper, weights=mixing)
-            part = part.take(np.flatnonzero(upper.cpu().numpy() > limits[part.rules] + 1e-7))
-        if not len(part):
-            continue
         slopes = bounds.coefficients(part.rules, part.lower, part.upper, weights=weights)
         own_slack = np.full(len(part), -1)
-        work.master.add_rows(-slopes.T, -limits[part.rules], own_slack)
-        added += len(part)
-    return added
+        work.master.add_rows(-slopes.T, -bounds.rules.limit[part.rules], own_slack)
+    return len(cells)

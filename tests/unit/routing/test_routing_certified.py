@@ -109,7 +109,9 @@ def test_the_master_gives_the_anchors_what_a_group_cannot_be_shown_to_keep(abile
     memory.add(upper_cells(requirement), {})
     anchors = [stack for stack, _ in problem.start]
     settings = routing_settings(abilene, RECIPE)
-    weighed = weigh(problem, settings, anchors=anchors, groups=[members], memory=memory)
+    weighed = weigh(
+        problem, settings, anchors=anchors, groups=[members], memory=memory, coarse=np.inf
+    )
     assert weighed.slack < 1e-6
     bounds = CellBounds(weighed.ensemble, requirement)
     cells = memory.cells
@@ -117,7 +119,12 @@ def test_the_master_gives_the_anchors_what_a_group_cannot_be_shown_to_keep(abile
         upper = bounds.upper(cells.rules, cells.lower, cells.upper).numpy()
     assert upper.max() <= 1.0 + 1e-4
     free = weigh(
-        problem, settings, anchors=anchors, groups=[members], memory=CellMemory(requirement)
+        problem,
+        settings,
+        anchors=anchors,
+        groups=[members],
+        memory=CellMemory(requirement),
+        coarse=0.0,
     )
     assert free.objective <= weighed.objective + 1e-9
 

@@ -1,0 +1,131 @@
+"""Certified routers on all configurations: time to a proof, gaps, and the independent check.
+
+    python benchmarks/bench_certified.py --out runs/certified [--configurations abilene-5-3 ...]
+
+Each configuration is trained with `--guarantee certified` (300 s for 5 demands, 900 s for more),
+its certificate is written and checked by the program that shares no code with the certifier.
+Finished configurations in --out are not run again; the table is made of all that are there, so
+several processes may share the work (`--share 0/2` and `--share 1/2`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cg4ai import storage
+from cg4ai.checker import check
+from cg4ai.checker.errors import Rejected
+from cg4ai.report.tables import markdown
+from cg4ai.routing import instance
+from cg4ai.routing.certified import certified
+from cg4ai.routing.guarantee import proof_summary, write_proof
+from cg4ai.routing.problem import Recipe, routing_problem
+from cg4ai.routing.reproduce import NAMES
+from cg4ai.routing.train import VALIDATION, routing_settings
+from cg4ai.seeds import derived_seed
+
+LIMIT_S = {5: 300.0, 10: 900.0, 15: 900.0}
+
+
+def measure(name: str, out: Path) -> dict[str, Any]:
+    network, demands, paths = name.rsplit("-", 2)
+    started = time.perf_counter()
+    made = instance(network, int(demands), int(paths))
+    recipe = Recipe()
+    problem = routing_problem(made, recipe)
+    limit = LIMIT_S[int(demands)] - (time.perf_counter() - started)
+    settings = routing_settings(made, recipe, time_limit_s=limit)
+    outcome = certified(
+        problem, settings, progress=lambda r: print(name, r.iteration, r.note, flush=True)
+    )
+    seconds = time.perf_counter() - started
+    ensemble, answer = outcome.result.ensemble, outcome.certification
+    vectors = made.sample(VALIDATION, derived_seed(recipe.seed, 0, "validation"))
+    gaps = made.utilisation(vectors, ensemble.predict(vectors)).max(axis=1)
+    gaps = gaps - made.optimal(vectors).mlu
+    row: dict[str, Any] = {
+        "configuration": name,
+        "proven": answer.status == "proven",
+        "seconds": seconds,
+        "rounds": len(outcome.result.history),
+        "cells": answer.cells,
+        "proof_s": answer.seconds,
+        "members": len(ensemble),
+        "mean_gap": float(gaps.mean()),
+        "largest_gap": float(gaps.max()),
+        "checked": "",
+        **_short(proof_summary(made, answer)["proof"]),
+    }
+    if answer.status == "proven":
+        folder = ensemble.save(out / name)
+        write_proof(folder, made, ensemble, answer)
+        row |= _checked(folder / "certificate.cg4ai")
+    return row
+
+
+def _short(proof: dict[str, Any]) -> dict[str, Any]:
+    left = proof["resisting"]
+    links = ", ".join("->".join(entry["link"]) for entry in left[:3])
+    return {"best_bound": proof["best_bound"], "resisting": links}
+
+
+def _checked(path: Path) -> dict[str, Any]:
+    started = time.perf_counter()
+    try:
+        check(path)
+        accepted = "accepted"
+    except Rejected as error:
+        accepted = f"rejected: {error}"
+    return {
+        "checked": accepted,
+        "check_s": time.perf_counter() - started,
+        "certificate_kb": path.stat().st_size / 1000,
+    }
+
+
+def table(out: Path) -> str:
+    rows = [json.loads((out / f"{n}.json").read_text()) for n in NAMES if _done(out, n)]
+    if not rows:
+        return "nothing is finished yet"
+    proven = [row for row in rows if row["proven"]]
+    gaps = [row["mean_gap"] for row in proven] or [np.nan]
+    accepted = sum(row["checked"] == "accepted" for row in rows)
+    return (
+        f"{len(proven)} of {len(rows)} proven, {accepted} certificates accepted; mean gap of the "
+        f"proven {np.mean(gaps):.4f} on average, at most {np.max(gaps):.4f}\n\n{markdown(rows)}"
+    )
+
+
+def _done(out: Path, name: str) -> bool:
+    return (out / f"{name}.json").exists()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--configurations", nargs="+", default=list(NAMES), metavar="NETWORK-D-P")
+    parser.add_argument("--out", type=Path, default=Path("runs/certified"))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--share", default="0/1", metavar="K/N", help="the K-th of N shares")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    options.out.mkdir(parents=True, exist_ok=True)
+    part, parts = (int(number) for number in options.share.split("/"))
+    for name in options.configurations[part::parts]:
+        if not _done(options.out, name):
+            row = measure(name, options.out)
+            storage.write_json(options.out / f"{name}.json", row)
+            print(json.dumps(row), flush=True)
+    text = table(options.out)
+    (options.out / "certified.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
