@@ -17,6 +17,11 @@ from cg4ai.report.progress import progress
 from cg4ai.report.tables import plain
 
 KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130
+STOPPED = {
+    **STOPS,
+    StopReason.NO_IMPROVING_COLUMN: "no further group improved the mixture, or none was trained "
+    "because all rows were met and the loss left little to gain",
+}
 REQUIRED = {
     "plain": "no image is required: this is a mixture without rules",
     "hard": "images of the hard set",
@@ -85,7 +90,7 @@ def report(summary: Mapping[str, Any]) -> str:
         f"{summary['scenario']}, {summary['rule']} rule: {summary['n']} training images of "
         f"{summary['data']}, seed {summary['seed']}.",
         f"Stopped after {summary['iterations']} iterations and {summary['total_s']:.1f} s: "
-        f"{STOPS[StopReason(summary['stop_reason'])]}.",
+        f"{STOPPED[StopReason(summary['stop_reason'])]}.",
         "",
         plain(rows),
         guarantee(summary),
