@@ -96,31 +96,52 @@ def reproduce(
         raise InvalidInput("nothing is left to run: choose other --sizes or parts")
     for unit in () if force else wanted:
         finished(unit, plan)  # an error, before hours are spent
-    outcome = Outcome()
-    for number, unit in enumerate(wanted, start=1):
-        before = f"[{number}/{len(wanted)}] {unit.name}: "
-        if unit.needs is not None and finished(unit.needs, plan) is None:
-            outcome.left.append(unit)
-            say(f"{before}left, it needs {unit.needs.name} first")
-            continue
-        try:
-            claim = FolderLock(_claims(unit, plan))
-        except RunFolderError as error:
-            outcome.left.append(unit)
-            say(f"{before}left to another process: {error}")
-            continue
-        try:
-            there = None if force else finished(unit, plan)
-            summary = there or _run(unit, plan, force=force)
-        except KeyboardInterrupt:
-            summary = None
-        finally:
-            claim.release()
-        if summary is None:
-            return replace(outcome, interrupted=True)
-        outcome.done[unit] = summary
-        say(f"{before}{'there already; ' if there else ''}{line(summary)}")
-    return outcome
+    done: dict[Unit, dict[str, Any]] = {}
+    left, progress = wanted, True
+    # what others were at, or what needs it, may be there by the end of a pass
+    while left and progress:
+        pending, left, progress = left, [], False
+        for unit in pending:
+            attempt = _attempt(unit, plan, force=force)
+            if attempt.interrupted:
+                return Outcome(done, left, interrupted=True)
+            say(f"[{wanted.index(unit) + 1}/{len(wanted)}] {unit.name}: {attempt.text}")
+            if attempt.summary is None:
+                left.append(unit)
+            else:
+                done[unit] = attempt.summary
+                progress = not force  # a second pass would replace what others have just made
+    return Outcome(done, left)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One unit's summary, or why there is none: `text` says it either way."""
+
+    summary: dict[str, Any] | None
+    text: str
+    interrupted: bool = False
+
+
+def _attempt(unit: Unit, plan: Plan, *, force: bool) -> Attempt:
+    """Run a unit unless it has ended, waits for another one, or is another process's."""
+    if unit.needs is not None and finished(unit.needs, plan) is None:
+        return Attempt(None, f"left, it needs {unit.needs.name} first")
+    folder = _claims(unit, plan)
+    try:
+        claim = FolderLock(folder)
+    except RunFolderError as error:
+        return Attempt(None, f"left to another process: {error}")
+    try:
+        there = None if force else finished(unit, plan)
+        summary = there or _run(unit, plan, force=force)
+    except KeyboardInterrupt:
+        return Attempt(None, "interrupted", interrupted=True)
+    finally:
+        claim.release()
+    if summary is None:
+        return Attempt(None, "interrupted", interrupted=True)
+    return Attempt(summary, f"{'there already; ' if there else ''}{line(summary)}")
 
 
 def _claims(unit: Unit, plan: Plan) -> Path:

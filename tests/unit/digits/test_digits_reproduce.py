@@ -165,8 +165,34 @@ def test_what_another_process_is_at_is_left_to_it(
     assert any("left to another process" in text for text in said)
     assert any("needs margin-hard-n50-s42 first" in text for text in said)
     held.release()
+    (tmp_path / "file").touch()
+    with pytest.raises(RunFolderError, match="file"):  # nobody's work: the folder is no folder
+        reproduce.reproduce(["single"], replace(plan, out=tmp_path / "file"), say=said.append)
     reproduce.reproduce(["margin-hard"], plan, say=said.append)
     assert ran[-1] == "margin-hard-n50-s42"
+
+
+def test_a_second_pass_takes_what_has_become_possible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan(out=tmp_path, seeds=(42,), sizes=(50,))
+    ours = Unit(50, 42, "margin-hard")
+    held = FolderLock(reproduce._claims(ours, plan))
+    there: set[Unit] = set()
+    summary = {"comparison": [], "total_s": 0.0}
+
+    def run(unit: Unit, plan: Plan, *, force: bool) -> dict[str, Any]:
+        if unit.variant == "single":  # meanwhile the other process ends
+            held.release()
+            there.add(ours)
+        assert unit != ours
+        return summary
+
+    monkeypatch.setattr(reproduce, "_run", run)
+    monkeypatch.setattr(reproduce, "finished", lambda u, plan: summary if u in there else None)
+    outcome = reproduce.reproduce(["average", "single"], plan, say=lambda text: None)
+    assert outcome.left == []
+    assert {unit.variant for unit in outcome.done} == {"single", "margin-hard", "average"}
 
 
 @pytest.mark.parametrize("how", ["ended as interrupted", "raised"])
