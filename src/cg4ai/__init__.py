@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from cg4ai.certificates import write_certificate
+    from cg4ai.certification.certify import certify
+    from cg4ai.checker import check
     from cg4ai.ensemble import Ensemble, load
     from cg4ai.errors import Cg4aiError
     from cg4ai.estimators import ConstrainedClassifier, ConstrainedRegressor
@@ -41,10 +44,13 @@ _HOMES = {
     "Result": "problem",
     "Settings": "settings",
     "StopReason": "records",
+    "certify": "certification",
+    "check": "checker",
     "fit_with_requirements": "pipelines",
     "load": "ensemble",
     "solve": "loop",
     "transformed": "pipelines",
+    "write_certificate": "certificates",
 }
 
 __all__ = [  # noqa: RUF022 - grouped as the documentation is
@@ -66,6 +72,9 @@ __all__ = [  # noqa: RUF022 - grouped as the documentation is
     "StopReason",
     "Ensemble",
     "load",
+    "certify",
+    "write_certificate",
+    "check",
     "transformed",
     "fit_with_requirements",
     "Cg4aiError",

@@ -1,7 +1,8 @@
 """The command `cg4ai`: names, options and help; the work is done in `cg4ai.commands`.
 
 Nothing heavy is imported here, so that `cg4ai --help` answers at once. Exit codes: 0 all
-requirements met; 1 unexpected failure; 2 bad input; 3 some requirement not met; 130 interrupted.
+requirements met; 1 unexpected failure, and for certify and check: not proven; 2 bad input; 3 some
+requirement or guarantee not met; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -202,7 +203,11 @@ def audit(
     short_help="Show a run: settings, history, result.",
     epilog="\b\nExample:\n  cg4ai show run",
 )
-def show(folder: RunFolder) -> None:
+def show(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder that train, route or digits wrote.")
+    ],
+) -> None:
     """Show the settings, the last iterations and the result of a run, finished or not."""
     from cg4ai.commands import show as command
 
@@ -333,7 +338,9 @@ def certify(
     epilog="\b\nExample:\n  cg4ai check router/certificate.cg4ai --run router",
 )
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Certificate that certify wrote.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Certificate that certify or route wrote.")
+    ],
     *,
     folder: Annotated[
         Path | None,
