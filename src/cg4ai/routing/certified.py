@@ -40,8 +40,10 @@ class ProofRecipe:
     rounds: proofs tried at most, each after a group of members trained for it.
     cells: cells of the first attempt; each later one may take `growth` times more.
     groups: how many of the latest groups the master may mix; each makes proofs dearer.
-    coarse: the master keeps cells whose bound is at most this far above the limit; after
-        `patience` rounds without a proof it keeps them all, which the anchors make possible.
+    coarse: the master keeps cells whose bound is at most this far above the limit; the others
+        are left to halving and training. Lowered after a proof, raised after an attempt that
+        failed; after `patience` of these the master keeps all cells once, which the anchors make
+        possible.
     close: a proven mixture is good enough if its mean MLU is within this of what the master
         could reach without cells; otherwise training goes on while that helps, `patience` rounds
         being given.
@@ -49,10 +51,10 @@ class ProofRecipe:
     """
 
     rounds: int = 40
-    cells: int = 100_000
-    growth: float = 1.25
+    cells: int = 150_000
+    growth: float = 1.2
     groups: int = 1
-    coarse: float = 0.02
+    coarse: float = 0.002
     patience: int = 3
     close: float = 0.003
     training: ProofTraining = field(default_factory=ProofTraining)
@@ -88,6 +90,7 @@ class _Proving:
         self.anchors = [members for members, _ in problem.start]
         self.groups: list[NetworkMembers] = []
         self.memory = CellMemory(requirement)
+        self.coarse = recipe.coarse
         self.history: list[IterationRecord] = []
         self.seconds = {"pricing": 0.0, "separation": 0.0, "master": 0.0}
         self.started = time.perf_counter()
@@ -99,13 +102,15 @@ class _Proving:
             before = dict(self.seconds)
             self._train()
             safe = best is None and waiting >= self.recipe.patience
-            weighed = self._weigh(np.inf if safe else self.recipe.coarse)
+            weighed = self._weigh(np.inf if safe else self.coarse)
             self._attack(weighed.ensemble)
             answer = self._prove(weighed.ensemble)
             self._record(weighed, answer, before)
             if progress is not None:
                 progress(self.history[-1])
             waiting += 1
+            if not safe:  # leave more to halving as long as that suffices
+                self.coarse *= 0.25 if answer.status == "proven" else 2.0
             if answer.status == "proven" and (
                 best is None or weighed.objective < best[0].objective - self.recipe.close / 10
             ):
@@ -226,7 +231,7 @@ class _Proving:
             else f"{len(resisting)} of {len(answer.rules)} links resist, "
             f"{len(answer.open_cells)} cells open"
         )
-        note += f", anchors {100 * weighed.anchored:.0f} %"
+        note += f", anchors {100 * weighed.anchored:.0f} % (without cells {weighed.unanchored:.4f})"
         worst = answer.counterexample_value
         self.history.append(
             IterationRecord(

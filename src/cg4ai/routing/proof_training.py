@@ -15,20 +15,23 @@ from cg4ai.objectives import Epigraph
 from cg4ai.pricing.training import Training, train
 from cg4ai.problem import Problem
 from cg4ai.protocols import Parameters
-from cg4ai.routing.cells import CellMemory
+from cg4ai.routing.cells import CellMemory, RuleCells
 from cg4ai.routing.members import RoutingPricer
 from cg4ai.routing.tail import GapTail
 from cg4ai.seeds import derived_seed, generator
+
+CHUNK = 512
+SELDOM = 2e-4  # what a cell that is kept counts beside excesses when cells are drawn
 
 
 @dataclass(frozen=True)
 class ProofTraining:
     """The loss: mean MLU + bound_weight x mean hinge of the bound on cells + the same at points.
 
-    A hinge counts what exceeds the limit less `headroom`. Cells with an excess above `coarse` are
-    such that the search had no time to halve, which closes them sooner than training: they do
-    not count until they come below. `cells` and `points` are drawn at every
-    step, `batch_size` fresh demand vectors, `hard` of them where the group is worst.
+    A hinge counts what exceeds the limit less `headroom`. Cells with an excess above `coarse` do
+    not count until they come below: halving closes them sooner than training. `cells` and
+    `points` are drawn at every step, and `batch_size` fresh demand vectors, `hard` of them where
+    the group is worst.
     """
 
     steps: int = 250
@@ -37,10 +40,10 @@ class ProofTraining:
     hard: float = 0.25
     cells: int = 128
     points: int = 256
-    bound_weight: float = 3.0
+    bound_weight: float = 2.0
     point_weight: float = 5.0
     headroom: float = 0.002
-    coarse: float = 0.1
+    coarse: float = 0.015
 
 
 def train_against_bound(
@@ -94,6 +97,7 @@ class _Loss:
         order = np.argsort(np.concatenate(problem.layout.blocks))
         self.blocks, self.places = self.blocks[order], self.places[order]
         self.worst = self._worst(alone, seed)
+        self.priority = self._priorities()
         if memory.points is not None:
             rows = memory.points
             self.point_inputs = self._tensor(rows.inputs[rows.index])
@@ -106,6 +110,24 @@ class _Loss:
         with torch.no_grad():
             vectors = tail.hardest(alone.outputs, seed=derived_seed(seed, 0, "proof"))
         return self._tensor(vectors)
+
+    def _priorities(self) -> Tensor:
+        """How often each cell is drawn: by its excess, those that are kept now and then."""
+        cells = self.memory.cells
+        found = [torch.empty(0, dtype=torch.float64)]
+        for start in range(0, len(cells), CHUNK):
+            part = cells.take(np.arange(start, min(start + CHUNK, len(cells))))
+            with torch.no_grad():
+                found.append(self._hinges(part, None).cpu())
+        return torch.cat(found) + SELDOM
+
+    def _hinges(self, cells: RuleCells, parameters: Parameters | None) -> Tensor:
+        """(m,): by how much the bound of each cell exceeds what it should be, if not coarse."""
+        given = None if parameters is None else {0: parameters}
+        upper = self.bounds.upper(cells.rules, cells.lower, cells.upper, parameters=given)
+        allowed = self.limits[torch.as_tensor(cells.rules)] - self.training.headroom
+        excess = (upper - allowed).clamp_min(0)
+        return torch.where(excess > self.training.coarse, 0.0, excess)
 
     def _tensor(self, array: object) -> Tensor:
         return torch.as_tensor(array, dtype=torch.float32, device=self.device)
@@ -131,12 +153,12 @@ class _Loss:
         return loss.reshape(1)
 
     def _cell_hinge(self, parameters: Parameters) -> Tensor:
-        cells = self.memory.cells.take(
-            self._picked(self.training.cells, len(self.memory.cells)).numpy()
+        drawn = torch.multinomial(
+            self.priority, self.training.cells, replacement=True, generator=self.made
         )
-        upper = self.bounds.upper(cells.rules, cells.lower, cells.upper, parameters={0: parameters})
-        allowed = self.limits[torch.as_tensor(cells.rules)] - self.training.headroom
-        return (upper - allowed).clamp(0, self.training.coarse).mean()
+        hinges = self._hinges(self.memory.cells.take(drawn.numpy()), parameters)
+        self.priority[drawn] = hinges.detach().cpu() + SELDOM
+        return hinges.mean()
 
     def _point_hinge(self, parameters: Parameters) -> Tensor:
         which = self._picked(self.training.points, len(self.point_bounds))
