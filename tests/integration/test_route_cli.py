@@ -11,7 +11,7 @@ import pytest
 
 import cg4ai
 from cg4ai.cli import main
-from cg4ai.routing import saved, train
+from cg4ai.routing import guarantee, saved, train
 from cg4ai.routing.problem import Recipe
 
 NETWORK = {
@@ -133,3 +133,41 @@ def test_reproduce_resumes_and_writes_tables(
     assert main([*arguments, "--time-limit", "2"]) == code
     assert (work / "runs" / "polska-5-3" / "summary.json").read_bytes() != summary
     assert main(["reproduce", "routing", "polska-5-4"]) == BAD_INPUT
+
+
+def test_a_certified_router_comes_with_a_certificate_that_another_program_accepts(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert route("--guarantee", "certified", "--hidden", "6", "--out", "proven") == KEPT
+    assert "PROVEN" in capsys.readouterr().out
+    summary = json.loads((work / "proven" / "summary.json").read_text())
+    assert (summary["strength"], summary["proof"]["status"]) == ("certified", "proven")
+    assert main(["check", "proven/certificate.cg4ai", "--run", "proven"]) == 0
+    router = cg4ai.load("proven")
+    inside = np.array([[1.0, 0.5], [0.0, 0.0]])
+    assert list(router.predict(inside, explain=True).labels) == ["certified", "certified"]
+    outside = router.predict(np.array([[1e6, 0.0]]), explain=True)
+    assert list(outside.labels) == ["unverified"]
+
+
+def test_a_shielded_router_keeps_capacity_whatever_it_learned(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarantee, "SHIELD_INPUTS", 4000)
+    assert route("--guarantee", "shielded", "--out", "shielded") == KEPT
+    assert "shielded" in capsys.readouterr().out
+    summary = json.loads((work / "shielded" / "summary.json").read_text())
+    assert summary["strength"] == "shielded"
+    assert summary["shield"]["worst"] <= 1 + 1e-9
+    router = cg4ai.load("shielded")
+    labels = router.predict(np.array([[0.5, 0.5]]), explain=True).labels
+    assert list(labels) == ["shielded"]
+
+
+def test_a_proof_needs_the_objective_it_trains_by(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert route("--guarantee", "certified", "--objective", "split") == BAD_INPUT
+    assert "mlu objective" in capsys.readouterr().err
+    assert route("--guarantee", "proven") == BAD_INPUT
+    assert "attacked, certified, shielded" in capsys.readouterr().err

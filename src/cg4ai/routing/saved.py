@@ -34,6 +34,7 @@ from cg4ai.routing.guarantee import (
 )
 from cg4ai.routing.paper_mode import paper_problem, paper_recipe, paper_settings
 from cg4ai.routing.problem import Recipe, RoutingObjective, routing_problem
+from cg4ai.routing.shield import record_cuts
 from cg4ai.routing.train import RoutingResult, evaluate, routing_settings
 from cg4ai.runs import Run
 from cg4ai.settings import Settings
@@ -234,8 +235,11 @@ def train_and_save(
         if proof is not None and proof.status == "proven":
             written = write_proof(run.folder, prepared.instance, routed.ensemble, proof)
             routed.summary.update(written)
+        arrays = {**routed.arrays, **journal.arrays()}
+        storage.write_arrays(run.folder / ARRAYS, arrays)
+        if not isinstance(routed.ensemble, ShieldedEnsemble):
+            record_cuts(prepared.instance, routed.ensemble, run.folder)
         routed.ensemble.save(run.folder)
-        storage.write_arrays(run.folder / ARRAYS, {**routed.arrays, **journal.arrays()})
         run.finish(routed.summary)
     return routed
 
