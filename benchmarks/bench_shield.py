@@ -20,15 +20,12 @@ import torch
 
 from cg4ai import load, storage
 from cg4ai.ensemble import Ensemble, Part
-from cg4ai.protocols import PricingRequest
-from cg4ai.records import Duals
 from cg4ai.report.tables import markdown
 from cg4ai.routing.data import Instance, instance
-from cg4ai.routing.problem import Recipe, routing_problem
+from cg4ai.routing.problem import Recipe, first_request, routing_problem
 from cg4ai.routing.reproduce import chosen
 from cg4ai.routing.shield import ShieldReport, measure_shield, shield
 from cg4ai.routing.train import Plain
-from cg4ai.rows import RowSet
 
 
 def main() -> None:
@@ -90,17 +87,7 @@ def without_rows(name: str, *, steps: int, load: float, seed: int) -> tuple[Inst
         raise SystemExit(f"{type(pricer).__name__} cannot train without rows")
     count = len(problem.layout)
     proposed = pricer.plain(1).price(
-        PricingRequest(
-            iteration=0,
-            seed=seed,
-            duals=Duals(np.zeros(0), np.zeros(count)),
-            guide=np.zeros(0),
-            rows=RowSet(problem.layout),
-            objective=problem.objective,
-            loss_weight=1.0,
-            ensemble=None,
-            device="cpu",
-        )
+        first_request(problem, seed=seed, device="cpu", attacked=False)
     )
     if proposed.members is None:
         raise SystemExit(f"training on {name} proposed no members")

@@ -16,18 +16,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cg4ai.certification import Certification, certify
-from cg4ai.ensemble import Ensemble, Part
+from cg4ai.ensemble import Ensemble
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.problem import Problem, Result
-from cg4ai.protocols import PricingRequest
-from cg4ai.records import Duals, IterationRecord, StopReason
+from cg4ai.records import IterationRecord, StopReason
 from cg4ai.requirements import Linear
 from cg4ai.routing.cells import CellMemory, cells_of
 from cg4ai.routing.members import RoutingPricer
+from cg4ai.routing.problem import first_request
 from cg4ai.routing.proof_training import ProofTraining, train_against_bound
 from cg4ai.routing.proof_weights import Weighed, weigh
-from cg4ai.rows import RowSet
 from cg4ai.seeds import derived_seed
 from cg4ai.separation import GradientAscent
 from cg4ai.settings import Settings
@@ -154,20 +153,9 @@ class _Proving:
 
     def _first(self) -> NetworkMembers:
         """One group trained as the usual loop does, with attacks on itself."""
-        count = len(self.problem.layout)
+        seed = derived_seed(self.settings.seed, 0, "first group")
         proposed = self.pricer.price(
-            PricingRequest(
-                iteration=0,
-                seed=derived_seed(self.settings.seed, 0, "first group"),
-                duals=Duals(np.zeros(0), np.zeros(count)),
-                guide=np.zeros(0),
-                rows=RowSet(self.problem.layout),
-                objective=self.problem.objective,
-                loss_weight=1.0,
-                ensemble=None,
-                device=self.settings.device,
-                requirements=self.problem.requirements,
-            )
+            first_request(self.problem, seed=seed, device=self.settings.device, attacked=True)
         )
         for rows in proposed.rows:
             self.memory.add_points(rows)
@@ -281,10 +269,3 @@ def resisting_note(answer: Certification) -> str:
     words = [f"rule {proof.rule} ({proof.status}, at most {proof.bound:.4f})" for proof in left]
     shown = ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")
     return f"not proven: {shown}"
-
-
-def group_ensemble(members: NetworkMembers, problem: Problem) -> Ensemble:
-    """One member per demand with all the weight."""
-    count = len(problem.layout)
-    part = Part(members, np.arange(count), np.ones(count))
-    return Ensemble((part,), problem.layout, device=members.device)

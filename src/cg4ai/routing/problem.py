@@ -16,7 +16,8 @@ from cg4ai.members.constants import ConstantMembers
 from cg4ai.objectives import Epigraph, Objective, Supervised
 from cg4ai.pricing.training import Training
 from cg4ai.problem import Problem
-from cg4ai.records import Array, IntArray
+from cg4ai.protocols import PricingRequest
+from cg4ai.records import Array, Duals, IntArray
 from cg4ai.regions import Box
 from cg4ai.requirements import Linear
 from cg4ai.routing.data import Instance
@@ -24,7 +25,7 @@ from cg4ai.routing.functional import PathCost, Utilisation
 from cg4ai.routing.members import RoutingPricer, SplitNetwork
 from cg4ai.routing.optimal import anchor
 from cg4ai.routing.tail import GapTail, LeastMlu
-from cg4ai.rows import Layout, Rows
+from cg4ai.rows import Layout, Rows, RowSet
 from cg4ai.seeds import derived_seed
 from cg4ai.separation import BlackBox, GradientAscent
 
@@ -141,6 +142,25 @@ def routing_problem(instance: Instance, recipe: Recipe | None = None) -> Problem
         layout=layout,
         start=tuple(_anchor_members(instance, split) for split in anchors),
         start_rows=(first_rows(instance, requirement),),
+    )
+
+
+def first_request(problem: Problem, *, seed: int, device: str, attacked: bool) -> PricingRequest:
+    """What a pricer is asked before there is a master: train by the objective alone.
+
+    With `attacked` it also learns the rules, from attacks on what it trains.
+    """
+    return PricingRequest(
+        iteration=0,
+        seed=seed,
+        duals=Duals(np.zeros(0), np.zeros(len(problem.layout))),
+        guide=np.zeros(0),
+        rows=RowSet(problem.layout),
+        objective=problem.objective,
+        loss_weight=1.0,
+        ensemble=None,
+        device=device,
+        requirements=problem.requirements if attacked else (),
     )
 
 

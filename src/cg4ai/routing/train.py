@@ -14,14 +14,13 @@ import torch
 from cg4ai.ensemble import Ensemble, Part
 from cg4ai.loop import solve
 from cg4ai.problem import Problem, Result
-from cg4ai.protocols import Pricer, PricingRequest
-from cg4ai.records import Array, Duals, IterationRecord
+from cg4ai.protocols import Pricer
+from cg4ai.records import Array, IterationRecord
 from cg4ai.routing.data import Instance
 from cg4ai.routing.measures import cost_arrays, prediction_speed, tight_arrays
 from cg4ai.routing.optimal import OptimalRouting
-from cg4ai.routing.problem import Recipe, margin, on_gpu, routing_problem
+from cg4ai.routing.problem import Recipe, first_request, margin, on_gpu, routing_problem
 from cg4ai.routing.separation import Attack, attack
-from cg4ai.rows import RowSet
 from cg4ai.runs import Run
 from cg4ai.seeds import derived_seed
 from cg4ai.settings import Settings
@@ -197,19 +196,8 @@ def plain_router(problem: Problem, recipe: Recipe, result: Result) -> Ensemble:
     trained = sum(record.added_columns > 0 for record in result.history)
     plain = pricer.plain(trained)
     count = len(problem.layout)
-    proposed = plain.price(
-        PricingRequest(
-            iteration=0,
-            seed=derived_seed(recipe.seed, 0, "plain"),
-            duals=Duals(np.zeros(0), np.zeros(count)),
-            guide=np.zeros(0),
-            rows=RowSet(problem.layout),
-            objective=problem.objective,
-            loss_weight=1.0,
-            ensemble=None,
-            device=recipe.device,
-        )
-    )
+    seed = derived_seed(recipe.seed, 0, "plain")
+    proposed = plain.price(first_request(problem, seed=seed, device=recipe.device, attacked=False))
     assert proposed.members is not None
     device = torch.device(recipe.device)
     part = Part(proposed.members.to(device), proposed.blocks, np.ones(count))
