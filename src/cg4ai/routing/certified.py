@@ -31,6 +31,8 @@ from cg4ai.seeds import derived_seed
 from cg4ai.separation import GradientAscent
 from cg4ai.settings import Settings
 
+COARSEST = 0.016  # an anchor that makes up for more at the corner of the box takes over
+
 
 @dataclass(frozen=True)
 class ProofRecipe:
@@ -107,13 +109,15 @@ class _Proving:
             self._record(weighed, answer, before)
             if progress is not None:
                 progress(self.history[-1])
-            waiting += 1
+            proven = answer.status == "proven"
             if not safe:  # leave more to halving as long as that suffices
-                self.coarse *= 0.25 if answer.status == "proven" else 2.0
-            if answer.status == "proven" and (
+                self.coarse = self.coarse / 4 if proven else min(2 * self.coarse, COARSEST)
+            if proven and (
                 best is None or weighed.objective < best[0].objective - self.recipe.close / 10
             ):
                 best, waiting = (weighed, answer), 0
+            elif proven or best is None:  # failures after a proof say nothing of what is reachable
+                waiting += 1
             reason = self._ended(best, waiting)
             if reason is not None:
                 final = best if best is not None else (weighed, answer)
