@@ -15,6 +15,7 @@ import numpy as np
 from cg4ai.checker.bands import Array
 from cg4ai.checker.cells import Cells
 from cg4ai.checker.linearised import UNIT, Linearised, Part
+from cg4ai.checker.scale import UNDERFLOW
 from cg4ai.checker.shares import Outputs, Share, reach
 
 
@@ -48,6 +49,17 @@ class RuleTerms:
 
     blocks: Sequence[tuple[Coefficients, Sequence[Member]]]
 
+    @property
+    def sloped(self) -> bool:
+        """Whether a coefficient depends on the input."""
+        return any(bool(own.slope.any()) for own, _ in self.blocks)
+
+    def numbers_per_cell(self, input_size: int) -> int:
+        """About how many float64 numbers are held at once while one cell is bounded."""
+        members = [member for _, own in self.blocks for member in own]
+        largest = max((member.part.numbers_per_cell for member in members), default=0)
+        return largest + 16 * input_size + (4 * input_size**2 if self.sloped else 0)
+
 
 @dataclass(frozen=True)
 class Bounds:
@@ -59,7 +71,7 @@ class Bounds:
 
 def rule_bound(terms: RuleTerms, cells: Cells) -> Bounds:
     """For every input of each cell the rule's value is at most this, rounding included."""
-    total = _Total(cells)
+    total = _Total(cells, sloped=terms.sloped)
     for coefficients, members in terms.blocks:
         for member in members:
             own = coefficients.padded(member.part.output_size)
@@ -107,13 +119,14 @@ def _groups(own: Coefficients, sizes: Sequence[int]) -> list[_Group]:
 class _Total:
     """The sum so far: a quadratic in delta, a plain number, and the size of what was added."""
 
-    def __init__(self, cells: Cells) -> None:
+    def __init__(self, cells: Cells, *, sloped: bool) -> None:
         n, size = cells.lower.shape
         self.centre, self.radius = cells.centre, cells.radius
         self.largest_input = np.maximum(np.abs(cells.lower), np.abs(cells.upper)).max(axis=0)
         self.constant = np.zeros(n)
         self.linear = np.zeros((n, size))
-        self.quadratic = np.zeros((n, size, size))
+        # without coefficients that depend on the input there are no squares
+        self.quadratic = np.zeros((n, size, size)) if sloped else None
         self.plain = np.zeros(n)
         self.mass = 0.0
         self.terms = size * size
@@ -130,14 +143,22 @@ class _Total:
 
     def add_square(self, slope: Array, other: Array) -> None:
         """The quadratic `(slope . delta) (other . delta)`, slope (d,) and other (n, d)."""
+        if self.quadratic is None:
+            return
         for dimension in np.flatnonzero(slope).tolist():
             self.quadratic[:, dimension] += slope[dimension] * other
 
     def bounds(self) -> Bounds:
-        value, blame = largest_value(
-            self.constant, self.linear, quadratic=self.quadratic, radius=self.radius
-        )
+        if self.quadratic is None:
+            value = self.constant + reach(self.linear, self.radius)
+            blame = np.zeros_like(self.linear)
+        else:
+            value, blame = largest_value(
+                self.constant, self.linear, quadratic=self.quadratic, radius=self.radius
+            )
         rounding = UNIT * (self.terms + 64) * self.mass
+        if self.mass > 0:
+            rounding += UNDERFLOW
         best = np.minimum(value, self.plain) + rounding
         # steep dimensions loosen nothing by themselves, but halving them pays in the end
         steep = 0.1 * np.abs(self.linear) * self.radius

@@ -37,6 +37,11 @@ class Cells:
     def take(self, which: NDArray[np.bool_]) -> Cells:
         return Cells(self.lower[which], self.upper[which])
 
+    def split(self, most: int) -> list[Cells]:
+        """The same cells in groups of at most `most`."""
+        starts = range(0, len(self), most)
+        return [Cells(self.lower[k : k + most], self.upper[k : k + most]) for k in starts]
+
     def halved(self, dimension: NDArray[np.intp]) -> Cells:
         """Both halves of every cell, each cut at the middle of its own `dimension` (n,)."""
         rows = np.arange(len(self))

@@ -16,6 +16,8 @@ from cg4ai.checker.cells import Cells, check_tree
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
 from cg4ai.checker.parts import PartSource, build_part
+from cg4ai.checker.scale import LARGEST, sums_within_scale, within_scale
+from cg4ai.checker.words import exact
 
 CLAIM_KEYS = {
     *("title", "requirement", "region", "input_size", "output_size", "blocks", "parts"),
@@ -26,6 +28,9 @@ RULE_ARRAYS = (
     *("tree_start", "tree_dimension", "leaf_start", "leaf_bound"),
 )
 WEIGHT_SUM = 1e-9  # how far from one the weights of a block may sum
+LARGEST_WHOLE = 2**31 - 1
+LARGEST_RULE = 2**28  # coefficients of one rule, 2 GiB
+LONGEST_TEXT = 300
 
 
 @dataclass(frozen=True)
@@ -44,9 +49,11 @@ class Region:
             return np.zeros(len(cells), bool)
         below, above = cells.lower - self.centre, self.centre - cells.upper
         distance = np.maximum(np.maximum(below, above), 0.0)
-        nearest = (
-            distance.max(axis=1) if self.norm == math.inf else np.linalg.norm(distance, axis=1)
-        )
+        nearest = distance.max(axis=1)
+        if self.norm != math.inf:
+            # in units of the largest distance, whose square neither overflows nor vanishes
+            unit = np.where(nearest > 0, nearest, 1.0)
+            nearest = unit * np.sqrt(((distance / unit[:, None]) ** 2).sum(axis=1))
         size = self.radius + float(np.abs(self.centre).max())
         return np.asarray(nearest > self.radius + 1e-11 * size)
 
@@ -55,7 +62,7 @@ class Region:
         if self.centre is None:
             return f"the box of {size} dimensions"
         name = "maximum" if self.norm == math.inf else "Euclidean"
-        return f"the ball of radius {self.radius:.6g} ({name} norm) in {size} dimensions"
+        return f"the ball of radius {exact(self.radius)} ({name} norm) in {size} dimensions"
 
 
 class Claim:
@@ -68,9 +75,12 @@ class Claim:
         self.requirement = text(claim["requirement"], "requirement")
         self.input_size = whole(claim["input_size"], "input_size")
         self.output_size = whole(claim["output_size"], "output_size")
+        if self.input_size * self.output_size > LARGEST_RULE:
+            raise Rejected(f"inputs times outputs exceed {LARGEST_RULE}, too many to be checked")
         self.made_by = text(fields(claim["made_by"], {"cg4ai"}, "made_by")["cg4ai"], "made_by")
-        if not isinstance(claim["margin"], int | float) or not 0 <= claim["margin"] < math.inf:
-            raise Rejected(f"margin must be a number of at least 0, got {claim['margin']!r}")
+        margin = claim["margin"]
+        if type(margin) not in (int, float) or not 0 <= margin < LARGEST:
+            raise Rejected("margin must be a number of at least 0")
         self.region = self._region(fields(claim["region"], {"kind", "norm"}, "region"))
         self.blocks = self._blocks(claim["blocks"])
         self.rule_names = [
@@ -114,8 +124,11 @@ class Claim:
                 for position in listed(block, "a block", empty=False)
             ]
             blocks.append(np.array(positions, np.int64))
-        joined = sorted(position for block in blocks for position in block.tolist())
-        if joined != list(range(self.output_size)):
+        named = sum(len(block) for block in blocks)
+        # the count first: a size that is merely claimed must not fill the memory
+        if named != self.output_size or not np.array_equal(
+            np.sort(np.concatenate(blocks)), np.arange(named)
+        ):
             raise Rejected("the blocks do not name every output exactly once")
         return blocks
 
@@ -146,6 +159,7 @@ class Claim:
         members: list[list[Member]] = [[] for _ in self.blocks]
         for source in self.sources:
             part = build_part(source, self.input_size, (self.region.lower, self.region.upper))
+            sums_within_scale(part.mass)
             if not part.count == len(source.blocks) == len(source.weights):
                 raise Rejected("a part has not as many members as blocks and weights")
             if (source.weights <= 0).any():
@@ -234,21 +248,27 @@ def listed(value: Any, what: str, *, empty: bool = True) -> list[Any]:
 
 
 def text(value: Any, what: str) -> str:
+    """`value` if it is one short line: what is printed must not pass for the checker's words."""
     if not isinstance(value, str):
-        raise Rejected(f"{what} must be text, got {value!r}")
+        raise Rejected(f"{what} must be text")
+    if not value.isprintable() or len(value) > LONGEST_TEXT:
+        raise Rejected(
+            f"{what} must be one line of at most {LONGEST_TEXT} characters without control "
+            f"characters, got {value[:LONGEST_TEXT]!r}"
+        )
     return value
 
 
 def whole(value: Any, what: str, *, least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise Rejected(f"{what} must be a whole number of at least {least}, got {value!r}")
+    if type(value) is not int or not least <= value <= LARGEST_WHOLE:
+        raise Rejected(f"{what} must be a whole number between {least} and {LARGEST_WHOLE}")
     return value
 
 
 def checked(array: NDArray[Any], name: str, shape: tuple[int | None, ...], dtype: Any) -> Any:
-    """An array of this dtype and shape (None: any length), all finite.
+    """An array of this dtype and shape (None: any length), all finite and of sane magnitude.
 
-    dtype None asks for float64 in which -inf is allowed too.
+    dtype None asks for float64 in which anything below infinity is allowed.
     """
     if array.dtype != (np.float64 if dtype is None else dtype):
         raise Rejected(f"{name} has the dtype {array.dtype}")
@@ -256,7 +276,8 @@ def checked(array: NDArray[Any], name: str, shape: tuple[int | None, ...], dtype
         wanted not in (None, got) for wanted, got in zip(shape, array.shape, strict=True)
     ):
         raise Rejected(f"{name} has the shape {array.shape}, expected {shape}")
-    fine = array < np.inf if dtype is None else np.isfinite(array)
-    if not fine.all():
+    if dtype is np.float64:
+        within_scale(array, name)
+    elif dtype is None and not (array < np.inf).all():
         raise Rejected(f"{name} holds numbers that are not finite")
     return array

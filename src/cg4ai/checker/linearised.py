@@ -67,6 +67,11 @@ class Part(Protocol):
         """(count, K): what no raw output exceeds on the region, nor any sum inside it."""
         ...
 
+    @property
+    def numbers_per_cell(self) -> int:
+        """About how many float64 numbers are held at once while one cell is bounded."""
+        ...
+
     def on(self, member: int, cells: Cells) -> Linearised: ...
 
 
@@ -101,15 +106,16 @@ class NetworkPart:
     ) -> NetworkPart:
         """From parameters as stored and the box `region` that holds all inputs."""
         reach = np.maximum(np.abs(region[0] - shift), np.abs(region[1] - shift))
-        weights = [weights[0] / scale, *weights[1:]]
-        own_skip = None if skip is None else skip / scale
-        masses = [np.abs(weights[0]) @ reach + np.abs(biases[0])]
+        # multiplied in the order of inference: zero only where its products are zero as well
+        masses = [np.abs(weights[0]) @ (reach / scale) + np.abs(biases[0])]
         for weight, bias in zip(weights[1:], biases[1:], strict=True):
             # |slope t| + |offset| <= 4 |t| for every band of an activation with |f(t)| <= |t|
             spread = np.einsum("moh,mh->mo", np.abs(weight), 4 * masses[-1] + 1)
             masses.append(spread + np.abs(bias))
-        if own_skip is not None:
-            masses[-1] = masses[-1] + np.abs(own_skip) @ reach
+        if skip is not None:
+            masses[-1] = masses[-1] + np.abs(skip) @ (reach / scale)
+        weights = [weights[0] / scale, *weights[1:]]
+        own_skip = None if skip is None else skip / scale
         return cls(
             tuple(weights), tuple(biases), own_skip, shift, activation, groups, tuple(masses)
         )
@@ -131,6 +137,13 @@ class NetworkPart:
         """Relative to the mass: the lengths of all sums on the way from inputs to outputs."""
         terms = self.weights[0].shape[2] + sum(bias.shape[1] for bias in self.biases)
         return UNIT * float(terms + 64)
+
+    @property
+    def numbers_per_cell(self) -> int:
+        """Coefficients carried back: each row of a layer's weights reaches all earlier layers."""
+        inputs, hidden = self.weights[0].shape[2], [bias.shape[1] for bias in self.biases[:-1]]
+        rows, widest = max([1, *hidden[1:]]), max([inputs, *hidden])
+        return int(4 * rows * widest + 8 * sum(hidden) + 8 * inputs + 4 * self.output_size)
 
     def on(self, member: int, cells: Cells) -> LinearisedNetwork:
         return LinearisedNetwork(self, member, cells)
@@ -230,6 +243,10 @@ class ConstantPart:
     def mass(self) -> Array:
         return np.abs(self.values)
 
+    @property
+    def numbers_per_cell(self) -> int:
+        return 4 * (self.output_size + 1)
+
     def on(self, member: int, cells: Cells) -> LinearisedConstant:
         return LinearisedConstant(self.values[member], cells)
 
@@ -280,6 +297,12 @@ class TreePart:
     @property
     def rounding(self) -> float:
         return UNIT * float(self.value.shape[1] + self.value.shape[3] + 64)
+
+    @property
+    def numbers_per_cell(self) -> int:
+        """Which nodes are reached, a byte for each of all trees, and the values of one tree."""
+        _, trees, nodes, outputs = self.value.shape
+        return int(trees * nodes // 8 + 4 * (nodes + outputs))
 
     def on(self, member: int, cells: Cells) -> LinearisedTrees:
         return LinearisedTrees(self, member, cells)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cg4ai.checker.bands import Array
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.linearised import BANDS, ConstantPart, NetworkPart, Part, TreePart
+from cg4ai.checker.scale import SMALLEST_SCALE, within_scale
 
 CONFIGS = {
     "network": {
@@ -45,8 +46,9 @@ def build_part(source: PartSource, input_size: int, region: tuple[Array, Array])
         raise Rejected(f"members take {config['input_size']!r} inputs, not {input_size}")
     for name, array in arrays.items():
         wanted = np.int64 if name in ("feature", "left", "right") else np.float64
-        if array.dtype != wanted or not np.isfinite(array).all() or array.ndim == 0:
-            raise Rejected(f"the array {name} of {source.kind} members must be finite {wanted}")
+        if array.dtype != wanted or array.ndim == 0:
+            raise Rejected(f"the array {name!r} of {source.kind} members must be of {wanted}")
+        within_scale(array, f"the array {name} of {source.kind} members")
     if source.kind == "constant":
         _shapes(arrays, {"values": (len(source.weights), None)})
         return ConstantPart(arrays["values"])
@@ -102,8 +104,7 @@ def _networks(
             shapes[name] = (inputs,)
     _shapes(arrays, shapes)
     scale = arrays.get("normalise_scale", np.ones(inputs))
-    if (scale <= 0).any():
-        raise Rejected("the scale of inputs must be positive")
+    within_scale(scale, "the scale of inputs", least=SMALLEST_SCALE)
     layers = range(len(hidden) + 1)
     return NetworkPart.build(
         [arrays[f"weight_{layer}"] for layer in layers],

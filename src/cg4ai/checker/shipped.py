@@ -46,6 +46,11 @@ def compare(claim: Claim, folder: str | Path) -> list[str]:
     if about.get("application") == "routing":
         _same_network(claim, about, folder)
         said.append("The rules are the capacities of the network stored there, over its demands.")
+    else:
+        said.append(
+            "Rules and region were not compared, that folder does not state them: are those above "
+            "the ones you mean?"
+        )
     return said
 
 

@@ -18,8 +18,11 @@ from cg4ai.checker.cells import Cells, leaf_cells
 from cg4ai.checker.claim import Claim
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content, parse_certificate, read_certificate
+from cg4ai.checker.words import exact, region_words, rule_words
 
-CHUNK = 1024  # cells bounded at once
+CHUNK = 1024  # cells bounded at once, if they are small
+MEMORY = 2**25  # numbers held at once, 256 MiB, while cells are bounded
+LARGEST_CELL = 2**28  # numbers that one cell may take, 2 GiB
 HALVINGS = 20  # how often a leaf that does not close may be halved again
 BUDGET_START, BUDGET_PER_LEAF = 20_000, 8  # cells bounded beyond the leaves, in all
 
@@ -46,9 +49,11 @@ class Verdict:
                 "stays within its limit,",
                 f"  predicted in float64 by the mixture of {claim.member_count} members in "
                 f"{len(claim.blocks)} block(s) with sha256 {self.mixture_digest}.",
+                f"  Inputs x: {region_words(claim.region)}.",
+                *(f"  {line}" for line in rule_words(claim)),
                 f"  Closest: {claim.rule_names[tightest]}, at most "
                 f"{claim.limit[tightest] - self.room[tightest]:.9g} of "
-                f"{claim.limit[tightest]:.9g}.",
+                f"{exact(claim.limit[tightest])}.",
                 f"  {self.leaves} cells cover the region, rule by rule; bounds recomputed here "
                 f"({self.extra_cells} more cells were needed), {self.seconds:.1f} s.",
                 f"  Certificate sha256 {self.digest}.",
@@ -71,7 +76,7 @@ def check(
     content = parse_certificate(source) if isinstance(source, bytes) else read_certificate(source)
     digest = mixture_digest(content)
     room = []
-    # absurd numbers overflow to infinity or NaN, and then nothing closes
+    # where large numbers overflow to infinity or NaN, nothing closes
     with np.errstate(over="ignore", invalid="ignore"):
         claim = Claim(content)
         leaves = sum(int((tree < 0).sum()) for tree in claim.trees)
@@ -117,30 +122,46 @@ class _Prover:
         """The bound proven for a rule over the whole region, at most its limit, or Rejected."""
         claim, terms = self._claim, self._claim.terms(rule)
         highest = -np.inf
-        region = claim.region
-        for cells in leaf_cells(claim.trees[rule], region.lower, region.upper, chunk=CHUNK):
-            highest = max(highest, self._close(rule, terms, cells))
+        region, chunk = claim.region, self._chunk(terms, claim.rule_names[rule])
+        for cells in leaf_cells(claim.trees[rule], region.lower, region.upper, chunk=chunk):
+            highest = max(highest, self._close(rule, terms, cells, chunk=chunk))
         return float(highest)
 
-    def _close(self, rule: int, terms: RuleTerms, cells: Cells) -> float:
-        """The largest bound over cells, each halved as often as it needs and may be."""
+    def _chunk(self, terms: RuleTerms, name: str) -> int:
+        """How many cells of a rule are bounded at once."""
+        numbers = terms.numbers_per_cell(self._claim.input_size)
+        if numbers > LARGEST_CELL:
+            raise Rejected(
+                f"not proven: bounding {name} on one cell takes {8 * numbers / 2**30:.1f} GiB, "
+                f"and {8 * LARGEST_CELL / 2**30:.1f} GiB is the most that is used here"
+            )
+        return int(np.clip(MEMORY // numbers, 1, CHUNK))
+
+    def _close(self, rule: int, terms: RuleTerms, cells: Cells, *, chunk: int) -> float:
+        """The largest bound over cells, each halved as often as it needs and may be.
+
+        Deep cells come first, so that never more wait than a chunk per halving.
+        """
         claim, limit = self._claim, self._claim.limit[rule]
         highest = -np.inf
-        for depth in range(self._halvings + 1):
+        waiting = [(cells, 0)]
+        while waiting:
+            cells, depth = waiting.pop()
             cells = cells.take(~claim.region.missed_by(cells))
             if len(cells) == 0:
-                return highest
-            value, blame = self._bounds(terms, cells)
-            closed = value <= limit  # False for anything that is not a number
+                continue
+            bounds = rule_bound(terms, cells)
+            closed = np.isfinite(bounds.value) & (bounds.value <= limit)
             if closed.any():
-                highest = max(highest, float(value[closed].max()))
+                highest = max(highest, float(bounds.value[closed].max()))
             if closed.all():
-                return highest
-            self.extra += 2 * int((~closed).sum())
+                continue
+            cells, value = cells.take(~closed), bounds.value[~closed]
+            self.extra += 2 * len(cells)
             if depth == self._halvings or self.extra > self._budget:
-                self._reject(rule, cells.take(~closed), value[~closed])
-            cells = cells.take(~closed)
-            cells = cells.halved(self._cuts(cells, blame[~closed]))
+                self._reject(rule, cells, value)
+            halves = cells.halved(self._cuts(cells, bounds.blame[~closed]))
+            waiting += [(some, depth + 1) for some in halves.split(chunk)]
         return highest
 
     def _cuts(self, cells: Cells, blame: Array) -> NDArray[np.intp]:
@@ -149,16 +170,6 @@ class _Prover:
         width = (cells.upper - cells.lower) / np.maximum(region.upper - region.lower, 1e-300)
         share = blame / np.maximum(blame.sum(axis=1, keepdims=True), 1e-300)
         return np.asarray((share + 0.05 * width).argmax(axis=1))
-
-    def _bounds(self, terms: RuleTerms, cells: Cells) -> tuple[Array, Array]:
-        found = []
-        for start in range(0, len(cells), CHUNK):
-            some = slice(start, start + CHUNK)
-            found.append(rule_bound(terms, Cells(cells.lower[some], cells.upper[some])))
-        return (
-            np.concatenate([one.value for one in found]),
-            np.concatenate([one.blame for one in found]),
-        )
 
     def _reject(self, rule: int, cells: Cells, value: Array) -> None:
         worst = int(np.nan_to_num(value, nan=np.inf).argmax())

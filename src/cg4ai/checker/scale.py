@@ -1,0 +1,38 @@
+"""Which magnitudes the checker works with: beyond these, proofs about rounding would not hold.
+
+Within them no product or sum of float64 inference overflows unless the checker's own do, and all
+that underflow can lose is below `UNDERFLOW`. docs/certificates.md has the argument.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai.checker.errors import Rejected
+
+LARGEST = 1e60  # any number of a certificate
+SMALLEST_SCALE = 1e-60  # what inputs may be divided by
+LARGEST_SUM = 1e100  # any sum inside a member, anywhere in the region
+UNDERFLOW = 1e-80  # more than underflow can take from a bound
+
+
+def within_scale(array: NDArray[Any], name: str, *, least: float = -LARGEST) -> None:
+    """Rejected unless all numbers are finite and lie between `least` and `LARGEST`."""
+    if not ((array >= least) & (array <= LARGEST)).all():
+        worst = array[~((array >= least) & (array <= LARGEST))].flat[0]
+        raise Rejected(
+            f"{name} holds {worst}: numbers must be finite and within {least:g} and {LARGEST:g}, "
+            "beyond which rounding is not bounded here"
+        )
+
+
+def sums_within_scale(mass: NDArray[np.float64]) -> None:
+    """Rejected if sums inside members may become too large; `mass` is what none exceeds."""
+    if not (mass <= LARGEST_SUM).all():
+        raise Rejected(
+            f"sums inside a member may reach {mass.max():.3g} on the region, above "
+            f"{LARGEST_SUM:g}: rounding is not bounded there"
+        )
