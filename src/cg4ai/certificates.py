@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from cg4ai import __version__, storage
 from cg4ai.certification.records import Certification, OpenCells, RuleProof, Status
 from cg4ai.certification.rules import Rules, rules_of
+from cg4ai.certification.subject import refuse_shield, subject_digest
 from cg4ai.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import MemberState
 from cg4ai.regions import Ball, Box
 from cg4ai.requirements import Requirement
-from cg4ai.strength import mixture_digest
 
 FILE_NAME = "certificate.cg4ai"
 STATUSES: tuple[Status, ...] = ("proven", "refuted", "unknown")
@@ -47,8 +47,13 @@ def write_certificate(
     """Write the certificate of a proven requirement, atomically; returns its SHA-256.
 
     `title` says in words what the mixture is; `rule_names` name the rules, "rule 0" and so on if
-    left out. A certification that is not proven, or of another number of rules, is refused.
+    left out. A certification that is not proven, or of another mixture, region or other rules, is
+    refused.
     """
+    if not certification.subject:
+        raise InvalidInput(
+            "the certification does not say what it is about; give one that certify returned"
+        )
     data = certificate_bytes(
         ensemble,
         requirement=requirement,
@@ -68,12 +73,19 @@ def certificate_bytes(
     title: str = "a mixture",
     rule_names: Sequence[str] | None = None,
 ) -> bytes:
-    """What `write_certificate` writes."""
+    """What `write_certificate` writes.
+
+    A certification made by hand, which states no subject, is taken as it is: the file claims what
+    it says, and checking decides.
+    """
+    refuse_shield(ensemble)
     rules = rules_of(requirement, output_size=ensemble.output_size)
     names = [f"rule {rule}" for rule in range(len(rules))] if rule_names is None else rule_names
     _check_proven(certification, rules, names)
     region, arrays = _region(requirement)
     parts, member_arrays = _parts(ensemble)
+    if certification.subject:
+        _check_subject(certification, ensemble, requirement)
     arrays |= member_arrays | _rules(rules) | _trees(certification)
     claim = {
         "title": title,
@@ -123,12 +135,17 @@ def _check_proven(certification: Certification, rules: Rules, names: Sequence[st
         )
 
 
-def _region(requirement: Requirement) -> tuple[dict[str, Any], Arrays]:
+def _certifiable(requirement: Requirement) -> Box | Ball:
     region = requirement.region
     if not isinstance(region, Box | Ball):
         raise InvalidInput(
             f"{requirement.name} is not over a Box or Ball; only these are certified"
         )
+    return region
+
+
+def _region(requirement: Requirement) -> tuple[dict[str, Any], Arrays]:
+    region = _certifiable(requirement)
     lower, upper = region.bounds()
     arrays: Arrays = {"lower": lower, "upper": upper}
     if isinstance(region, Box):
@@ -213,6 +230,7 @@ def save_unfinished(
     number: int = 1,
 ) -> None:
     """Keep the trees of an unknown certification, so that `load_unfinished` can go on from it."""
+    _check_subject(certification, ensemble, requirement)
     storage.write_arrays(
         _unfinished(folder, number),
         {
@@ -223,7 +241,7 @@ def save_unfinished(
             "bound": np.array([proof.bound for proof in certification.rules]),
             "cells": np.array([proof.cells for proof in certification.rules]),
             "total": np.array([certification.cells, certification.seconds]),
-            "subject": _subject(ensemble, requirement),
+            "subject": np.frombuffer(bytes.fromhex(certification.subject), np.uint8),
         },
     )
 
@@ -240,7 +258,8 @@ def load_unfinished(
         )
     arrays = storage.read_arrays(path)
     try:
-        if not np.array_equal(arrays["subject"], _subject(ensemble, requirement)):
+        subject = _subject(ensemble, requirement)
+        if arrays["subject"].tobytes().hex() != subject:
             raise RunFolderError(
                 f"{path} is about another mixture, region or rules than {folder} holds now: "
                 "start anew without --resume"
@@ -266,7 +285,18 @@ def load_unfinished(
     none = OpenCells(
         np.empty(0, np.int64), np.empty((0, size)), np.empty((0, size)), np.empty(0)
     )  # the trees say which leaves are open
-    return Certification("unknown", proofs, None, None, None, none, int(cells), seconds, "resumed")
+    return Certification(
+        "unknown",
+        proofs,
+        None,
+        None,
+        None,
+        none,
+        int(cells),
+        seconds,
+        "resumed",
+        subject=subject,
+    )
 
 
 def remove_unfinished(folder: Path, *, number: int = 1) -> None:
@@ -280,12 +310,17 @@ def _unfinished(folder: Path, number: int) -> Path:
     )
 
 
-def _subject(ensemble: Ensemble, requirement: Requirement) -> NDArray[np.uint8]:
-    """A digest of what a certification is about: mixture, region and rules."""
+def _check_subject(
+    certification: Certification, ensemble: Ensemble, requirement: Requirement
+) -> None:
+    if certification.subject != _subject(ensemble, requirement):
+        raise InvalidInput(
+            f"the certification is of another mixture, region or rules than {requirement.name} "
+            "of this ensemble: certify the requirement as it is now"
+        )
+
+
+def _subject(ensemble: Ensemble, requirement: Requirement) -> str:
+    """The digest of what a certification of this requirement is about."""
     rules = rules_of(requirement, output_size=ensemble.output_size)
-    _, region = _region(requirement)
-    total = hashlib.sha256(mixture_digest(ensemble).encode())
-    for name, array in sorted((region | _rules(rules)).items()):
-        total.update(f"{name} {np.shape(array)}".encode())
-        total.update(np.ascontiguousarray(array).tobytes())
-    return np.frombuffer(total.digest(), np.uint8)
+    return subject_digest(ensemble, rules, _certifiable(requirement))

@@ -127,14 +127,16 @@ class ShieldedEnsemble(Ensemble):
         theta = share.cpu().numpy()
         # claims about the mixture hold for what is predicted only where the shield left it alone
         labels = {
-            name: np.where(theta == 0, own, "unverified")
-            for name, own in strength.recorded_labels(self, x).items()
+            subject: np.where(theta == 0, own, "unverified")
+            for subject, own in strength.labels_by_rules(self, x).items()
         }
         for one in self.guards:
             own = np.where(one.kept(x, outputs), "shielded", "unverified")
-            labels[one.name] = strength.strongest(labels.get(one.name, own), own)
+            subject = (one.name, strength.guard_digest(one))
+            labels[subject] = strength.strongest(labels.get(subject, own), own)
+        named = strength.by_name(labels, len(x))
         return strength.Explanation(
-            outputs.cpu().numpy(), strength.weakest(labels, len(x)), labels, theta
+            outputs.cpu().numpy(), strength.weakest(named, len(x)), named, theta
         )
 
     def to(self, device: torch.device | str) -> ShieldedEnsemble:

@@ -1,8 +1,9 @@
 """How strongly each single prediction is covered: what is recorded with an ensemble, read back.
 
 Claims are plain data in `ensemble.about["guarantees"]`, so they are saved and loaded with it. Each
-names the mixture it was established for by digest; a claim about another mixture counts for
-nothing. `Ensemble.predict(inputs, explain=True)` turns them into a label per input.
+names the mixture and the rules it was established for by digest; a claim about another mixture
+counts for nothing, and rules that differ are never merged by their name.
+`Ensemble.predict(inputs, explain=True)` turns them into a label per input.
 """
 
 from __future__ import annotations
@@ -16,11 +17,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cg4ai import arrays, storage
+from cg4ai import arrays
+from cg4ai.certification.records import Certification
+from cg4ai.certification.rules import rules_of
+from cg4ai.certification.subject import (
+    mixture_digest,
+    rule_arrays_digest,
+    rules_digest,
+    subject_digest,
+)
 from cg4ai.errors import InvalidInput
+from cg4ai.guards import AffineRules, Guard, guard
 from cg4ai.records import Array
 from cg4ai.regions import Ball, Box, Region
-from cg4ai.rows import LinearRows
+from cg4ai.rows import LinearRows, Rows
 from cg4ai.separation.evaluation import predictions, region_violations
 
 if TYPE_CHECKING:
@@ -28,6 +38,9 @@ if TYPE_CHECKING:
     from cg4ai.requirements import Requirement
 
 Labels = NDArray[np.str_]
+# a requirement's name and the digest of its rules, None where they have no normal form
+Subject = tuple[str, str | None]
+UNSTATED = "unstated"  # the rules of claims recorded before these were digested
 GUARANTEES = "guarantees"
 WEAKEST_FIRST = ("unverified", "audited", "shielded", "certified")
 
@@ -49,10 +62,12 @@ class Explanation:
     theta: Array
 
 
-def record_certified(ensemble: Ensemble, requirement: Requirement) -> None:
+def record_certified(
+    ensemble: Ensemble, requirement: Requirement, *, certification: Certification
+) -> None:
     """Note that the requirement is proven for this mixture at every input of its Box or Ball.
 
-    Call it only with a proof in hand: what is recorded here is believed when labels are given.
+    `certification` is the proof: what `certify` said of this very mixture, requirement and region.
     """
     region = requirement.region
     if not isinstance(region, Box | Ball):
@@ -60,7 +75,19 @@ def record_certified(ensemble: Ensemble, requirement: Requirement) -> None:
             f"a certificate covers a Box or a Ball, but {requirement.name} lists its inputs; "
             "use record_audited"
         )
-    _record(ensemble, "certified", requirement.name, {"region": region_record(region)})
+    rules = rules_of(requirement, output_size=ensemble.output_size)
+    if certification.status != "proven":
+        raise InvalidInput(
+            f"only what is proven is recorded as certified; this certification of "
+            f"{requirement.name} is {certification.status}"
+        )
+    if certification.subject != subject_digest(ensemble.unshielded, rules, region):
+        raise InvalidInput(
+            f"the certification is of another mixture, region or rules than {requirement.name} "
+            "of this ensemble: certify the requirement as it is now"
+        )
+    where = {"region": region_record(region), "rules": rules_digest(rules)}
+    _record(ensemble, "certified", requirement.name, where)
 
 
 def record_audited(
@@ -85,19 +112,21 @@ def record_audited(
         points = arrays.matrix(inputs, "inputs")
         violations = region_violations(mixture, requirement, points)
         broken = (violations > tolerance).any(axis=1) | ~region.contains(points)
+        about = guard_digest(guard(requirement, output_size=ensemble.output_size))
     else:
         if inputs is not None:
             raise InvalidInput(f"{requirement.name} lists its own inputs; give no others")
-        points, broken = _listed(mixture, requirement, tolerance)
+        rows, broken = _listed(mixture, requirement, tolerance)
+        points, about = rows.inputs, _rows_digest(rows)
     kept = sorted({*_digests(points)} - {*_digests(points[broken])})
-    _record(ensemble, "audited", requirement.name, {"inputs": kept})
+    _record(ensemble, "audited", requirement.name, {"inputs": kept, "rules": about})
     return len(kept)
 
 
 def _listed(
     mixture: Ensemble, requirement: Requirement, tolerance: float
-) -> tuple[Array, NDArray[np.bool_]]:
-    """The listed inputs, and at which of them some row is missed."""
+) -> tuple[Rows, NDArray[np.bool_]]:
+    """The rows at listed inputs, and at which of these some row is missed."""
     rows = requirement.rows(0)
     if rows is None or (isinstance(rows, LinearRows) and rows.index is None):
         raise InvalidInput(
@@ -109,7 +138,23 @@ def _listed(
     missed = np.flatnonzero(~(values >= rows.bounds - tolerance))
     broken = np.zeros(len(rows.inputs), bool)
     broken[rows.index[missed] if isinstance(rows, LinearRows) else missed] = True  # type: ignore[index]
-    return rows.inputs, broken
+    return rows, broken
+
+
+def guard_digest(own: Guard) -> str | None:
+    """The digest of a guard's rules, the same as `rules_digest`; None if they are a function."""
+    return rule_arrays_digest(own.rules.arrays) if isinstance(own.rules, AffineRules) else None
+
+
+def _rows_digest(rows: Rows) -> str:
+    parts = [rows.inputs, rows.bounds]
+    if isinstance(rows, LinearRows):
+        parts.append(rows.coefficients)
+    total = hashlib.sha256()
+    for array in parts:
+        total.update(f"{array.shape}".encode())
+        total.update(np.ascontiguousarray(array, np.float64).tobytes())
+    return total.hexdigest()
 
 
 def _record(ensemble: Ensemble, strength: str, requirement: str, where: dict[str, Any]) -> None:
@@ -118,32 +163,43 @@ def _record(ensemble: Ensemble, strength: str, requirement: str, where: dict[str
     ensemble.about[GUARANTEES] = [*ensemble.about.get(GUARANTEES, []), claim | where]
 
 
-def mixture_digest(ensemble: Ensemble) -> str:
-    """SHA-256 of all that the mixture predicts with: members, weights, blocks and layout."""
-    parts = [
-        [storage.member_digest(part.members.state()), part.blocks.tolist(), part.weights.tolist()]
-        for part in ensemble.parts
-    ]
-    layout = [block.tolist() for block in ensemble.layout.blocks]
-    return hashlib.sha256(storage.json_line([parts, layout])).hexdigest()
-
-
 def recorded_labels(ensemble: Ensemble, inputs: Array) -> dict[str, Labels]:
-    """For each requirement with a claim about this mixture: the strongest label at each input."""
+    """For each requirement with a claim about this mixture: what is known at each input."""
+    return by_name(labels_by_rules(ensemble, inputs), len(inputs))
+
+
+def by_name(labels: Mapping[Subject, Labels], count: int) -> dict[str, Labels]:
+    """The weakest label of all rules that go by one name.
+
+    Claims that do not state their rules count only where no claim of the name does.
+    """
+    result = {}
+    for name in dict.fromkeys(name for name, _ in labels):
+        own = {key: label for key, label in labels.items() if key[0] == name}
+        if len(own) > 1:
+            own.pop((name, UNSTATED), None)
+        result[name] = weakest(own, count)
+    return result
+
+
+def labels_by_rules(ensemble: Ensemble, inputs: Array) -> dict[Subject, Labels]:
+    """For all rules with a claim about this mixture: the strongest label at each input."""
     claims = ensemble.about.get(GUARANTEES, [])
     if not claims:
         return {}
     own = mixture_digest(ensemble)
     digests = np.array(_digests(inputs))
-    labels: dict[str, Labels] = {}
+    labels: dict[Subject, Labels] = {}
     for claim in claims:
         try:
-            strength, name = claim["strength"], claim["requirement"]
-            known = labels.setdefault(name, uniform("unverified", len(inputs)))
-            if claim["mixture"] != own:
+            strength = claim["strength"]
+            subject = (claim["requirement"], claim.get("rules", UNSTATED))
+            if claim["mixture"] != own:  # only the name is known of it
+                labels.setdefault((subject[0], UNSTATED), uniform("unverified", len(inputs)))
                 continue
+            known = labels.setdefault(subject, uniform("unverified", len(inputs)))
             if strength == "certified":
-                covered = restored_region(claim["region"]).contains(inputs)
+                covered = _inside(restored_region(claim["region"]), inputs)
             elif strength == "audited":
                 covered = np.isin(digests, claim["inputs"])
             else:
@@ -153,8 +209,20 @@ def recorded_labels(ensemble: Ensemble, inputs: Array) -> dict[str, Labels]:
                 f"a claim in about[{GUARANTEES!r}] cannot be read ({error}); record claims with "
                 "cg4ai.strength.record_certified and record_audited"
             ) from error
-        labels[name] = strongest(known, np.where(covered, strength, "unverified"))
+        labels[subject] = strongest(known, np.where(covered, strength, "unverified"))
     return labels
+
+
+def _inside(region: Region, inputs: Array) -> NDArray[np.bool_]:
+    """(n,): inputs that a proof over the region covers, none that rounding puts a hair outside.
+
+    Proofs are over `bounds()` and, in the Euclidean norm, a radius enlarged by 1e-11 of the ball's
+    size: far more than the rounding of the distance here.
+    """
+    inside = Box(*region.bounds()).contains(inputs)
+    if isinstance(region, Ball) and region.norm == 2:
+        inside[inside] = np.linalg.norm(inputs[inside] - region.centre, axis=1) <= region.radius
+    return inside
 
 
 def uniform(label: str, count: int) -> Labels:
@@ -167,7 +235,7 @@ def strongest(one: Labels, other: Labels) -> Labels:
     return _of_rank(np.maximum(_rank(one), _rank(other)))
 
 
-def weakest(labels: Mapping[str, Labels], count: int) -> Labels:
+def weakest(labels: Mapping[Any, Labels], count: int) -> Labels:
     """The weakest of all at each input; without any, "unverified"."""
     if not labels:
         return uniform("unverified", count)

@@ -94,6 +94,35 @@ def test_only_proven_claims_are_written():
             )
 
 
+def test_a_certificate_is_written_only_of_what_was_proven(tmp_path):
+    wanted = Linear(BOX, [1.0, 1.0, 0.0], 0.999, "<=", name="cap")
+    inner = certify(small(), wanted, region=Box([-0.5, -0.5], [0.5, 0.5]), time_limit_s=20)
+    whole = certify(small(), wanted, time_limit_s=20)
+    path = tmp_path / "certificate.cg4ai"
+    unnamed = dataclasses.replace(whole, subject="")
+    for ensemble, found, words in (
+        (small(), inner, "another mixture, region"),
+        (small(1), whole, "another mixture, region"),
+        (small(), unnamed, "does not say what it is about"),
+        (small().shielded([0.3, 0.3, 0.4], wanted), whole, "unshielded"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            write_certificate(path, ensemble, requirement=wanted, certification=found)
+    with pytest.raises(InvalidInput, match="another mixture, region"):
+        save_unfinished(tmp_path, small(1), wanted, whole)
+    assert not list(tmp_path.iterdir())
+
+
+def test_balls_of_different_norm_are_different_subjects(tmp_path):
+    round_, square = (
+        Linear(Ball([0.0, 0.0], 1.0, norm), [1.0, 1.0, 0.0], 0.999, "<=") for norm in (2, np.inf)
+    )
+    found = certify(small(), round_, time_limit_s=20)
+    with pytest.raises(InvalidInput, match="another mixture, region"):
+        certificate_bytes(small(), requirement=square, certification=found)
+    assert certificate_bytes(small(), requirement=round_, certification=found)
+
+
 def test_weights_and_kinds_that_cannot_be_checked_are_refused():
     import torch
 

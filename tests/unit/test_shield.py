@@ -21,7 +21,7 @@ from cg4ai import storage
 from cg4ai.certification.rules import AffineCoefficients
 from cg4ai.ensemble import Ensemble, Part
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.members import ConstantMembers, NetworkArchitecture, affine
+from cg4ai.members import ConstantMembers, NetworkArchitecture, TreeMembers, affine
 from cg4ai.records import Array, IntArray
 from cg4ai.regions import Ball, Box
 from cg4ai.requirements import Concave, Linear, Margin, Probability, Rate, Requirement
@@ -40,6 +40,12 @@ def one(members: Any) -> Ensemble:
 def identity() -> Ensemble:
     """Outputs are the inputs, so that outputs can be chosen in tests."""
     return one(affine(np.eye(2)[None], np.zeros((1, 2))))
+
+
+def prove(mixture: Ensemble, requirement: Requirement) -> None:
+    """Certify and record."""
+    proof = cg4ai.certify(mixture, requirement, time_limit_s=20)
+    record_certified(mixture, requirement, certification=proof)
 
 
 def networks(seed: int = 0, inputs: int = 2, outputs: int = 2) -> Ensemble:
@@ -382,12 +388,17 @@ def test_labels_without_a_shield() -> None:
     mixture = identity()
     inputs = np.array([[0.1, 0.1], [0.5, 0.5], [2.0, 2.0], [0.9, 0.1]])
     assert mixture.predict(inputs, explain=True).labels.tolist() == ["unverified"] * 4
-    certified = Linear(Box([0.0, 0.0], [0.3, 0.3]), [1.0, 0.0], 0.3, "<=", name="cap")
-    record_certified(mixture, certified)
-    listed = Linear(inputs[1:], [1.0, 0.0], [0.5, 3.0, 0.5], "<=", name="cap")
-    assert record_audited(mixture, listed) == 2  # the last row is missed
+    cap = Linear(Box([0.0, 0.0], [0.3, 0.3]), [1.0, 0.0], 0.6, "<=", name="cap")
+    prove(mixture, cap)
+    wide = Linear(Box([0.0, 0.0], [9.0, 9.0]), [1.0, 0.0], 0.6, "<=", name="cap")
+    assert record_audited(mixture, wide, inputs=inputs[1:]) == 1  # two rows are missed
     explained = mixture.predict(inputs, explain=True)
-    assert explained.labels.tolist() == ["certified", "audited", "audited", "unverified"]
+    assert explained.labels.tolist() == ["certified", "audited", "unverified", "unverified"]
+    listed = Linear(inputs, [1.0, 0.0], [0.5, 0.5, 3.0, 0.5], "<=", name="listed")
+    assert record_audited(mixture, listed) == 3
+    explained = mixture.predict(inputs, explain=True)
+    assert explained.labels.tolist() == ["audited", "audited", "unverified", "unverified"]
+    assert explained.by_requirement["listed"].tolist() == ["audited"] * 3 + ["unverified"]
     assert explained.theta.tolist() == [0.0] * 4
     # a second requirement about which less is known weakens the label
     record_audited(mixture, Linear(inputs[:1], [0.0, 1.0], 1.0, "<=", name="other"))
@@ -398,7 +409,8 @@ def test_labels_without_a_shield() -> None:
 
 def test_claims_are_saved_and_do_not_pass_to_another_mixture(tmp_path: Path) -> None:
     mixture = identity()
-    record_certified(mixture, Linear(Ball([0.0, 0.0], 1.0, math.inf), [1.0, 0.0], 1.0, name="cap"))
+    ball = Ball([0.0, 0.0], 1.0, math.inf)
+    prove(mixture, Linear(ball, [1.0, 0.0], 1.5, "<=", name="cap"))
     record_audited(mixture, caps(), inputs=np.array([[0.0, -0.0], [9.0, 9.0], [1.0, 1.0]]))
     inputs = np.array([[-0.0, 0.0], [2.0, 0.0]])
     loaded = cg4ai.load(mixture.save(tmp_path / "run"))
@@ -414,9 +426,9 @@ def test_claims_are_saved_and_do_not_pass_to_another_mixture(tmp_path: Path) -> 
 
 def test_claims_about_the_mixture_end_where_the_shield_acts() -> None:
     mixture = identity()
-    record_certified(mixture, Linear(UNIT, [0.0, 1.0], 0.0, ">=", name="second"))
+    prove(mixture, Linear(UNIT, [0.0, 1.0], -0.1, ">=", name="second"))
     first = Linear(UNIT, [1.0, 0.0], 0.6, "<=", name="first")
-    record_certified(mixture, Linear(Box([0, 0], [0.1, 1]), [1.0, 0.0], 0.6, "<=", name="first"))
+    prove(mixture, Linear(Box([0, 0], [0.1, 1]), [1.0, 0.0], 0.6, "<=", name="first"))
     shielded = mixture.shielded([0.2, 0.2], first)
     explained = shielded.predict(np.array([[0.05, 0.5], [0.5, 0.5], [0.9, 0.5]]), explain=True)
     assert explained.by_requirement["first"].tolist() == ["certified", "shielded", "shielded"]
@@ -437,8 +449,71 @@ def test_audits_that_label_nothing_are_refused(
 ) -> None:
     with pytest.raises(InvalidInput, match=words):
         record_audited(identity(), requirement, inputs=inputs)
+    proof = cg4ai.certify(identity(), Linear(UNIT, [1.0, 0.0], 2.0, "<="))
     with pytest.raises(InvalidInput, match="Box or a Ball"):
-        record_certified(identity(), Linear(np.zeros((1, 2)), [1.0, 0.0], 1.0, "<="))
+        record_certified(
+            identity(), Linear(np.zeros((1, 2)), [1.0, 0.0], 1.0, "<="), certification=proof
+        )
+
+
+def test_only_a_proof_of_this_very_claim_is_recorded() -> None:
+    mixture = identity()
+    cap = Linear(UNIT, [1.0, 0.0], 2.0, "<=", name="cap")
+    proof = cg4ai.certify(mixture, cap)
+    part = cg4ai.certify(mixture, cap, region=Box([0.0, 0.0], [0.5, 0.5]))
+    broken = Linear(UNIT, [1.0, 0.0], 0.5, "<=", name="cap")
+    for ensemble, requirement, answer, words in (
+        (mixture, broken, cg4ai.certify(mixture, broken), "is refuted"),
+        (mixture, cap, part, "another mixture, region or rules"),
+        (mixture, Linear(UNIT, [1.0, 0.0], 1.9, "<=", name="cap"), proof, "or rules"),
+        (networks(), cap, proof, "another mixture"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            record_certified(ensemble, requirement, certification=answer)
+    assert "guarantees" not in mixture.about
+    record_certified(mixture, cap, certification=proof)
+    assert mixture.predict(np.zeros((1, 2)), explain=True).labels.tolist() == ["certified"]
+
+
+def test_rules_that_share_a_name_are_not_merged() -> None:
+    mixture = identity()
+    inputs = np.array([[0.4, 0.4], [0.9, 0.9]])
+    prove(mixture, Linear(UNIT, [1.0, 0.0], 2.0, "<=", name="cap"))
+    tight = Linear(UNIT, [1.0, 0.0], 0.5, "<=", name="cap")
+    assert record_audited(mixture, tight, inputs=inputs) == 1
+    assert mixture.predict(inputs, explain=True).labels.tolist() == ["audited", "unverified"]
+    # nor by a shield of that name: in the second input it acts
+    other = identity()
+    prove(other, Linear(UNIT, [1.0, 0.0], 2.0, "<=", name="cap"))
+    explained = other.shielded([0.0, 0.0], tight).predict(inputs, explain=True)
+    assert explained.labels.tolist() == ["shielded", "unverified"]
+
+
+def test_claims_that_do_not_state_their_rules_are_read_and_give_way() -> None:
+    mixture = identity()
+    inputs = np.array([[0.4, 0.4]])
+    wide = Linear(UNIT, [1.0, 0.0], 2.0, "<=", name="cap")
+    prove(mixture, wide)
+    del mixture.about["guarantees"][0]["rules"]
+    assert mixture.predict(inputs, explain=True).labels.tolist() == ["certified"]
+    tight = Linear(UNIT, [1.0, 0.0], 0.3, "<=", name="cap")
+    record_audited(mixture, tight, inputs=inputs)
+    assert mixture.predict(inputs, explain=True).labels.tolist() == ["unverified"]
+
+
+@pytest.mark.parametrize("norm", [2, math.inf])
+def test_no_input_outside_a_ball_is_labelled_certified(norm: float) -> None:
+    # the tree jumps to 5 right behind the ball's end
+    tree = TreeMembers(
+        [[[0, 0, 0]]], [[[1001.0, 0, 0]]], left=[[[1, 1, 2]]], right=[[[2, 1, 2]]],
+        value=[[[[0.0], [0.0], [5.0]]]], input_size=1,
+    )  # fmt: skip
+    part = Part(tree, np.zeros(1, np.int64), np.ones(1))
+    mixture = Ensemble((part,), Layout.single(1))
+    prove(mixture, Linear(Ball([1000.0], 1.0, norm), [1.0], 1.0, "<=", name="cap"))
+    explained = mixture.predict([[999.0], [1001.0], [np.nextafter(1001.0, 2000)]], explain=True)
+    assert explained.outputs[:, 0].tolist() == [0.0, 0.0, 5.0]
+    assert explained.labels.tolist() == ["certified", "certified", "unverified"]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

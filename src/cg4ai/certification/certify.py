@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,10 +13,13 @@ from numpy.typing import NDArray
 
 from cg4ai.certification.bound import Ball as Sphere
 from cg4ai.certification.bound import CellBound, Cells, bound_cells
+from cg4ai.certification.magnitudes import check_magnitudes
+from cg4ai.certification.memory import MEMORY_LIMIT, cell_bytes
 from cg4ai.certification.records import Certification, OpenCells, Progress, RuleProof, Status
 from cg4ai.certification.rounding import margins
 from cg4ai.certification.rules import Rules, rules_of
 from cg4ai.certification.search import Batch, Search
+from cg4ai.certification.subject import subject_digest
 from cg4ai.certification.terms import Parts, RuleTerms
 from cg4ai.certification.trees import TreeBound, WeightedTrees, plain
 from cg4ai.ensemble import Ensemble
@@ -44,9 +48,19 @@ class _Certifier:
     """One call of `certify`: the rules taken apart, a search per rule, and what was found."""
 
     def __init__(
-        self, ensemble: Ensemble, rules: Rules, *, region: Box | Ball, device: str, batch: int
+        self,
+        ensemble: Ensemble,
+        rules: Rules,
+        *,
+        region: Box | Ball,
+        device: str,
+        batch: int,
+        memory_limit: int = MEMORY_LIMIT,
     ) -> None:
         self.ensemble, self.rules, self.region, self.batch = ensemble, rules, region, batch
+        self.memory_limit = memory_limit
+        self.subject = subject_digest(ensemble, rules, region)
+        check_magnitudes(ensemble, rules, region)
         self.lower, self.upper = region.bounds()
         self.moved = ensemble.to(device)
         self.parts = Parts(self.moved.parts, ensemble.layout, lower=self.lower, upper=self.upper)
@@ -68,17 +82,12 @@ class _Certifier:
         self.sphere = self._sphere()
 
     def resume(self, earlier: Certification) -> None:
-        if len(earlier.rules) != len(self.rules):
+        if earlier.subject != self.subject:
             raise InvalidInput(
-                f"the certification to resume has {len(earlier.rules)} rules, the requirement "
-                f"{len(self.rules)}; resume with what it was made for"
+                "the certification to resume was made for another mixture, region or rules; "
+                "resume with what it was made for, or start anew without resume"
             )
         for proof, search in zip(earlier.rules, self.searches, strict=True):
-            if proof.limit != search.limit:
-                raise InvalidInput(
-                    f"rule {proof.rule} had the limit {proof.limit} when the certification to "
-                    f"resume was made, now {search.limit}; start anew"
-                )
             Search.resumed(proof.dimensions, proof.leaf_bounds, start=search, cells=proof.cells)
 
     def outside(self, lower: Array, upper: Array) -> NDArray[np.bool_]:
@@ -87,7 +96,9 @@ class _Certifier:
             return np.zeros(len(lower), bool)
         centre = self.sphere.centre.cpu().numpy()
         gap = np.maximum(np.maximum(lower - centre, centre - upper), 0.0)
-        return np.asarray(np.linalg.norm(gap, axis=1) > self.sphere.radius)
+        # a power of two near the radius: nothing is rounded, and squares stay in range
+        unit = 2.0 ** math.floor(math.log2(self.sphere.radius))
+        return np.asarray(np.linalg.norm(gap / unit, axis=1) > self.sphere.radius / unit)
 
     def _sphere(self) -> Sphere | None:
         """The Euclidean ball that the region is, a hair larger so that rounding loses nothing."""
@@ -127,9 +138,10 @@ class _Certifier:
                 terms, self.moved.parts, moved, weights=self.weights, trees=trees, ball=self.sphere
             )
 
-        return bound, self._batch_size(terms)
+        return bound, self._batch_size(terms, trees)
 
-    def _batch_size(self, terms: RuleTerms) -> int:
+    def _batch_size(self, terms: RuleTerms, trees: TreeBound | None) -> int:
+        """As many cells as are quick together, fewer where half the memory holds no more."""
         values = 1
         for group in terms.groups:
             members = self.moved.parts[group.part].members
@@ -138,7 +150,20 @@ class _Certifier:
                 width = sum(hidden) * max(hidden[1:], default=1)
                 values += len(group.weights_at) * max(width, members.output_size)
         budget = CPU_VALUES if self.device.type == "cpu" else GPU_VALUES
-        return int(min(self.batch, max(16, budget // values)))
+        quick = int(min(self.batch, max(16, budget // values)))
+        own = cell_bytes(terms, self.moved.parts, trees, input_size=len(self.lower))
+        room = self.memory_limit // 2 // own
+        if room < 1:
+            raise InvalidInput(
+                f"one cell of rule {terms.rule} needs about {own / 2**20:.0f} MiB, more than half "
+                f"of memory_limit, {self.memory_limit} bytes: raise memory_limit"
+            )
+        return min(quick, room)
+
+    @property
+    def full(self) -> bool:
+        """Whether trees and open cells fill the other half of the memory."""
+        return sum(search.stored_bytes for search in self.searches) > self.memory_limit // 2
 
     def look(self, rule: int, batch: Batch) -> None:
         """Ask the ensemble itself at the centres and worst corners of some open cells."""
@@ -175,6 +200,7 @@ def certify(
     time_limit_s: float = 600.0,
     cell_limit: int = 5_000_000,
     batch: int = 4096,
+    memory_limit: int = MEMORY_LIMIT,
     device: str = "cpu",
     progress: Callable[[Progress], None] | None = None,
     resume: Certification | None = None,
@@ -183,19 +209,22 @@ def certify(
     """Prove `requirement` at every input of its region (or of `region`), or find where it fails.
 
     Rules are linear (`Linear`, `Probability`, `Margin`) over a Box or Ball. At most `batch` cells
-    are bounded at a time, `cell_limit` cells in all; `resume` goes on from an earlier `unknown`
-    answer for the same ensemble and requirement. The search ends at the first violation, or, with
-    `all_rules`, goes on with the rules not refuted.
+    are bounded at a time, `cell_limit` cells in all; `memory_limit`, in bytes, is shared by a batch
+    and the cells kept. `resume` goes on from an earlier `unknown` answer for the same ensemble,
+    requirement and region. The search ends at the first violation, or, with `all_rules`, goes on
+    with the rules not refuted. Of a shielded ensemble certify `unshielded`.
     """
     started = time.perf_counter()
-    _check_limits(time_limit_s, cell_limit, batch)
+    _check_limits(time_limit_s, cell_limit, batch=batch, memory_limit=memory_limit)
     rules = rules_of(requirement, output_size=ensemble.output_size)
     place = region if region is not None else requirement.region
     if not isinstance(place, Box | Ball) or place.size != ensemble.input_size:
         raise InvalidInput(
             f"certify needs a Box or Ball with {ensemble.input_size} features, got {place}"
         )
-    work = _Certifier(ensemble, rules, region=place, device=device, batch=batch)
+    work = _Certifier(
+        ensemble, rules, region=place, device=device, batch=batch, memory_limit=memory_limit
+    )
     before = 0.0
     if resume is not None:
         work.resume(resume)
@@ -216,11 +245,11 @@ def certify(
     return _answer(work, before + time.perf_counter() - started)
 
 
-def _check_limits(time_limit_s: float, cell_limit: int, batch: int) -> None:
-    if not time_limit_s > 0 or cell_limit < 1 or batch < 1:
+def _check_limits(time_limit_s: float, cell_limit: int, *, batch: int, memory_limit: int) -> None:
+    if not time_limit_s > 0 or min(cell_limit, batch, memory_limit) < 1:
         raise InvalidInput(
-            "certify needs time_limit_s > 0, cell_limit >= 1 and batch >= 1, got "
-            f"{time_limit_s}, {cell_limit} and {batch}"
+            "certify needs time_limit_s > 0, cell_limit >= 1, batch >= 1 and memory_limit >= 1, "
+            f"got {time_limit_s}, {cell_limit}, {batch} and {memory_limit}"
         )
 
 
@@ -242,7 +271,7 @@ def _search(
         waiting = [
             rule
             for rule, search in enumerate(work.searches)
-            if search.open and rule not in work.found
+            if search.waiting and rule not in work.found
         ]
         if not waiting or (work.found and not all_rules):
             return
@@ -250,9 +279,9 @@ def _search(
             search = work.searches[rule]
             bound, count = work.bounder(rule)
             until = search.cells + budget
-            while search.open and search.cells < until and rule not in work.found:
+            while search.waiting and search.cells < until and rule not in work.found:
                 room, now = cell_limit - spent, time.perf_counter()
-                if room <= 0 or now - started > time_limit_s:
+                if room <= 0 or now - started > time_limit_s or work.full:
                     return
                 if progress is not None and now - told > TELL_EVERY_S and spent:
                     progress(_progress(work, now - started))
@@ -305,6 +334,8 @@ def _answer(work: _Certifier, seconds: float) -> Certification:
         seconds,
         _note(work, status),
         {rule: own.point for rule, own in work.found.items()},
+        work.subject,
+        not any(search.waiting for search in work.searches),
     )
 
 
@@ -314,7 +345,21 @@ def _note(work: _Certifier, status: Status) -> str:
     if status == "refuted":
         return f"rules {_listed(sorted(work.found))} refuted; open cells of all rules are kept"
     left = [rule for rule, search in enumerate(work.searches) if search.open]
-    return f"a limit was reached with rules {_listed(left)} open"
+    if any(work.searches[rule].waiting for rule in left):
+        reached = "the memory limit" if work.full else "a limit"
+        note = f"{reached} was reached with rules {_listed(left)} open"
+    else:
+        note = f"the cells left of rules {_listed(left)} are too small to halve"
+    held = {rule: work.searches[rule].held_by_margin() for rule in left}
+    held = {rule: count for rule, count in held.items() if count}
+    if held:
+        margin = max(work.margins[rule] for rule in held)
+        note += (
+            f"; {sum(held.values())} cells of rules {_listed(list(held))} are open only because "
+            f"bounds include a margin of up to {margin:.2g} for rounding: a value so close to its "
+            "limit cannot be proven, ask for a limit wider by more than that"
+        )
+    return note
 
 
 def _listed(rules: list[int]) -> str:

@@ -55,7 +55,9 @@ class Certification:
     rule `counterexample_rule` has the value `counterexample_value`, recomputed from predictions,
     above its limit. unknown: a limit was reached; `open_cells` are left and the `bound` of each
     rule is proven. `cells` counts the cells bounded, over earlier calls too when resumed.
-    `violations` holds an input for every rule refuted, the counterexample among them.
+    `violations` holds an input for every rule refuted, the counterexample among them. `subject` is
+    the digest of mixture, rules and region, without which a proof is about nothing. `exhausted`:
+    no cell left can be halved, so that to resume gains nothing.
     """
 
     status: Status
@@ -68,6 +70,8 @@ class Certification:
     seconds: float
     note: str
     violations: Mapping[int, Array] = field(default_factory=dict, repr=False)
+    subject: str = ""
+    exhausted: bool = False
 
     @property
     def excess(self) -> float:

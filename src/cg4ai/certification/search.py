@@ -40,6 +40,7 @@ class Search:
         self._count = 1
         self._open_nodes: IntArray = np.zeros(1, np.int64)
         self._open_lower, self._open_upper = lower[None].copy(), upper[None].copy()
+        self._stuck: list[tuple[IntArray, Array, Array]] = []
 
     @classmethod
     def resumed(
@@ -86,7 +87,19 @@ class Search:
 
     @property
     def open(self) -> int:
+        """Cells above the limit or not bounded yet, those too small to halve among them."""
+        return self.waiting + sum(len(nodes) for nodes, _, _ in self._stuck)
+
+    @property
+    def waiting(self) -> int:
+        """Open cells from which there is something to learn."""
         return len(self._open_nodes)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Memory of the tree and the waiting cells."""
+        tree = self._dimension.nbytes + self._left.nbytes + self._bound.nbytes
+        return tree + self._open_nodes.nbytes + self._open_lower.nbytes + self._open_upper.nbytes
 
     @property
     def bound(self) -> float:
@@ -96,7 +109,15 @@ class Search:
 
     def open_cells(self) -> tuple[Array, Array, Array]:
         """Corners and proven bounds of the cells left."""
-        return self._open_lower, self._open_upper, self._bound[self._open_nodes]
+        stuck = list(zip(*self._stuck, strict=True)) or [(), (), ()]
+        nodes = np.concatenate([*stuck[0], self._open_nodes])
+        lower = np.concatenate([*stuck[1], self._open_lower])
+        upper = np.concatenate([*stuck[2], self._open_upper])
+        return lower, upper, self._bound[nodes]
+
+    def held_by_margin(self) -> int:
+        """How many open cells would be closed if bounds had no margin for rounding."""
+        return int((self.open_cells()[2] - self.margin <= self.limit).sum())
 
     def step(
         self,
@@ -105,11 +126,11 @@ class Search:
         *,
         outside: Callable[[Array, Array], NDArray[np.bool_]] | None = None,
     ) -> Batch:
-        """Bound the `count` newest open cells and halve those that stay open; returns these.
+        """Bound the `count` newest waiting cells and halve those that stay open; returns these.
 
         `outside` says which cells hold no input of the region: their bound is -inf.
         """
-        take = slice(max(0, self.open - count), None)
+        take = slice(max(0, self.waiting - count), None)
         nodes = self._open_nodes[take]
         lower, upper = self._open_lower[take], self._open_upper[take]
         self._keep(slice(0, take.start))
@@ -145,7 +166,8 @@ class Search:
         can = (middle > lower) & (middle < upper)
         scores = np.where(can & np.isfinite(scores), scores, np.where(can, 0.0, -np.inf))
         stuck = ~can.any(1)
-        self._stuck(nodes[stuck], lower[stuck], upper[stuck])
+        if stuck.any():  # they stay open, but bounding them again would say the same
+            self._stuck.append((nodes[stuck], lower[stuck], upper[stuck]))
         nodes, lower, upper = nodes[~stuck], lower[~stuck], upper[~stuck]
         if not len(nodes):
             return
@@ -166,13 +188,6 @@ class Search:
         self._open_nodes = np.concatenate([self._open_nodes, nodes])
         self._open_lower = np.concatenate([self._open_lower, lower])
         self._open_upper = np.concatenate([self._open_upper, upper])
-
-    def _stuck(self, nodes: IntArray, lower: Array, upper: Array) -> None:
-        """Cells too small to halve stay open, at the far end of the stack."""
-        if len(nodes):
-            self._open_nodes = np.concatenate([nodes, self._open_nodes])
-            self._open_lower = np.concatenate([lower, self._open_lower])
-            self._open_upper = np.concatenate([upper, self._open_upper])
 
     def _grow(self, count: int) -> None:
         self._count += count

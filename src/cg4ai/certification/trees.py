@@ -18,6 +18,8 @@ from cg4ai.members.trees import TreeMembers
 from cg4ai.records import Array, IntArray
 
 PIECES = 256  # of one cell, at most, looked at one by one
+# Where float32 would go on if its exponents did: numbers round to infinity from halfway to it.
+SINGLE_END = 2.0**128
 
 
 def double_thresholds(threshold: Tensor) -> Tensor:
@@ -27,12 +29,18 @@ def double_thresholds(threshold: Tensor) -> Tensor:
     below the threshold and the next one, or the float64 before it where the tie goes up.
     """
     wanted = threshold.numpy()
+    with np.errstate(over="ignore"):  # thresholds and middles beyond float32 become infinite
+        return torch.as_tensor(_largest_not_above(wanted))
+
+
+def _largest_not_above(wanted: Array) -> Array:
     below = wanted.astype(np.float32)
     below = np.where(below > wanted, np.nextafter(below, np.float32(-np.inf)), below)
-    above = np.nextafter(below, np.float32(np.inf)).astype(np.float64)
-    middle = 0.5 * (below.astype(np.float64) + above)
+    above = np.nextafter(below, np.float32(np.inf))
+    ends = np.clip(np.stack([below, above]).astype(np.float64), -SINGLE_END, SINGLE_END)
+    middle = 0.5 * (ends[0] + ends[1])
     stays = middle.astype(np.float32) == below
-    return torch.as_tensor(np.where(stays, middle, np.nextafter(middle, -np.inf)))
+    return np.asarray(np.where(stays, middle, np.nextafter(middle, -np.inf)))
 
 
 def plain(members: TreeMembers) -> TreeMembers:

@@ -138,7 +138,7 @@ def _record(
     else:
         summary |= {"strength": "certified", "certificate": entry}
     opened.finish(summary)
-    record_certified(ensemble, job.requirement)
+    record_certified(ensemble, job.requirement, certification=result)
     _save_about(opened.folder, ensemble)
 
 
@@ -278,7 +278,8 @@ def _unproven(job: Job, result: Certification, folder: Path) -> str:
         lines.append(f"  {_name(job, proof.rule)}: {known}, its limit is {proof.limit:.9g}")
     if len(resisting) > SHOWN:
         lines.append(f"  and {len(resisting) - SHOWN} more")
-    lines.append(f"Continue with cg4ai certify {folder} --resume")
+    if not result.exhausted:
+        lines.append(f"Continue with cg4ai certify {folder} --resume")
     return "\n".join(lines)
 
 

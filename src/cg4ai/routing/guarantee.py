@@ -85,6 +85,6 @@ def write_proof(
         title=f"the router of {instance.name}, {len(instance.demand_max)} demands",
         rule_names=[f"link {source}->{target}" for source, target in instance.arcs],
     )
-    record_certified(ensemble, requirement)
+    record_certified(ensemble, requirement, certification=answer)
     entry = {"file": FILE_NAME, "sha256": digest}
     return {"certificate": {**entry, "cells": answer.cells, "seconds": answer.seconds}}

@@ -102,4 +102,12 @@ def test_points_stay_open_but_do_not_hang():
             outside=None,
         )
     assert search.open == 1
+    assert search.waiting == 0
+    assert search.cells == 1  # bounded once, not again and again
     assert search.bound == 1.0
+    lower, upper, bounds = search.open_cells()
+    assert lower.tolist() == upper.tolist() == [[1.0, 1.0]]
+    assert bounds.tolist() == [1.0]
+    dimensions, leaf_bounds = search.preorder()
+    again = Search(0.3, 0.0, lower=np.ones(2), upper=np.ones(2))
+    assert Search.resumed(dimensions, leaf_bounds, start=again, cells=1).open == 1

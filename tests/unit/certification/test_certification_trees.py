@@ -14,9 +14,14 @@ from cg4ai.certification import trees as tree_bounds
 from cg4ai.certification.trees import TreeBound, WeightedTrees, double_thresholds, plain
 from cg4ai.members import from_sklearn
 
+SINGLE = float(np.finfo(np.float32).max)
+EDGES = [sign * size for sign in (-1, 1) for size in (SINGLE, SINGLE + 1e30, 1e39, 1e300)]
+NUMBERS = st.floats(-1e6, 1e6) | st.sampled_from(EDGES)
 
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 @settings(max_examples=300, deadline=None)
-@given(threshold=st.floats(-1e6, 1e6), x=st.floats(-1e6, 1e6), steps=st.integers(-2, 2))
+@given(threshold=NUMBERS, x=NUMBERS, steps=st.integers(-2, 2))
 def test_double_thresholds_decide_as_rounding_to_single_precision_does(threshold, x, steps):
     exact = float(double_thresholds(torch.tensor([threshold], dtype=torch.float64)))
     near = exact

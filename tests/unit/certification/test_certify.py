@@ -13,7 +13,13 @@ from sklearn.ensemble import RandomForestRegressor
 from cg4ai.certification import certify, rules_of
 from cg4ai.ensemble import Ensemble, Part
 from cg4ai.errors import InvalidInput
-from cg4ai.members import ConstantMembers, ModuleMembers, affine, from_sklearn
+from cg4ai.members import (
+    ConstantMembers,
+    ModuleMembers,
+    NetworkArchitecture,
+    affine,
+    from_sklearn,
+)
 from cg4ai.members.modules import ModuleArchitecture
 from cg4ai.regions import Ball, Box
 from cg4ai.requirements import Linear, Margin, Probability
@@ -22,6 +28,11 @@ from cg4ai.rows import Layout
 certification = sys.modules["cg4ai.certification.certify"]  # the function has the same name
 LOWER, UPPER = np.array([-0.8, -0.5]), np.array([0.6, 0.9])
 BOX = Box(LOWER, UPPER)
+
+
+def one(members):
+    part = Part(members, np.zeros(1, np.int64), np.ones(1))
+    return Ensemble((part,), Layout.single(members.output_size))
 
 
 def dense(size=301):
@@ -199,6 +210,110 @@ def test_resuming_something_else_is_refused():
         certify(ensemble, Margin(BOX, 0, 0.1), resume=first)
 
 
+def test_proofs_of_another_mixture_or_region_are_not_resumed():
+    ensemble, requirement = hard()
+    proven = certify(ensemble, requirement, region=Box(LOWER, LOWER + 0.05))
+    assert proven.status == "proven"
+    other = single_block(random_networks(8, count=3, hidden=(16, 16), size=3.0))
+    for given, place in ((other, Box(LOWER, LOWER + 0.05)), (ensemble, BOX)):
+        with pytest.raises(InvalidInput, match="another mixture, region"):
+            certify(given, requirement, region=place, resume=proven)
+    again = certify(ensemble, requirement, region=Box(LOWER, LOWER + 0.05), resume=proven)
+    assert again.status == "proven"
+    assert again.cells == proven.cells
+
+
+def test_shielded_ensembles_are_refused():
+    ensemble = one(affine([[[0.0], [0.0]]], [[0.5]]))
+    floor = Linear(Box([0.3, 0.3], [0.301, 0.301]), [1.0], 0.7, ">=", name="floor")
+    cap = Linear(BOX, [1.0], 0.6, "<=", name="cap")
+    shielded = ensemble.shielded([1.0], floor)
+    with pytest.raises(InvalidInput, match=r"give ensemble\.unshielded"):
+        certify(shielded, cap)
+    assert certify(shielded.unshielded, cap).status == "proven"
+
+
+def scaled(scale, weight=1.0):
+    architecture = NetworkArchitecture(1, 1, hidden=(), shift=np.zeros(1), scale=np.array([scale]))
+    weights = {"weight_0": np.array([[[weight]]]), "bias_0": np.zeros((1, 1))}
+    return one(architecture.members(weights))
+
+
+@pytest.mark.parametrize(
+    ("ensemble", "region", "coefficient", "limit", "words"),
+    [
+        (scaled(1.0), Box([0.0], [1e61]), 1.0, 1.0, "the region"),
+        (scaled(1.0), Ball([0.0], 1e200), 1.0, 1.0, "the region"),
+        (scaled(1.0), Box([0.0], [1.0]), 1e61, 1.0, "coefficients"),
+        (scaled(1.0), Box([0.0], [1.0]), 1.0, 1e61, "limits"),
+        (scaled(1.0, weight=-1e61), Box([0.0], [1.0]), 1.0, 1.0, "weight_0"),
+        (scaled(1e-61), Box([0.0], [1.0]), 1.0, 1.0, "scale"),
+        (scaled(1e61), Box([0.0], [1.0]), 1.0, 1.0, "scale"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(ensemble, region, coefficient, limit, words):
+    with pytest.raises(InvalidInput, match=f"{words}.* other units"):
+        certify(ensemble, Linear(region, [coefficient], limit, "<="))
+
+
+def test_numbers_at_the_ends_of_the_range_are_proven():
+    requirement = Linear(Ball([0.0], 1e59), [1.0], 2e59, "<=")
+    assert certify(scaled(1.0), requirement).status == "proven"
+    requirement = Linear(Box([0.0], [1e-60]), [1.0], 1.1, "<=")
+    assert certify(scaled(1e-60), requirement).status == "proven"
+
+
+def test_cells_too_small_to_halve_end_the_search_and_the_margin_is_named():
+    requirement = Linear(Box([1.0], [1.0]), [1.0], 1.0, "<=")
+    answer = certify(scaled(1.0), requirement, time_limit_s=1000)
+    assert answer.status == "unknown"
+    assert answer.exhausted
+    assert answer.cells == len(answer.open_cells) == 1
+    assert "too small to halve" in answer.note
+    assert "margin of up to 2.3e-12 for rounding" in answer.note
+    again = certify(scaled(1.0), requirement, time_limit_s=1000, resume=answer)
+    assert (again.status, again.cells) == ("unknown", 2)
+    # far from the limit the margin is not to blame
+    ensemble, requirement = hard()
+    unfinished = certify(ensemble, requirement, cell_limit=5)
+    assert "margin" not in unfinished.note
+    assert not unfinished.exhausted
+
+
+def test_batches_keep_to_the_memory_limit(monkeypatch):
+    architecture = NetworkArchitecture(200, 1, hidden=(8,), activation="tanh")
+    parameters = architecture.initialise(1, torch.Generator().manual_seed(0))
+    ensemble = one(architecture.members(parameters))
+    box = Box(np.zeros(200), np.ones(200))
+    root = certify(ensemble, Linear(box, [1.0], 1.5, "<="), cell_limit=1).rules[0].bound
+    requirement = Linear(box, [1.0], root - 0.05, "<=")
+    taken, bound_cells = [], certification.bound_cells
+
+    def counted(terms, parts, cells, **rest):
+        taken.append(len(cells.lower))
+        return bound_cells(terms, parts, cells, **rest)
+
+    monkeypatch.setattr(certification, "bound_cells", counted)
+    limit = 32 * 2**20
+    answer = certify(ensemble, requirement, cell_limit=60, memory_limit=limit)
+    assert answer.cells == 60
+    # a cell holds several matrices of 200 x 200 numbers, and a batch has half of the memory
+    assert 2 <= max(taken) <= limit / 2 / (200 * 200 * 8)
+    with pytest.raises(InvalidInput, match="raise memory_limit"):
+        certify(ensemble, requirement, memory_limit=2**20)
+
+
+def test_the_memory_limit_ends_a_search_with_what_is_proven():
+    # tens of thousands of cells next to the end, where the value meets its limit
+    requirement = Linear(Box([0.0], [1.0]), [1.0], 1.0, "<=")
+    answer = certify(scaled(1.0), requirement, memory_limit=2**16)
+    assert answer.status == "unknown"
+    assert "the memory limit was reached" in answer.note
+    assert not answer.exhausted
+    assert 1.0 <= answer.rules[0].bound <= 2.0
+    assert certify(scaled(1.0), requirement, resume=answer).exhausted
+
+
 def test_all_rules_are_worked_on_when_asked():
     ensemble, requirement = hard()
     limit = float(requirement.bound[0])
@@ -239,7 +354,7 @@ def test_another_region_can_be_given():
 
 def test_what_cannot_be_certified_and_wrong_limits_are_refused():
     ensemble, requirement = hard()
-    for wrong in ({"time_limit_s": 0.0}, {"cell_limit": 0}, {"batch": 0}):
+    for wrong in ({"time_limit_s": 0.0}, {"cell_limit": 0}, {"batch": 0}, {"memory_limit": 0}):
         with pytest.raises(InvalidInput, match="time_limit_s"):
             certify(ensemble, requirement, **wrong)
     architecture = ModuleArchitecture(lambda: torch.nn.Linear(2, 3), 2, 3, "linear")
