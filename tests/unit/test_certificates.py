@@ -20,7 +20,7 @@ from cg4ai.certification import certify
 from cg4ai.checker import check
 from cg4ai.checker.file import parse_certificate
 from cg4ai.cli import main
-from cg4ai.commands.certify import stored_instance
+from cg4ai.commands.certify import Job, stored_instance, unproven
 from cg4ai.ensemble import Ensemble, Part
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.members import ConstantMembers, ModuleArchitecture, NetworkArchitecture
@@ -111,6 +111,19 @@ def test_a_certificate_is_written_only_of_what_was_proven(tmp_path):
     with pytest.raises(InvalidInput, match="another mixture, region"):
         save_unfinished(tmp_path, small(1), wanted, whole)
     assert not list(tmp_path.iterdir())
+
+
+def test_resuming_is_advised_only_where_cells_can_be_halved(tmp_path):
+    constant = Part(ConstantMembers([[1.0]], 1), np.zeros(1, int), np.ones(1))
+    ensemble = Ensemble((constant,), Layout.single(1))
+    wanted = Linear(Box([2.0], [2.0]), [1.0], 1.0, "<=", name="cap")
+    job = Job(wanted, "a constant", None, ["x"])
+    found = certify(ensemble, wanted)
+    text = unproven(job, found, tmp_path)
+    assert "UNKNOWN" in text
+    assert "margin" in text
+    assert "--resume" not in text
+    assert "--resume" in unproven(job, dataclasses.replace(found, exhausted=False), tmp_path)
 
 
 def test_balls_of_different_norm_are_different_subjects(tmp_path):

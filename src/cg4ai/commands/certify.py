@@ -116,7 +116,7 @@ def _certify(
         return True
     if result.status == "unknown":
         save_unfinished(opened.folder, ensemble, job.requirement, result, number=number)
-    print(_unproven(job, result, opened.folder))
+    print(unproven(job, result, opened.folder))
     return False
 
 
@@ -254,7 +254,8 @@ def _proven(job: Job, result: Certification, path: Path) -> str:
     )
 
 
-def _unproven(job: Job, result: Certification, folder: Path) -> str:
+def unproven(job: Job, result: Certification, folder: Path) -> str:
+    """What was found instead of a proof, and whether to go on."""
     if result.counterexample is not None and result.counterexample_rule is not None:
         rule = result.counterexample_rule
         return (
