@@ -130,7 +130,7 @@ def test_reproduce_resumes_and_writes_tables(
     assert "there already" in capsys.readouterr().err
     assert (work / "runs" / "polska-5-3" / "summary.json").read_bytes() == summary
     # more time is used, on top of what was done
-    assert main([*arguments, "--time-limit", "2"]) == code
+    assert main([*arguments, "--time-limit", "2"]) in (KEPT, NOT_KEPT)
     assert (work / "runs" / "polska-5-3" / "summary.json").read_bytes() != summary
     assert main(["reproduce", "routing", "polska-5-4"]) == BAD_INPUT
 
