@@ -32,6 +32,8 @@ STATUSES: tuple[Status, ...] = ("proven", "refuted", "unknown")
 CERTIFIABLE = ("network", "tree", "constant")
 WEIGHT_SUM = 1e-9  # how far from one the weights of a block may sum in a certificate
 
+LONGEST_TEXT = 300  # characters of a title or name: the checker prints them, and takes no more
+
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -79,6 +81,7 @@ def certificate_bytes(
     it says, and checking decides.
     """
     refuse_shield(ensemble)
+    check_texts(title, requirement.name, *(rule_names or ()))
     rules = rules_of(requirement, output_size=ensemble.output_size)
     names = [f"rule {rule}" for rule in range(len(rules))] if rule_names is None else rule_names
     _check_proven(certification, rules, names)
@@ -102,6 +105,16 @@ def certificate_bytes(
     text = json.dumps(storage.jsonable(claim), sort_keys=True, allow_nan=False)
     arrays["claim"] = np.frombuffer(text.encode(), np.uint8)
     return sealed(arrays)
+
+
+def check_texts(*texts: str) -> None:
+    """Refuse what the checker would not print: anything but one line of moderate length."""
+    for text in texts:
+        if not text.isprintable() or len(text) > LONGEST_TEXT:
+            raise InvalidInput(
+                f"titles and names in a certificate are one line of at most {LONGEST_TEXT} "
+                f"characters without control characters, got {text[:LONGEST_TEXT]!r}: rename it"
+            )
 
 
 def sealed(arrays: Arrays) -> bytes:

@@ -104,7 +104,7 @@ def train(
     column_limit: Annotated[int, typer.Option(help="Stop at this many members.")] = 100,
     iteration_limit: Annotated[int, typer.Option(help="Stop after this many iterations.")] = 15,
     time_limit: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Stop after this time.")
+        float | None, typer.Option(metavar="SECONDS", help="Begin no iteration after this.")
     ] = None,
     final_weights: Annotated[str, typer.Option(help="loss, uniform or vertex.")] = "loss",
     seed: Annotated[int, typer.Option(help="The same seed trains the same members.")] = 0,
@@ -253,7 +253,7 @@ def route(
     layers: Annotated[int | None, typer.Option(help="Hidden layers.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder for the run.")] = None,
     time_limit: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Stop training after this time.")
+        float | None, typer.Option(metavar="SECONDS", help="Train no group after this time.")
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed trains the same members.")] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
@@ -314,6 +314,9 @@ def certify(
         float, typer.Option(metavar="SECONDS", help="Give up after this time.")
     ] = 600.0,
     cells: Annotated[int, typer.Option(help="Give up after this many cells.")] = 5_000_000,
+    memory_limit: Annotated[
+        float, typer.Option(metavar="GIB", help="Give up rather than take more memory.")
+    ] = 4.0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from a search that gave up.")
@@ -328,7 +331,12 @@ def certify(
     from cg4ai.commands import certify as command
 
     options = command.CertifyOptions(
-        time_limit_s=time_limit, cells=cells, device=device, resume=resume, quiet=quiet
+        time_limit_s=time_limit,
+        cells=cells,
+        memory_gib=memory_limit,
+        device=device,
+        resume=resume,
+        quiet=quiet,
     )
     raise typer.Exit(command.run(folder, options))
 
@@ -391,7 +399,7 @@ def digits(
     pixels: Annotated[int, typer.Option(help="For robust: pixels that may be flipped.")] = 100,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder for the run.")] = None,
     time_limit: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Stop training after this time.")
+        float | None, typer.Option(metavar="SECONDS", help="Train no group after this time.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the training images and the members.")] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",

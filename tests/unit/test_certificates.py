@@ -295,6 +295,25 @@ def test_unknown_runs_say_what_resists_and_can_be_resumed(tmp_path, capsys):
     assert "start one without --resume" in capsys.readouterr().err
 
 
+def test_a_memory_limit_below_one_batch_is_refused_with_what_to_raise(tmp_path, capsys):
+    run = routing_run(tmp_path / "run")
+    assert main(["certify", str(run), "--memory-limit", "1e-9", "--quiet"]) == 2
+    assert "memory" in capsys.readouterr().err
+    assert main(["certify", str(run), "--memory-limit", "0", "--quiet"]) == 2
+    assert "--memory-limit" in capsys.readouterr().err
+    assert main(["certify", str(run), "--memory-limit", "0.5", "--quiet"]) == 0
+
+
+def test_names_that_the_checker_would_reject_are_refused_before_any_search(tmp_path, capsys):
+    run = routing_run(tmp_path / "run")
+    content = storage.read_json(run / "ensemble.json")
+    content["about"]["network"] = "two\nlines"
+    storage.write_json(run / "ensemble.json", content)
+    assert main(["certify", str(run), "--quiet"]) == 2
+    assert "without control characters" in capsys.readouterr().err
+    assert not (run / "certificate.cg4ai").exists()
+
+
 def test_rejected_and_missing_files_have_their_exit_codes(tmp_path, capsys):
     path = tmp_path / "certificate.cg4ai"
     path.write_bytes(b"cg4ai-certificate 1 sha256 " + b"0" * 64 + b"\n")

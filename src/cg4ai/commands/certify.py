@@ -18,12 +18,14 @@ import numpy as np
 from cg4ai import storage
 from cg4ai.certificates import (
     FILE_NAME,
+    check_texts,
     load_unfinished,
     remove_unfinished,
     save_unfinished,
     write_certificate,
 )
 from cg4ai.certification import Certification, Progress, certify
+from cg4ai.certification.memory import MEMORY_LIMIT
 from cg4ai.commands.trained import load_trained
 from cg4ai.csvdata import read_csv
 from cg4ai.ensemble import Ensemble, load
@@ -40,12 +42,14 @@ from cg4ai.strength import record_certified
 
 PROVEN, NOT_PROVEN = 0, 1
 SHOWN = 5
+GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertifyOptions:
     time_limit_s: float = 600.0
     cells: int = 5_000_000
+    memory_gib: float = MEMORY_LIMIT / GIB
     device: str = "cpu"
     resume: bool = False
     quiet: bool = False
@@ -53,6 +57,8 @@ class CertifyOptions:
     def __post_init__(self) -> None:
         if not self.time_limit_s > 0 or self.cells < 1:
             raise InvalidInput("--time-limit must be above 0 and --cells at least 1")
+        if not (0 < self.memory_gib < float("inf")):
+            raise InvalidInput("--memory-limit must be a number of GiB above 0")
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,8 @@ def _certify(
     opened: Run, ensemble: Ensemble, job: Job, *, number: int, options: CertifyOptions
 ) -> bool:
     stem = Path(FILE_NAME) if number == 1 else Path(FILE_NAME).with_suffix(f".{number}.cg4ai")
+    # before the search, which may take long, and in vain
+    check_texts(job.title, job.requirement.name, *(job.rule_names or ()))
     earlier = None
     if options.resume:
         earlier = load_unfinished(opened.folder, ensemble, job.requirement, number=number)
@@ -94,6 +102,7 @@ def _certify(
         job.requirement,
         time_limit_s=options.time_limit_s,
         cell_limit=options.cells,
+        memory_limit=max(1, int(options.memory_gib * GIB)),
         device=options.device,
         progress=None if options.quiet else _shower(job.requirement.name),
         resume=earlier,
