@@ -111,7 +111,7 @@ def learners(
     weights = torch.as_tensor(image_weights, dtype=torch.float32, device=stack.labels.device)
 
     def loss(parameters: Parameters, step: int) -> Tensor:
-        logits = stack.architecture.forward(parameters, stack.inputs)
+        logits = stack.logits(parameters, stack.inputs)
         weighted = cross_entropy(logits, stack.labels) @ weights
         return weighted + stack.task_loss(parameters) if stack.augmented else weighted
 

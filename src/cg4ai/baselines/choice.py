@@ -16,6 +16,7 @@ from cg4ai.seeds import derived_seed
 
 FRACTION = 0.2
 CHOOSING_MEMBERS = 16
+LEAST_BLURRED = 4  # candidates tried with a blur, or half of them where that is more
 
 
 @dataclass(frozen=True)
@@ -95,19 +96,47 @@ def tuned(
     seed: int,
     repeats: int = 5,
     grid: Sequence[BaselineSettings] | None = None,
+    blur: float = 0.0,
+    gain: float = 1.0,
 ) -> Choice:
     """The best of `grid` (the method's own around `base` by default) on the held-out part.
 
     Each candidate trains `repeats` times from other random starts; the chosen settings of a single
     network get as many starts. Methods with many members choose with at most 16 of them and once,
-    and the chosen settings get back their own number. Of equal scores the one that keeps more
-    rules, then the first, is chosen.
+    and the chosen settings get back their own number. With a `blur` the better half of the
+    candidates, at least four, is tried once more with that blur and gain. Of equal scores the one
+    that keeps more rules, then the first, is chosen.
     """
     start = time.perf_counter()
     candidates = list(method.grid(base) if grid is None else grid)
     if not candidates:
         raise InvalidInput("grid is empty; give at least one candidate")
     validation = hold_out(data, seed=seed)
+    judged = _tried(method, candidates, validation, seed=seed, repeats=repeats)
+    if blur:
+        count = max(LEAST_BLURRED, (len(judged) + 1) // 2)
+        better = sorted(judged, key=_merit, reverse=True)[:count]
+        again = [replace(candidate.settings, blur=blur, gain=gain) for candidate in better]
+        judged += _tried(method, again, validation, seed=seed, repeats=repeats)
+    best = max(judged, key=_merit)
+    single = "starts" in method.reads
+    chosen = replace(best.settings, starts=repeats) if single else best.settings
+    return Choice(chosen, tuple(judged), time.perf_counter() - start)
+
+
+def _merit(candidate: Candidate) -> tuple[float, float]:
+    return candidate.score, candidate.rows_satisfied
+
+
+def _tried(
+    method: Method,
+    candidates: Sequence[BaselineSettings],
+    validation: Validation,
+    *,
+    seed: int,
+    repeats: int,
+) -> list[Candidate]:
+    """Train every candidate without the held-out part and judge it on that."""
     many = "members" in method.reads
     smaller = [
         replace(settings, members=min(settings.members, CHOOSING_MEMBERS)) if many else settings
@@ -115,14 +144,10 @@ def tuned(
     ]
     tries = 1 if many else repeats
     fitted = method.fit_all(validation.training, smaller, derived_seed(seed, 0, "choice"), tries)
-    judged = tuple(
+    return [
         _judged(method, settings, fitted[tries * index : tries * (index + 1)], validation)
         for index, settings in enumerate(candidates)
-    )
-    best = max(judged, key=lambda candidate: (candidate.score, candidate.rows_satisfied))
-    single = "starts" in method.reads
-    chosen = replace(best.settings, starts=repeats) if single else best.settings
-    return Choice(chosen, judged, time.perf_counter() - start)
+    ]
 
 
 def _judged(

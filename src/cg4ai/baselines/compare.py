@@ -60,6 +60,7 @@ class ComparisonRow:
     choosing_s: float | None
     chosen: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
+    blur: float = 0.0  # pixels, of the first layer that was trained; 0: none
 
 
 def compare(
@@ -76,12 +77,15 @@ def compare(
     which: Sequence[str] | None = None,
     settings: Sequence[str] = ("paper", "tuned"),
     repeats: int = 5,
+    blur: float = 0.0,
+    gain: float = 1.0,
     device: str = "cpu",
 ) -> list[ComparisonRow]:
     """Train and measure; test data is used for the measurement alone.
 
     `augmented` gives every baseline the soft data, otherwise none gets it. `repeats` is how often
-    each candidate trains when settings are chosen.
+    each candidate trains when settings are chosen; with a `blur` (see `BaselineSettings`) they are
+    chosen among networks with and without it.
     """
     methods = [_method(name) for name in (METHODS if which is None else which)]
     unknown = [name for name in settings if name not in ("paper", "tuned")]
@@ -101,7 +105,7 @@ def compare(
             result = method.train(used, base, seed=seed)
             rows.append(measured(method, result, used, test=(points, answers)))
         if "tuned" in settings:
-            choice = tuned(method, used, base, seed=seed, repeats=repeats)
+            choice = tuned(method, used, base, seed=seed, repeats=repeats, blur=blur, gain=gain)
             result = method.train(used, choice.settings, seed=seed)
             rows.append(
                 measured(method, result, used, test=(points, answers), choosing_s=choice.seconds)
@@ -141,6 +145,7 @@ def measured(
         choosing_s=choosing_s,
         chosen=method.used(result.settings),
         note=result.note,
+        blur=result.settings.blur,
     )
 
 
@@ -161,6 +166,7 @@ def comparison_markdown(rows: Sequence[ComparisonRow]) -> str:
                 "accuracy, given labels %": per_cent(row.accuracy_given_labels),
                 "seconds": row.seconds,
                 "choosing s": row.choosing_s,
+                "blur": row.blur,
                 "note": row.note,
             }
             for row in rows

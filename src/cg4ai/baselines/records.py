@@ -108,7 +108,9 @@ class BaselineSettings:
     target: the threshold that training asks for, by default the rule's own. rounds: multiplier
     updates. correction_steps, correction_rate, soft_weight: of DC3. members: how many are
     averaged, at most boosted, or as wide as. nu: LPBoost's share of images that may lie below the
-    margin. per_round: learners trained at a time by LPBoost.
+    margin. per_round: learners trained at a time by LPBoost. blur, gain: networks that read
+    square pictures are trained through a first layer blurred by so many pixels, times the gain,
+    and hold the blurred weights when finished; 0 is no blur.
     """
 
     rule: RuleKind = "margin"
@@ -127,6 +129,8 @@ class BaselineSettings:
     members: int = 64
     nu: float = 0.1
     per_round: int = 8
+    blur: float = 0.0
+    gain: float = 1.0
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -144,11 +148,13 @@ class BaselineSettings:
             )
             if not isinstance(getattr(self, name), int) or getattr(self, name) < low
         ]
-        for name in ("weight", "correction_rate", "soft_weight"):
+        for name in ("weight", "correction_rate", "soft_weight", "blur"):
             if not 0 <= getattr(self, name) < math.inf:
                 faults.append(f"{name} must be a finite number >= 0, got {getattr(self, name)!r}")
         if not 0 <= self.warm_up < 1:
             faults.append(f"warm_up must lie in [0, 1), got {self.warm_up!r}")
+        if not 0 < self.gain < math.inf:
+            faults.append(f"gain must be a finite number > 0, got {self.gain!r}")
         if not 0 < self.nu <= 1:
             faults.append(f"nu must lie in (0, 1], got {self.nu!r}")
         if self.batch and self.training.schedule == "plateau":
@@ -243,8 +249,8 @@ Grid = Callable[[BaselineSettings], list[BaselineSettings]]
 class Method:
     """A baseline: how it trains many candidates at once, and what its settings may be.
 
-    `reads` are the settings that matter to it beyond rule, threshold, hidden, training and batch;
-    `enforces` tells whether training knows the rule.
+    `reads` are the settings that matter to it beyond rule, threshold, hidden, training, batch,
+    blur and gain; `enforces` tells whether training knows the rule.
     """
 
     name: str
@@ -269,6 +275,8 @@ class Method:
             "schedule": training.schedule,
             "weight_decay": training.weight_decay,
             "batch": settings.batch,
+            "blur": settings.blur,
+            "gain": settings.gain,
         }
         return plain | {name: getattr(settings, name) for name in self.reads}
 

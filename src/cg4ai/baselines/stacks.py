@@ -14,6 +14,7 @@ from torch.nn import functional
 from cg4ai.baselines.records import BaselineData, BaselineSettings, Correct, Fitted, Predict
 from cg4ai.baselines.rule import LabelRule
 from cg4ai.members import NetworkArchitecture, NetworkMembers
+from cg4ai.members.smooth import blurred, picture_side
 from cg4ai.pricing.training import LossOf, Training, train
 from cg4ai.protocols import Parameters
 from cg4ai.records import Array
@@ -38,6 +39,8 @@ class Stack:
         self.architecture = NetworkArchitecture(
             data.inputs.shape[1], data.classes, hidden=(self.settings.hidden,)
         )
+        if self.settings.blur:
+            picture_side(self.architecture.input_size)
         self.parameters = self._fresh(seed)
         self.inputs, self.labels = self._tensors(data.inputs, data.labels)
         self.hard_inputs, self.hard_labels = self._tensors(data.hard_inputs, data.hard_labels)
@@ -68,6 +71,14 @@ class Stack:
         """One number per model, beside the losses."""
         return torch.tensor(list(values), dtype=torch.float32, device=self.settings.device)
 
+    def blurred(self, parameters: Parameters) -> Parameters:
+        """The networks' own parameters for those that training moves."""
+        return blurred(parameters, blur=self.settings.blur, gain=self.settings.gain)
+
+    def logits(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """(models, n, classes)."""
+        return self.architecture.forward(self.blurred(parameters), inputs)
+
     def task_loss(self, parameters: Parameters) -> Tensor:
         """Mean cross-entropy over the next batch of training images and copies: (models,)."""
         inputs, labels = self._pool, self._pool_labels
@@ -77,11 +88,11 @@ class Stack:
             drawn = torch.randint(len(labels), (size,), generator=self._batches)
             positions = drawn.to(labels.device)
             inputs, labels = inputs[positions], labels[positions]
-        return cross_entropy(self.architecture.forward(parameters, inputs), labels).mean(-1)
+        return cross_entropy(self.logits(parameters, inputs), labels).mean(-1)
 
     def hard_logits(self, parameters: Parameters) -> Tensor:
         """Logits at every hard input: (models, m, classes)."""
-        return self.architecture.forward(parameters, self.hard_inputs)
+        return self.logits(parameters, self.hard_inputs)
 
     def train(self, loss: LossOf, training: Training | None = None) -> None:
         """Train on from the present parameters, by default with the settings of the stack."""
@@ -98,7 +109,8 @@ class Stack:
     def members(self) -> NetworkMembers:
         """The networks as float64 members whose outputs are the scores of the rule."""
         finished = replace(self.architecture, output=self.rule.output)
-        return finished.members({name: t.cpu() for name, t in self.parameters.items()})
+        held = self.blurred(self.parameters)
+        return finished.members({name: t.cpu() for name, t in held.items()})
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -117,7 +129,8 @@ def train_networks(
         chosen = model.settings
         shape = (chosen.hidden, chosen.batch, chosen.training, chosen.warm_up, chosen.rounds)
         rule = (chosen.training_rule, chosen.correction_steps)
-        groups.setdefault((shape, rule, chosen.device), []).append(position)
+        first = (chosen.blur, chosen.gain)
+        groups.setdefault((shape, rule, first, chosen.device), []).append(position)
     trained: dict[int, NetworkMembers] = {}
     for positions in groups.values():
         stack = Stack(data, [models[position] for position in positions], seed=seed)

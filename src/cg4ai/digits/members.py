@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -16,6 +15,7 @@ from cg4ai.digits.data import CLASSES, PIXELS
 from cg4ai.ensemble import Ensemble, Part
 from cg4ai.errors import InvalidInput
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
+from cg4ai.members.smooth import blurred
 from cg4ai.objectives import cross_entropy
 from cg4ai.pricing.gradient import GradientPricer
 from cg4ai.pricing.training import Training, train
@@ -26,7 +26,6 @@ from cg4ai.seeds import derived_seed, generator
 
 Rule = Literal["margin", "probability"]
 SIDE = 28
-FIRST = "weight_0"
 
 
 def network(rule: Rule, hidden: int) -> NetworkArchitecture:
@@ -74,13 +73,7 @@ class SmoothNetwork:
 
     def blurred(self, parameters: Parameters) -> Parameters:
         """The network's own parameters: the first layer blurred along both axes."""
-        if self.blur == 0:
-            return parameters
-        first = parameters[FIRST]
-        kernel = _blur_matrix(self.blur).to(first)
-        pictures = first.reshape(*first.shape[:-1], SIDE, SIDE)
-        smooth = self.gain * (kernel @ pictures @ kernel)
-        return {**parameters, FIRST: smooth.reshape(first.shape)}
+        return blurred(parameters, blur=self.blur, gain=self.gain)
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         return self.network.forward(self.blurred(parameters), inputs)
@@ -94,13 +87,6 @@ class SmoothNetwork:
 
     def scale_outputs(self, parameters: Parameters, factors: Tensor) -> Parameters:
         return self.network.scale_outputs(parameters, factors)
-
-
-def _blur_matrix(sigma: float) -> Tensor:
-    """(28, 28), symmetric: row i spreads pixel i over its line as a Gaussian; edges lose some."""
-    place = torch.arange(SIDE, dtype=torch.float64)
-    distance = (place[:, None] - place[None, :]) / sigma
-    return torch.exp(-0.5 * distance.square()) / (sigma * math.sqrt(2 * math.pi))
 
 
 @dataclass(frozen=True)

@@ -192,6 +192,8 @@ def wanted_mixture(unit: Unit, plan: Plan) -> Wanted:
         device=plan.device,
         threads=plan.threads,
     )
+    if not kind.blurred:
+        usual = replace(usual, recipe=replace(usual.usual(), blur=0.0, gain=1.0))
     return replace(usual, recipe=_shortened(usual.usual())) if plan.quick else usual
 
 
@@ -271,6 +273,8 @@ def run_baseline(unit: Unit, plan: Plan) -> dict[str, Any]:
             which=[kind.method],
             settings=settings["choices"],
             repeats=settings["repeats"],
+            blur=recipe.blur,
+            gain=recipe.gain,
             device=plan.device,
         )
         summary = settings | {
@@ -289,6 +293,7 @@ def _recipe_of_ours(unit: Unit, kind: Baseline, plan: Plan) -> Recipe:
 
 def _baseline_settings(unit: Unit, kind: Baseline, plan: Plan) -> dict[str, Any]:
     recipe = _recipe_of_ours(unit, kind, plan)
+    offered = {"offered_blur": recipe.blur, "offered_gain": recipe.gain} if recipe.blur else {}
     return {
         **asdict(kind),
         "n": unit.n,
@@ -298,6 +303,7 @@ def _baseline_settings(unit: Unit, kind: Baseline, plan: Plan) -> dict[str, Any]
         "copies": recipe.copies,
         "choices": ["paper"] if plan.quick else ["paper", "tuned"],
         "repeats": 1 if plan.quick else REPEATS,
+        **offered,  # that of our members is among the candidates when settings are chosen
     }
 
 

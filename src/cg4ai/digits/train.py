@@ -196,6 +196,7 @@ def evaluate(
         "augment": recipe.copies > 0,
         "threshold": recipe.threshold,
         "output_limit": recipe.output_limit,
+        "blur": recipe.blur,
         "columns": result.columns,
         "active_members": len(ensemble),
         "rows": len(labels),

@@ -36,6 +36,7 @@ class Mixture:
     hard_tenths: int | None = None
     constraints_only: bool = False
     augment: bool = False
+    blurred: bool = True  # as usual; False: first layers are trained without a blur
 
     def hard_per_class(self, n: int) -> int | None:
         return None if self.hard_tenths is None else self.hard_tenths * n // 100
@@ -58,7 +59,9 @@ class Baseline:
     @property
     def ours(self) -> str:
         """The mixture on the same data, which says how many members "as many" are."""
-        return f"{self.rule}-{'augmented' if self.augment else 'hard'}"
+        if self.augment:
+            return f"{self.rule}-augmented"
+        return "margin-hard" if self.rule == "margin" else "probability-only"
 
     def problem_with(self, n: int) -> str:
         if n < LEAST_FOR_CHOOSING:
@@ -80,20 +83,23 @@ def _variants() -> dict[str, Mixture | Baseline]:
         made[f"{rule}-correct"] = Mixture(rule, "correct")
         made[f"{rule}-relabel"] = Mixture(rule, "relabel")
     made["margin-hard"] = Mixture("margin")
+    made["margin-unblurred"] = Mixture("margin", blurred=False)
     for method in METHODS:
         made[method] = Baseline(method)
         made[f"{method}-augmented"] = Baseline(method, augment=True)
+    made["average-probability"] = Baseline("average", "probability")
     made["average-probability-augmented"] = Baseline("average", "probability", augment=True)
     return made
 
 
 VARIANTS = _variants()
 MAIN = (
-    *("margin-only", "probability-only", "margin-hard"),
+    *("margin-only", "probability-only", "margin-hard", "margin-unblurred"),
     *("margin-augmented", "probability-augmented"),
 )
 MAIN_BASELINES = (
-    *("average", "average-augmented", "average-probability-augmented", "wide", "wide-augmented"),
+    *("average", "average-probability", "average-augmented", "average-probability-augmented"),
+    *("wide", "wide-augmented"),
 )
 CURVES = ("margin-only", "probability-only", "margin-split-2", "margin-augmented")
 GROUPS: dict[str, tuple[str, ...]] = {

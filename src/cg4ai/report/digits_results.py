@@ -39,7 +39,7 @@ class Spread:
 
     def __str__(self) -> str:
         spread = "" if self.deviation is None else f" ± {self.deviation:.2f}"
-        some = "" if self.count == self.runs else f" ({self.count} of {self.runs} runs)"
+        some = "" if self.count == self.runs else f" ({self.count} of {self.runs} seeds)"
         return f"{self.mean:.2f}{spread}{some}"
 
 
@@ -102,6 +102,12 @@ class SavedUnits:
 
     def spread(self, variant: str, n: int, measure: Measure) -> Spread | None:
         return Spread.of(measure(summary) for summary in self.of(variant, n))
+
+    def beside(self, variant: str, n: int, measure: Measure, *, ours: str) -> Spread | None:
+        """Over the seeds that `ours` has too, counting those of `ours` that `variant` lacks."""
+        seeds = sorted(u.seed for u in self.summaries if (u.variant, u.n) == (ours, n))
+        found = (self.summaries.get(Unit(n, seed, variant)) for seed in seeds)
+        return Spread.of(None if summary is None else measure(summary) for summary in found)
 
     def base(self, n: int) -> Spread | None:
         """Accuracy of the base member: the same for every mixture with these images and rule."""

@@ -72,6 +72,29 @@ def test_the_best_on_the_held_out_part_is_chosen() -> None:
     assert all(rows(given.inputs).isdisjoint(held) for given in seen)
 
 
+def test_the_better_half_is_tried_with_a_blur_too() -> None:
+    smooth = recording([], 5.0)
+
+    def fit_all(
+        given: BaselineData, candidates: Sequence[BaselineSettings], seed: int, repeats: int
+    ) -> list[Fitted]:
+        # right where blurred, and else for weights from 6 on
+        right = [5.0 if c.blur or c.weight >= 6 else 0.0 for c in candidates]
+        plain = [replace(c, weight=w) for c, w in zip(candidates, right, strict=True)]
+        return smooth.fit_all(given, plain, seed, repeats)
+
+    grid = [replace(SETTINGS, weight=float(weight)) for weight in range(10)]
+    method = replace(smooth, fit_all=fit_all)
+    choice = tuned(method, data(10, spread=0.1), SETTINGS, seed=1, grid=grid, blur=2.0, gain=1.5)
+    tried = [c.settings for c in choice.candidates]
+    assert [c.blur for c in tried] == [0.0] * 10 + [2.0] * 5
+    assert [c.weight for c in tried[10:]] == [6.0, 7.0, 8.0, 9.0, 0.0]
+    assert {c.gain for c in tried[10:]} == {1.5}
+    few = tuned(method, data(10, spread=0.1), SETTINGS, seed=1, grid=grid[:4], blur=2.0)
+    assert few.settings.blur == 2.0
+    assert len(few.candidates) == 8
+
+
 def test_scores_of_candidates_can_be_recomputed() -> None:
     blurred = data(10, spread=0.8)
     grid = [replace(SETTINGS, weight=weight) for weight in (0.01, 1.0)]

@@ -42,6 +42,7 @@ def test_figures_equal_those_computed_by_hand() -> None:
     assert row.rows_satisfied == pytest.approx(kept / 18)
     assert row.rows_satisfied_given_labels is None
     assert row.choosing_s is None
+    assert row.blur == 0.0
 
 
 def test_settings_do_not_depend_on_test_data(monkeypatch: pytest.MonkeyPatch) -> None:

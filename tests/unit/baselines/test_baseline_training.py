@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from cg4ai.baselines import METHODS, BaselineSettings
+from cg4ai.baselines import METHODS, BaselineData, BaselineSettings
 from cg4ai.baselines.dc3 import corrected_logits, correction
 from cg4ai.baselines.lagrangian import augmented_terms, next_multipliers
 from cg4ai.baselines.penalty import squared_violations
 from cg4ai.baselines.rule import LabelRule
 from cg4ai.baselines.stacks import Model, Stack
-from cg4ai.errors import InvalidSettings
+from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.pricing.training import Training
 
 BATCHES = Training(steps=60, learning_rate=2e-2, schedule="onecycle")
@@ -63,6 +63,37 @@ def test_candidates_of_a_stack_train_as_if_alone() -> None:
 def test_wide_network_has_as_many_neurons_as_all_members() -> None:
     result = METHODS["wide"].train(data(4), replace(SETTINGS, hidden=4, members=5), seed=0)
     assert result.fitted.members.architecture.hidden == (20,)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_finished_members_hold_their_blurred_first_layer(name: str) -> None:
+    made = np.random.default_rng(0)
+    labels = np.arange(12) % 3
+    pictures = made.random((12, 36))
+    squares = BaselineData(pictures, labels, pictures, labels, 3)
+    brief = replace(SETTINGS, training=replace(QUICK, steps=5), members=2, blur=1.5, gain=2.0)
+    result = METHODS[name].train(squares, brief, seed=1)
+    assert result.fitted.members.architecture.input_size == 36
+    assert METHODS[name].used(brief)["blur"] == 1.5
+
+    def roughness(settings: BaselineSettings) -> float:
+        first = METHODS[name].train(squares, settings, seed=1).fitted.members.parameters["weight_0"]
+        layers = first.reshape(-1, 6, 6)
+        return float(layers.diff(dim=-1).abs().mean() / layers.abs().mean())
+
+    assert roughness(brief) < 0.6 * roughness(replace(brief, blur=0.0))
+    with pytest.raises(InvalidInput, match="square pictures"):
+        METHODS[name].train(data(4), brief, seed=1)
+
+
+def test_training_sees_the_blurred_layer_that_is_kept() -> None:
+    labels = np.arange(12) % 3
+    pictures = np.random.default_rng(0).random((12, 36))
+    squares = BaselineData(pictures, labels, pictures, labels, 3)
+    stack = Stack(squares, [Model(replace(SETTINGS, blur=1.5, gain=2.0), 0)], seed=1)
+    logits = stack.hard_logits(stack.parameters)
+    kept = stack.members().outputs(torch.as_tensor(pictures))
+    np.testing.assert_allclose(logits.detach(), kept, atol=1e-5)
 
 
 def test_of_several_starts_the_best_on_training_data_is_kept() -> None:

@@ -23,15 +23,16 @@ from cg4ai.runs import FolderLock
 
 def test_every_unit_once_with_what_it_needs_before_it() -> None:
     everything = units(())
-    # main 10 variants, splits 8, six scenario variants and 12 more baselines at two sizes each;
+    # main 12 variants, splits 8, six scenario variants and 12 more baselines at two sizes each;
     # sizes: three curves at seven sizes and one at five, of which eight are there already
-    assert len(everything) == len(set(everything)) == 3 * (2 * (10 + 8 + 6 + 12) + 26 - 8)
+    assert len(everything) == len(set(everything)) == 3 * (2 * (12 + 8 + 6 + 12) + 26 - 8)
     assert len({unit.name for unit in everything}) == len(everything)
     for position, unit in enumerate(everything):
         if unit.needs is not None:
             assert unit.needs in everything[:position]
     assert {unit.variant for unit in everything} == set(VARIANTS)
     assert Unit(100, 42, "wide-augmented").needs == Unit(100, 42, "margin-augmented")
+    assert Unit(100, 42, "average-probability").needs == Unit(100, 42, "probability-only")
     assert Unit(100, 42, "penalty").needs is None
 
 
@@ -77,6 +78,24 @@ def test_what_each_variant_asks_for(tmp_path: Path) -> None:
     assert asked("margin-relabel") == ("relabel", "margin", None, False, False)
     with pytest.raises(InvalidInput, match="is a baseline"):
         asked("penalty")
+    usual = reproduce.wanted_mixture(Unit(100, 44, "margin-hard"), plan).usual()
+    without = reproduce.wanted_mixture(Unit(100, 44, "margin-unblurred"), plan).usual()
+    assert usual.blur == 2.0
+    assert without == replace(usual, blur=0.0, gain=1.0)
+
+
+def test_baselines_may_choose_the_blur_of_ours(tmp_path: Path) -> None:
+    plan = Plan(out=tmp_path)
+
+    def offered(variant: str, n: int) -> tuple[Any, Any]:
+        unit, kind = Unit(n, 42, variant), VARIANTS[variant]
+        assert isinstance(kind, Baseline)
+        settings = reproduce._baseline_settings(unit, kind, plan)
+        return settings.get("offered_blur"), settings.get("offered_gain")
+
+    assert offered("penalty", 100) == (2.0, 1.0)
+    assert offered("average-probability", 1000) == (1.0, 1.5)
+    assert offered("wide-augmented", 100) == (None, None)
 
 
 def test_plans_are_checked(tmp_path: Path) -> None:
@@ -261,4 +280,5 @@ def test_baselines_say_which_mixture_is_theirs() -> None:
             ours = VARIANTS[variant.ours]
             assert isinstance(ours, Mixture)
             assert (ours.rule, ours.augment) == (variant.rule, variant.augment)
-            assert not ours.constraints_only
+            # probabilities are hard and trained with augmentation only
+            assert ours.constraints_only == (variant.ours == "probability-only")

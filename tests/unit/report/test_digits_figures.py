@@ -57,6 +57,7 @@ def baseline_summary(correct: float, *, oracle: bool = False) -> dict[str, Any]:
             "choosing_s": None if settings == "paper" else 30.0,
             "chosen": {"weight": 1.0},
             "note": "",
+            "blur": 2.0 if settings == "tuned" else 0.0,
         }
 
     rows = [row("paper", 0.0), row("tuned", 0.1)]
@@ -157,7 +158,7 @@ def test_spreads() -> None:
     assert (found.mean, found.count) == (3.0, 3)
     assert found.deviation == pytest.approx(np.sqrt((4 + 1 + 9) / 2))
     assert str(Spread.of([2.0])) == "2.00"
-    assert str(Spread.of([2.0, 4.0, None])) == "3.00 ± 1.41 (2 of 3 runs)"
+    assert str(Spread.of([2.0, 4.0, None])) == "3.00 ± 1.41 (2 of 3 seeds)"
     assert Spread.of([None, float("nan")]) is None
 
 
@@ -180,11 +181,13 @@ def test_main_table_compares_with_averages_on_the_same_data(tmp_path: Path) -> N
             save(tmp_path, unit, mixture_summary(unit, 0.7))
         elif unit.variant == "average-probability-augmented":
             save(tmp_path, unit, baseline_summary(0.2))
+        elif unit.variant == "average-probability":
+            save(tmp_path, unit, baseline_summary(0.3))
         else:
             save(tmp_path, unit, baseline_summary(0.7))
     digits_tables.write_tables(tmp_path)
     rows = list(csv.DictReader(io.StringIO((tmp_path / "tables" / "main.csv").read_text())))
-    assert len(rows) == 2 * 5
+    assert len(rows) == 2 * 6
     by_name = {(int(row["n"]), row["mixture"]): row for row in rows}
     row = by_name[100, "probability, hard and trained, augmented"]
     assert float(row["uniform average"]) == pytest.approx(30.0)  # its chosen settings
@@ -193,6 +196,23 @@ def test_main_table_compares_with_averages_on_the_same_data(tmp_path: Path) -> N
     assert float(plain["uniform average"]) == pytest.approx(80.0)
     assert (plain["paper"], plain["columns until feasible runs"]) == ("69.7", "2")
     assert float(plain["rows satisfied"]) == 100.0
+    averaged = by_name[100, "probability, constraints only"]
+    assert float(averaged["uniform average"]) == pytest.approx(40.0)
+    assert (100, "margin, hard and trained, no blur") in by_name
+
+
+def test_main_table_compares_seeds_that_both_have(tmp_path: Path) -> None:
+    for seed in (42, 43):
+        unit = Unit(100, seed, "margin-hard")
+        save(tmp_path, unit, mixture_summary(unit, 0.7))
+    save(tmp_path, Unit(100, 43, "average"), baseline_summary(0.6))
+    save(tmp_path, Unit(100, 44, "average"), baseline_summary(0.1))  # ours has no such seed
+    for seed in (42, 43, 44):
+        save(tmp_path, Unit(100, seed, "wide"), baseline_summary(seed / 100))
+    (row,) = digits_tables.main_table(SavedUnits.read(tmp_path)).rows
+    assert str(row["uniform average"]) == "70.00 (1 of 2 seeds)"
+    assert row["wide network"].mean == pytest.approx(52.5)
+    assert row["wide network"].runs == 2
 
 
 def test_scenario_tables(everything: Path) -> None:
@@ -213,12 +233,20 @@ def test_scenario_tables(everything: Path) -> None:
 
 def test_methods_table_has_both_settings_and_ours(everything: Path) -> None:
     rows = digits_tables.methods_table(SavedUnits.read(everything)).rows
-    assert len(rows) == 2 * (2 * len(GROUPS["methods"]) + 3)
+    assert len(rows) == 2 * (2 * len(GROUPS["methods"]) + 4)
+    assert {row["blur"] for row in rows if row.get("settings") == "tuned"} == {"2"}
     oracle = [row for row in rows if row["method"] == "oracle projection"]
     assert {row["settings"] for row in oracle} == {"paper", "tuned"}
     assert all(row["accuracy, given labels"].mean == 100.0 for row in oracle)
     ours = [row for row in rows if row["method"].startswith("mixture")]
-    assert [row["augmented"] for row in ours] == [False, False, True] * 2
+    assert [row["augmented"] for row in ours] == [False, False, False, True] * 2
+
+
+def test_blurs_are_listed_where_seeds_differ() -> None:
+    parts: list[dict[str, Any]] = [{"blur": 2.0}, {"blur": 0.0}, {}]
+    assert digits_tables._each(parts, "blur") == "2, 0"
+    assert digits_tables._each(parts[:1], "blur") == "2"
+    assert digits_tables._each(parts[2:], "blur") is None
 
 
 def test_every_run_is_listed_and_strangers_are_not(tmp_path: Path) -> None:
