@@ -40,6 +40,7 @@ class Recipe:
         their copies, or None for all images at once.
     individual: weight of each member's own loss beside that of the mean.
     row_weight, headroom: of the hinge on the rows; the hinge aims this much above the threshold.
+        The weight is that of as many rows as images, and falls with the share of rows.
     blur, gain: of the members' first layer, see `SmoothNetwork`.
     threshold: what a row demands: a lead in logits, or a probability.
     output_limit: no member's logits exceed this on the images it was trained on; the scale on
@@ -216,7 +217,7 @@ def digits_problem(wanted: Demand, recipe: Recipe, *, base: Mixture) -> Problem:
     return Problem(
         objective=_objective(wanted, recipe),
         requirements=tuple(requirements),
-        pricers=(_pricer(recipe),),
+        pricers=(_pricer(recipe, row_weight=recipe.row_weight * _share_of_rows(wanted)),),
         layout=Layout.single(CLASSES),
         start_rows=tuple(start_rows),
     )
@@ -245,7 +246,18 @@ def _objective(wanted: Demand, recipe: Recipe) -> DigitLoss:
     return DigitLoss(images, labels, loss, "mixture", soft=soft)
 
 
-def _pricer(recipe: Recipe) -> DigitPricer:
+def _share_of_rows(wanted: Demand) -> float:
+    """What the rows' term of training counts, 1 where every image is a row.
+
+    It is a mean over rows as the loss is a mean over images. Unscaled, a few rows that contradict
+    the loss would outweigh all images: relabelled networks then answered 2 whatever they saw.
+    """
+    if wanted.rows is None or wanted.loss is None or wanted.attacks:
+        return 1.0
+    return min(1.0, len(wanted.rows[1]) / len(wanted.loss[1]))
+
+
+def _pricer(recipe: Recipe, *, row_weight: float) -> DigitPricer:
     training = GradientPricer(
         SmoothNetwork(recipe.rule, recipe.hidden, recipe.blur, recipe.gain),
         restarts=1,
@@ -253,7 +265,7 @@ def _pricer(recipe: Recipe) -> DigitPricer:
         training=Training(recipe.steps, recipe.learning_rate, "onecycle"),
         batch_size=recipe.batch_size,
         individual=recipe.individual,
-        row_weight=recipe.row_weight,
+        row_weight=row_weight,
         headroom=recipe.headroom,
         finish=0.0,
         output_limit=recipe.output_limit,

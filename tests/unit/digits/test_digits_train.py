@@ -14,7 +14,14 @@ from cg4ai.commands import digits as command
 from cg4ai.digits import train
 from cg4ai.digits.data import digits
 from cg4ai.digits.members import base_member
-from cg4ai.digits.problem import DigitLoss, Recipe, demand, digit_settings, digits_problem
+from cg4ai.digits.problem import (
+    DigitLoss,
+    Recipe,
+    demand,
+    digit_settings,
+    digits_problem,
+    usual_recipe,
+)
 from cg4ai.digits.saved import Wanted, open_run, prepared_run, train_and_save
 from cg4ai.digits.separation import PixelFlips, broken
 from cg4ai.digits.train import alone
@@ -85,6 +92,14 @@ def test_corrected_and_relabelled_images() -> None:
     assert np.all(relabelled.ensemble.predict(threes).argmax(1) == 2)
     assert relabelled.summary["target_answered_as_asked"] == 1.0
     assert relabelled.summary["class_accuracy"][3] < 0.2
+
+
+def test_a_few_relabelled_images_do_not_outweigh_all_others() -> None:
+    usual = usual_recipe("probability", 50, constraints_only=False, augment=False, seed=1)
+    recipe = replace(usual, group=20, steps=300)
+    summary = train("relabel", n=50, rule="probability", recipe=recipe, seed=1).summary
+    assert summary["rows_satisfied"] == summary["rows"] == 5
+    assert summary["train_accuracy"] >= 0.7  # nine of ten classes keep their labels
 
 
 @pytest.mark.parametrize("rule", ["margin", "probability"])
