@@ -62,6 +62,7 @@ class _Loop:
         self.returns = 0
         self.slack_phase = False
         self.raised = 0.0
+        self.trainings = 0
         self.elapsed_before = 0.0
         self.ended: StopReason | None = None
         self.seconds = {"master": 0.0, "pricing": 0.0, "separation": 0.0}
@@ -182,6 +183,7 @@ class _Loop:
     ) -> tuple[int, float | None, float | None]:
         """Ask the pricers, by smoothed duals first: (admitted, best reduced cost, bound)."""
         started = time.perf_counter()
+        self.trainings = 0
         guide = self.work.smoothed(solution.duals)
         attempts = [guide, solution.duals.rows]
         if np.array_equal(guide, solution.duals.rows):
@@ -196,6 +198,7 @@ class _Loop:
                 request = self._request(solution, by, f"pricing {number} {attempt}")
                 with interrupts.allowed():
                     proposed = pricer.price(request)
+                self.trainings += 1
                 met.extend(proposed.rows)
                 if proposed.lower_bound is None or lower is None:
                     lower = None
@@ -375,6 +378,7 @@ class _Loop:
             history=tuple(self.history),
             note="; ".join([*self.notes, *self.work.notes]),
             seconds=self._elapsed(),
+            rule_rows=int(self.work.requirement_rows().sum()),
         )
 
     # ---- book-keeping ------------------------------------------------------------------------
@@ -493,5 +497,6 @@ class _Loop:
                 total_s=self._elapsed(),
                 note=note,
                 raised=self.raised,
+                trainings=self.trainings,
             )
         )

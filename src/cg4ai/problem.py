@@ -73,7 +73,8 @@ class Result:
     `objective` is the master's, `loss` the true objective of the returned mixture on the
     objective's own inputs; `bound` is a proven lower bound on what any mixture of members of the
     class can reach (None without exact pricing), `gap = objective - bound`. `audits` recompute
-    every requirement from predictions; `feasible` is read from them alone.
+    every requirement from predictions; `feasible` is read from them alone. Of the `rows`,
+    `rule_rows` come from requirements and not from the objective (None: not counted).
     """
 
     ensemble: Ensemble
@@ -88,6 +89,7 @@ class Result:
     history: tuple[IterationRecord, ...] = field(repr=False)
     note: str
     seconds: float
+    rule_rows: int | None = None
 
     @property
     def gap(self) -> float | None:

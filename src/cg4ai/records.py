@@ -119,6 +119,7 @@ class IterationRecord:
     total_s: float
     note: str = ""
     raised: float = 0.0  # what inputs newly counted into the objective added to it
+    trainings: int | None = None  # how often pricers were asked; None: not counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ class Workspace:
         return len(new)
 
     def _is_new(self, rows: Rows, j: int) -> bool:
-        key = _key(rows, j)
+        key = row_key(rows, j)
         if key in self._seen:
             return False
         self._seen.add(key)
@@ -96,7 +96,7 @@ class Workspace:
 
     def remember(self, rows: Rows) -> None:
         """Rows that are in the master already, so that they are not added again."""
-        self._seen.update(_key(rows, j) for j in range(len(rows)))
+        self._seen.update(row_key(rows, j) for j in range(len(rows)))
 
     def _add_rows(self, rows: Rows) -> None:
         count, number = len(rows), rows.requirement
@@ -371,7 +371,7 @@ class Workspace:
             return float(self.objective.value(batch, ensemble.outputs(batch.inputs)))
 
 
-def _key(rows: Rows, j: int) -> bytes:
+def row_key(rows: Rows, j: int) -> bytes:
     rule = -1 if rows.origin is None else int(rows.origin[j, 1])
     index = rows.index if isinstance(rows, LinearRows) else None
     where = rows.inputs[j if index is None else index[j]]
