@@ -14,6 +14,7 @@ from cg4ai.routing.problem import Recipe, capacity
 from cg4ai.separation import BlackBox, GradientAscent
 from cg4ai.separation.evaluation import region_violations
 
+FEASIBLE = 1 + 1e-6  # the highest utilisation that still counts as kept
 ALL_VERTICES = 20  # up to so many demands every vertex of the box is looked at
 
 
@@ -26,6 +27,11 @@ class Attack:
     arc: tuple[str, str]
     found_by: str
     effort: dict[str, int | str]
+
+    @property
+    def strength(self) -> str:
+        """What the search alone establishes: "attacked", or "violated" by what it found."""
+        return "attacked" if self.worst_utilisation <= FEASIBLE else "violated"
 
 
 def attack(
