@@ -487,7 +487,9 @@ app.add_typer(reproduce_app, name="reproduce", short_help="Repeat the experiment
 def reproduce_routing(
     configurations: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NETWORK-D-P ...]", help="Which; all 41 if left out."),
+        typer.Argument(
+            metavar="[NETWORK-D-P ...]", help="Which; all 41 and the ablation if left out."
+        ),
     ] = None,
     *,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of all runs.")] = Path(
@@ -500,13 +502,17 @@ def reproduce_routing(
     seed: Annotated[int, typer.Option(help="The same seed trains the same members.")] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 2,
+    report_only: Annotated[
+        bool, typer.Option("--report-only", help="Only tables and figures of what is there.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Run again what is there.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Train and measure every routing configuration of the paper, resuming what was stopped.
 
-    Writes table.csv, table.md (our figures beside the paper's) and figures into DIR. Exit code 0:
-    no overload was found in any; 3: one was.
+    Writes table.csv, table.md (our figures beside the paper's) and figures into DIR, from all that
+    has ended there in this mode. A configuration without a result does not end the others. Exit
+    code 0: each has a result and no overload was found; 3: not so; 2: bad input; 130: interrupted.
     """
     from cg4ai.commands import reproduce as command
     from cg4ai.routing.saved import Wanted
@@ -519,7 +525,11 @@ def reproduce_routing(
         threads=threads,
         time_limit_s=float("inf") if time_limit is None else time_limit,
     )
-    raise typer.Exit(command.run(configurations or (), out, usual, force=force, quiet=quiet))
+    raise typer.Exit(
+        command.run(
+            configurations or (), out, usual, report_only=report_only, force=force, quiet=quiet
+        )
+    )
 
 
 @reproduce_app.command(

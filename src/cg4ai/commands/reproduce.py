@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from cg4ai.errors import InvalidInput
 from cg4ai.report.routing_figures import all_figures
 from cg4ai.report.tables import plain
-from cg4ai.routing.reproduce import NAMES, reproduce, totals
-from cg4ai.routing.saved import FEASIBLE, Wanted
+from cg4ai.routing.reproduce import Outcome, reproduce, results, totals, write_tables
+from cg4ai.routing.saved import Wanted
+from cg4ai.routing.separation import FEASIBLE
 
 if TYPE_CHECKING:
     from cg4ai.digits.reproduce import Plan
@@ -20,18 +21,36 @@ KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130
 QUICK_NOTE = "Trained far too little (--quick): these figures mean nothing."
 
 
-def run(names: Sequence[str], out: Path, usual: Wanted, *, force: bool, quiet: bool) -> int:
-    """Run what is missing, then write tables and figures; returns the exit code."""
-    summaries = reproduce(names, out, usual, force=force, say=_quiet if quiet else _say)
-    if summaries is None:
+def run(
+    names: Sequence[str], out: Path, usual: Wanted, *, report_only: bool, force: bool, quiet: bool
+) -> int:
+    """Run what is missing, then tables and figures of all that is there; returns the exit code."""
+    outcome = Outcome()
+    if report_only and (names or force):
+        raise InvalidInput(
+            "--report-only runs nothing, so give neither configurations nor --force with it"
+        )
+    if not report_only:
+        outcome = reproduce(names, out, usual, force=force, say=_quiet if quiet else _say)
+    if outcome.interrupted:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         return INTERRUPTED
-    table = {name: summary for name, summary in summaries.items() if name in NAMES}
-    print(plain([{"": name, "value": value} for name, value in totals(table).items()]))
+    found = results(out, usual.mode, without=tuple(outcome.failed))
+    if report_only:
+        if not (found.summaries or found.missing):
+            raise InvalidInput(f"{out} holds no run of mode {usual.mode}: check --out and --mode")
+        write_tables(out, found)
+    print(plain([{"": name, "value": value} for name, value in totals(found.table).items()]))
     figures = all_figures(out, out / "figures")
-    print(f"Tables: {out / 'table.md'}, {out / 'table.csv'}; figures: {len(figures)}")
-    kept = all(summary["worst_utilisation"] <= FEASIBLE for summary in summaries.values())
-    return KEPT if kept else NOT_KEPT
+    print(f"Tables: {out / 'table.md'}, {out / 'table.csv'}; figures: {len(figures.made)}")
+    for name, reason in figures.missing.items():
+        print(f"Not drawn: {name}: {reason}")
+    lacking = found.missing if report_only else tuple(outcome.failed)
+    if lacking:
+        print(f"No result: {', '.join(lacking)}", file=sys.stderr)
+    judged = found.summaries if report_only else outcome.done
+    kept = all(summary["worst_utilisation"] <= FEASIBLE for summary in judged.values())
+    return KEPT if kept and not lacking else NOT_KEPT
 
 
 def run_digits(

@@ -7,7 +7,7 @@ the PNG file it made. `all_figures` draws those whose runs are there.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,23 +28,36 @@ ZOOM_FROM = 10  # iteration from which the second slack figure starts, where the
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def all_figures(runs: Path, out: Path) -> list[Path]:
+@dataclass(frozen=True)
+class Figures:
+    """The files `made`, and by name why each of the others is `missing`."""
+
+    made: list[Path] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+def all_figures(runs: Path, out: Path) -> Figures:
     """Every figure whose run folder exists under `runs` and has ended."""
     wanted: list[tuple[str, str, Callable[[Path, Path], Path]]] = [
         ("nobel-us-5-3", "slack", slack),
         ("nobel-germany-15-3", "mlu-nobel-germany", predicted_mlu),
         ("newyork-5-3", "mlu-newyork", predicted_mlu),
-        ("newyork-5-3", "plain-violations", plain_violations),
+        ("nobel-us-10-3", "plain-violations", plain_violations),
+        ("newyork-5-3", "plain-violations-newyork", plain_violations),
         ("polska-5-3", "bottleneck-arc", bottleneck_arc),
         ("ta1-10-2-cost", "cost", cost),
     ]
-    made = []
+    figures = Figures()
     for folder, name, draw in wanted:
-        if (runs / folder / "summary.json").exists():
-            out.mkdir(parents=True, exist_ok=True)
-            with suppress(RunFolderError):  # a run may hold nothing to draw, such as no overload
-                made.append(draw(runs / folder, out / f"{name}.png"))
-    return made
+        if not (runs / folder / "summary.json").exists():
+            figures.missing[name] = f"it is of {folder}, which has not ended here"
+            continue
+        out.mkdir(parents=True, exist_ok=True)
+        try:
+            figures.made.append(draw(runs / folder, out / f"{name}.png"))
+        except RunFolderError as error:  # a run may hold nothing to draw, such as no overload
+            figures.missing[name] = str(error)
+    return figures
 
 
 def slack(run: Path, target: Path) -> Path:
@@ -105,8 +118,13 @@ def predicted_mlu(run: Path, target: Path) -> Path:
 
 
 def plain_violations(run: Path, target: Path) -> Path:
-    """Where the optimum is within a hundredth of the worst case: plain networks and ours."""
+    """Plain networks and ours where hardly any room is left.
+
+    The demand vectors are those whose optimum lies within a hundredth below the largest of the
+    box, which is the load that the demands were scaled to.
+    """
     arrays = _arrays(run)
+    optimal = arrays["tight_optimal"]
     figure, both = _axes(2)
     for axes, key, name in zip(
         both, ("tight_plain", "tight_predicted"), ("plain networks", "mixture"), strict=True
@@ -114,11 +132,9 @@ def plain_violations(run: Path, target: Path) -> Path:
         predicted = arrays[key]
         over = predicted > 1 + 1e-6
         for chosen, colour in ((~over, "tab:blue"), (over, "tab:red")):
-            axes.scatter(
-                arrays["tight_optimal"][chosen], predicted[chosen], s=3, alpha=0.4, color=colour
-            )
+            axes.scatter(optimal[chosen], predicted[chosen], s=3, alpha=0.4, color=colour)
         axes.axhline(1.0, color="tab:red", linewidth=0.8, label="capacity")
-        ends = [float(arrays["tight_optimal"].min()), float(arrays["tight_optimal"].max())]
+        ends = [float(optimal.min()), float(optimal.max())]
         axes.plot(ends, ends, color="black", linewidth=0.8, label="optimal")
         axes.set(
             xlabel="optimal MLU",
@@ -130,6 +146,11 @@ def plain_violations(run: Path, target: Path) -> Path:
     for axes in both:
         axes.set_ylim(low, high)
     both[0].legend(loc="upper left")
+    figure.supxlabel(
+        f"{len(optimal)} demand vectors whose optimum is within 1 % below the largest of the box: "
+        f"{optimal.min():.4f} to {optimal.max():.4f}",
+        fontsize="small",
+    )
     return _saved(figure, run, target)
 
 

@@ -7,21 +7,21 @@ goes on where it was. Tables are made from saved summaries alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cg4ai import storage
-from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.errors import Cg4aiError, InvalidInput, did_you_mean
 from cg4ai.records import StopReason
 from cg4ai.report.tables import cell, csv_text, markdown
 from cg4ai.routing.data import CONFIGURATIONS
 from cg4ai.routing.paper import PAPER, PaperRow
 from cg4ai.routing.problem import RoutingObjective
 from cg4ai.routing.saved import (
-    FEASIBLE,
+    COMMAND,
     Mode,
     Prepared,
     Wanted,
@@ -30,6 +30,7 @@ from cg4ai.routing.saved import (
     prepare,
     train_and_save,
 )
+from cg4ai.routing.separation import FEASIBLE
 from cg4ai.runs import Run
 
 ABLATION = "ta1-10-2-cost"  # the paper's test with another objective; not in its table
@@ -39,7 +40,7 @@ NAMES = tuple(f"{network}-{demands}-{paths}" for network, demands, paths in CONF
 PAPER_COLUMNS = {
     "#iter": ("iterations", "iterations"),
     "#cols": ("columns", "columns"),
-    "#rows": ("rows", "rows"),
+    "#rows": ("rows", "found_rows"),
     "col_time": ("column_time", "pricing_s"),
     "row_time": ("row_time", "separation_s"),
     "tot_time": ("total_time", "total_s"),
@@ -59,6 +60,7 @@ OUR_COLUMNS = {
     "speedup": "speedup",
     "stopped": "stop_reason",
 }
+NO_RESULT = "no result"
 Summaries = Mapping[str, Mapping[str, Any]]
 
 
@@ -91,6 +93,15 @@ def wanted(name: str, usual: Wanted) -> Wanted:
     )
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """`done`: summaries of the configurations asked for; `failed`: why others have none."""
+
+    done: dict[str, dict[str, Any]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    interrupted: bool = False
+
+
 def reproduce(
     names: Sequence[str],
     out: Path,
@@ -98,29 +109,74 @@ def reproduce(
     *,
     force: bool = False,
     say: Callable[[str], None] = print,
-) -> dict[str, dict[str, Any]] | None:
-    """Run what is missing and write the tables; the summaries by name, None if interrupted."""
+) -> Outcome:
+    """Run what is missing and write the tables of all that is there.
+
+    A configuration that ends without a result is said and left: the others go on.
+    """
     names = chosen(names, usual.mode)
     prepared = {name: prepare(wanted(name, usual)) for name in names}
-    summaries = {}
+    outcome = Outcome()
     for name in names if not force else ():
         done = finished(out / name, prepared[name])  # or an error, before hours are spent
         if done is not None:
-            summaries[name] = done
+            outcome.done[name] = done
     for number, name in enumerate(names, start=1):
         before = f"[{number}/{len(names)}] {name}: "
-        if name in summaries:
-            say(f"{before}there already; {_line(summaries[name])}")
+        if name in outcome.done:
+            say(f"{before}there already; {_line(outcome.done[name])}")
             continue
-        with open_run(out / name, prepared[name], resume=not force, force=force) as run:
-            routed = train_and_save(prepared[name], run)
+        try:
+            with open_run(out / name, prepared[name], resume=not force, force=force) as run:
+                routed = train_and_save(prepared[name], run)
+        except Cg4aiError as error:
+            outcome.failed[name] = str(error)
+            say(f"{before}no result: {error}")
+            continue
         if routed is None:
-            return None
-        summaries[name] = routed.summary
+            return replace(outcome, interrupted=True)
+        outcome.done[name] = routed.summary
         say(before + _line(routed.summary))
-        write_tables(out, summaries)
-    write_tables(out, summaries)
-    return summaries
+        write_tables(out, results(out, usual.mode))
+    write_tables(out, results(out, usual.mode, without=tuple(outcome.failed)))
+    return outcome
+
+
+@dataclass(frozen=True)
+class Results:
+    """Summaries by name of the runs of one mode that have ended; `missing` have none."""
+
+    summaries: Summaries
+    mode: Mode = "ours"
+    missing: tuple[str, ...] = ()
+
+    @property
+    def table(self) -> dict[str, Mapping[str, Any]]:
+        """Those that the paper's table has, in its order."""
+        return {name: self.summaries[name] for name in NAMES if name in self.summaries}
+
+    @property
+    def listed(self) -> list[str]:
+        """The same and those without a result."""
+        return [name for name in NAMES if name in self.summaries or name in self.missing]
+
+
+def results(out: Path, mode: Mode, *, without: tuple[str, ...] = ()) -> Results:
+    """What lies under `out`, whichever command made it; `without`: known to have no result."""
+    summaries, missing = {}, set(without)
+    for name in (*NAMES, ABLATION):
+        if not (out / name / "run.json").exists():
+            continue
+        run = Run.open(out / name, read_only=True)
+        if run.command != COMMAND or run.settings.get("mode") != mode:
+            continue
+        summary = run.summary()
+        if summary is None:
+            missing.add(name)
+        else:
+            summaries[name] = summary
+    ordered = tuple(name for name in (*NAMES, ABLATION) if name in missing - summaries.keys())
+    return Results(summaries, mode, ordered)
 
 
 def finished(folder: Path, prepared: Prepared) -> dict[str, Any] | None:
@@ -148,22 +204,40 @@ def _line(summary: Mapping[str, Any]) -> str:
     )
 
 
-def write_tables(out: Path, summaries: Summaries) -> None:
+def write_tables(out: Path, found: Results) -> None:
     """table.csv, table.md and totals.json, from what has ended so far."""
-    table = {name: summary for name, summary in summaries.items() if name in NAMES}
-    rows = [_full_row(name, table[name]) for name in NAMES if name in table]
+    rows = [_full_row(name, found.summaries.get(name)) for name in found.listed]
     out.mkdir(parents=True, exist_ok=True)
     storage.write_bytes(out / "table.csv", csv_text(rows).encode())
-    storage.write_bytes(out / "table.md", markdown_report(summaries).encode())
-    storage.write_json(out / "totals.json", totals(table))
+    storage.write_bytes(out / "table.md", markdown_report(found).encode())
+    storage.write_json(out / "totals.json", totals(found.table))
 
 
-def _full_row(name: str, summary: Mapping[str, Any]) -> dict[str, Any]:
+def _full_row(name: str, summary: Mapping[str, Any] | None) -> dict[str, Any]:
     paper = paper_row(name)
-    row: dict[str, Any] = {"instance": paper.instance, "#d": paper.demands, "#p": paper.paths}
-    row |= {title: summary[key] for title, (_, key) in PAPER_COLUMNS.items()}
-    row |= {f"paper {title}": getattr(paper, name) for title, (name, _) in PAPER_COLUMNS.items()}
-    return row | {title: summary.get(key) for title, key in OUR_COLUMNS.items()}
+    row = _start(paper)
+    row |= {title: _ours(summary, key) for title, (_, key) in PAPER_COLUMNS.items()}
+    row |= {
+        f"paper {title}": _known(getattr(paper, name)) for title, (name, _) in PAPER_COLUMNS.items()
+    }
+    row |= {title: _ours(summary, key) for title, key in OUR_COLUMNS.items()}
+    return row if summary is not None else row | {"stopped": NO_RESULT}
+
+
+def _start(paper: PaperRow) -> dict[str, Any]:
+    return {"instance": paper.instance, "#d": paper.demands, "#p": paper.paths}
+
+
+def _ours(summary: Mapping[str, Any] | None, key: str) -> Any:
+    """A figure of a summary; rows found stand for all rows where they were not counted."""
+    if summary is None:
+        return None
+    return summary.get("found_rows", summary["rows"]) if key == "found_rows" else summary.get(key)
+
+
+def _known(value: Any) -> Any:
+    """None for what the paper prints as NaN."""
+    return None if isinstance(value, float) and np.isnan(value) else value
 
 
 def paper_row(name: str) -> PaperRow:
@@ -202,47 +276,79 @@ def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def markdown_report(summaries: Summaries) -> str:
+def markdown_report(found: Results) -> str:
     """Both tables and the totals, for people."""
-    names = [name for name in NAMES if name in summaries]
-    compared, own = [], []
-    for name in names:
-        paper, summary = paper_row(name), summaries[name]
-        start = {"instance": paper.instance, "#d": paper.demands, "#p": paper.paths}
-        pairs = {
-            title: f"{cell(summary[key], digits=3)} / {cell(getattr(paper, field), digits=3)}"
-            for title, (field, key) in PAPER_COLUMNS.items()
-        }
-        compared.append(start | pairs)
-        feasible = {"feasible": summary["worst_utilisation"] <= FEASIBLE}
-        own.append(start | feasible | {t: summary.get(key) for t, key in OUR_COLUMNS.items()})
+    listed = found.listed
     lines = ["# Routing: the configurations of the paper", ""]
-    if names:
+    if listed:
         lines += [
-            "Ours / the paper's. Times are seconds, on different machines. `opt_mlu`: ours is the "
-            "mean optimal MLU; `val. loss`: squared distance to one optimal split of several, "
-            "which ours is not trained for unless the objective is `split`; `max_diff`: largest "
-            "gap to the optimal MLU on 10,000 vectors.",
+            _note(found),
             "",
-            markdown(compared),
+            markdown([_compared(name, found.summaries.get(name)) for name in listed]),
             "What the paper does not report:",
             "",
-            markdown(own),
+            markdown([_own(name, found.summaries.get(name)) for name in listed]),
             "Totals:",
             "",
-            markdown(
-                [
-                    {"": key, "value": value}
-                    for key, value in totals({name: summaries[name] for name in names}).items()
-                ]
-            ),
+            markdown([{"": key, "value": value} for key, value in totals(found.table).items()]),
         ]
-    if ABLATION in summaries:
-        summary = summaries[ABLATION]
+    if found.missing:
         lines += [
-            f"Least total path cost instead of least MLU ({ABLATION}): mean cost gap "
-            f"{100 * summary['mean_cost_gap']:.2f} % (the paper: 11.20 %), worst utilisation "
-            f"{summary['worst_utilisation']:.6f}.",
+            f"No result: {', '.join(found.missing)}. The run has not ended, or ended before every "
+            "demand had a member.",
             "",
         ]
+    if ABLATION in found.summaries:
+        lines += [_ablation(found.summaries[ABLATION]), ""]
     return "\n".join(lines)
+
+
+def _compared(name: str, summary: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Our figure and the paper's in each cell; - where there is none."""
+    paper = paper_row(name)
+    pairs = {
+        title: tuple(
+            "-" if value is None else cell(value, digits=3)
+            for value in (_ours(summary, key), _known(getattr(paper, field)))
+        )
+        for title, (field, key) in PAPER_COLUMNS.items()
+    }
+    return _start(paper) | {title: " / ".join(pair) for title, pair in pairs.items()}
+
+
+def _own(name: str, summary: Mapping[str, Any] | None) -> dict[str, Any]:
+    start = _start(paper_row(name))
+    if summary is None:
+        return start | {"feasible": NO_RESULT}
+    feasible = {"feasible": summary["worst_utilisation"] <= FEASIBLE}
+    return start | feasible | {title: summary.get(key) for title, key in OUR_COLUMNS.items()}
+
+
+def _note(found: Results) -> str:
+    """What the cells of the first table hold."""
+    whose = {
+        "ours": "Ours / the paper's.",
+        "paper": "As published, run here / the paper's figures.",
+    }
+    uncounted = [name for name, summary in found.table.items() if "found_rows" not in summary]
+    rows = "`#rows`: rows of the capacities that a search found, without those from the start"
+    if uncounted:
+        rows += (
+            f" (but all rows of the master where these were not counted: {', '.join(uncounted)})"
+        )
+    return (
+        f"{whose[found.mode]} Times are seconds, on different machines. `#cols`: all columns, "
+        f"constant splits too. {rows}. `opt_mlu`: ours is the mean optimal MLU; `val. loss`: "
+        "squared distance to one optimal split of several, which ours is not trained for unless "
+        "the objective is `split`; `max_diff`: largest gap to the optimal MLU on 10,000 vectors."
+    )
+
+
+def _ablation(summary: Mapping[str, Any]) -> str:
+    plain = summary.get("plain_mean_cost_gap")
+    beside = "" if plain is None else f", plain networks: {100 * plain:.2f} %"
+    return (
+        f"Least total path cost instead of least MLU ({ABLATION}): mean cost gap "
+        f"{100 * summary['mean_cost_gap']:.2f} % (the paper: 11.20 %{beside}), worst utilisation "
+        f"{summary['worst_utilisation']:.6f}."
+    )

@@ -52,15 +52,17 @@ def saved_run(folder: Path, *, cuts: bool = True, slack: float = 0.0) -> Path:
 
 
 def test_all_figures_of_the_runs_that_are_there(tmp_path: Path) -> None:
-    for name in ("nobel-us-5-3", "nobel-germany-15-3", "newyork-5-3", "polska-5-3"):
+    for name in ("nobel-us-5-3", "nobel-us-10-3", "nobel-germany-15-3", "newyork-5-3"):
         saved_run(tmp_path / name)
+    saved_run(tmp_path / "polska-5-3")
     saved_run(tmp_path / "ta1-10-2-cost")
-    made = routing_figures.all_figures(tmp_path, tmp_path / "figures")
-    assert [path.stem for path in made] == [
+    figures = routing_figures.all_figures(tmp_path, tmp_path / "figures")
+    assert [path.stem for path in figures.made] == [
         *("slack", "mlu-nobel-germany", "mlu-newyork", "plain-violations"),
-        *("bottleneck-arc", "cost"),
+        *("plain-violations-newyork", "bottleneck-arc", "cost"),
     ]
-    for path in made:
+    assert figures.missing == {}
+    for path in figures.made:
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
@@ -68,7 +70,10 @@ def test_a_run_without_overloads_has_no_bottleneck(tmp_path: Path) -> None:
     run = saved_run(tmp_path / "polska-5-3", cuts=False)
     with pytest.raises(RunFolderError, match="found no overload"):
         routing_figures.bottleneck_arc(run, tmp_path / "arc.png")
-    assert routing_figures.all_figures(tmp_path, tmp_path / "figures") == []
+    figures = routing_figures.all_figures(tmp_path, tmp_path / "figures")
+    assert figures.made == []
+    assert "found no overload" in figures.missing["bottleneck-arc"]
+    assert "nobel-us-5-3, which has not ended" in figures.missing["slack"]
     assert routing_figures.slack(run, tmp_path / "slack.png").exists()
 
 

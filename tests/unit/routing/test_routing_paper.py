@@ -7,12 +7,14 @@ import io
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from cg4ai.errors import InvalidInput, InvalidSettings
+from cg4ai.cli import main
+from cg4ai.errors import InvalidInput, InvalidSettings, SolverFailure
 from cg4ai.loop import solve
 from cg4ai.pricing.training import Training
 from cg4ai.protocols import PricingRequest
@@ -27,7 +29,7 @@ from cg4ai.routing.paper_mode import (
     paper_recipe,
     paper_settings,
 )
-from cg4ai.routing.saved import Wanted, prepare
+from cg4ai.routing.saved import Prepared, Wanted, prepare
 from cg4ai.rows import RowSet
 from cg4ai.runs import Run
 
@@ -85,24 +87,101 @@ def test_table_has_the_papers_columns_and_ours() -> None:
     assert totals["total_s"] == 20.0
     assert totals["mean_of_mean_gaps"] == pytest.approx(0.02)
     assert totals["paper_total_s"] == pytest.approx(1160.41 + 61212.43)
-    report = reproduce.markdown_report(table)
+    report = reproduce.markdown_report(reproduce.Results(table))
     assert "3 / 211" in report
+    assert "Ours / the paper's." in report
+    # rows were not counted apart in these runs: all rows are shown, and that is said
+    assert "80 / 128" in report
+    assert "not counted: abilene-5-3, polska-5-3" in report
     assert "#iter | #cols | #rows | col_time | row_time | tot_time | opt_mlu | #mod" in report
 
 
 def test_the_ablation_alone_has_no_tables_of_nothing() -> None:
-    report = reproduce.markdown_report({reproduce.ABLATION: SUMMARY | {"mean_cost_gap": 0.031}})
+    ablation = SUMMARY | {"mean_cost_gap": 0.031}
+    report = reproduce.markdown_report(reproduce.Results({reproduce.ABLATION: ablation}))
     assert "mean cost gap 3.10 % (the paper: 11.20 %)" in report
     assert "|" not in report
 
 
 def test_tables_are_written_for_what_is_there(tmp_path: Path) -> None:
-    reproduce.write_tables(tmp_path, {"polska-5-3": SUMMARY})
+    reproduce.write_tables(tmp_path, reproduce.Results({"polska-5-3": SUMMARY}))
     rows = list(csv.DictReader(io.StringIO((tmp_path / "table.csv").read_text())))
     assert len(rows) == 1
     assert (rows[0]["#iter"], rows[0]["paper #iter"]) == ("3", "211")
     assert float(rows[0]["worst utilisation"]) == 0.999
     assert csv_text([]) == ""
+
+
+def test_rows_found_by_search_stand_beside_the_papers() -> None:
+    counted = SUMMARY | {"found_rows": 7, "capacity_rows": 60}
+    found = reproduce.Results({"polska-5-3": counted}, "paper")
+    report = reproduce.markdown_report(found)
+    assert "7 / 128" in report
+    assert "not counted" not in report
+    assert "As published, run here / the paper's figures." in report
+
+
+def test_what_the_paper_leaves_open_is_no_nan(tmp_path: Path) -> None:
+    found = reproduce.Results({"france-5-5": SUMMARY}, missing=("polska-5-3",))
+    report = reproduce.markdown_report(found)
+    assert "0.5 / -" in report
+    assert "nan" not in report
+    assert "- / 211" in report
+    assert "No result: polska-5-3." in report
+    reproduce.write_tables(tmp_path, found)
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "table.csv").read_text())))
+    assert [row["stopped"] for row in rows] == ["stalled", "no result"]
+    assert rows[0]["paper max_diff"] == ""
+
+
+def ended(folder: Path, mode: str, summary: dict[str, object] | None) -> None:
+    with Run.create(folder, "route", {"mode": mode}) as run:
+        if summary is not None:
+            run.finish(summary)
+
+
+def test_tables_hold_all_that_has_ended_in_this_mode(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended(tmp_path / "abilene-5-3", "ours", SUMMARY)
+    ended(tmp_path / "polska-5-3", "ours", None)
+    ended(tmp_path / "geant-5-3", "paper", SUMMARY)
+    command = ["reproduce", "routing", "--out", str(tmp_path), "--report-only"]
+    assert main(command) == 3  # polska has no result
+    shown = capsys.readouterr()
+    assert "No result: polska-5-3" in shown.err
+    assert "Not drawn: slack: it is of nobel-us-5-3, which has not ended here" in shown.out
+    report = (tmp_path / "table.md").read_text()
+    assert "| abilene | 5 | 3 | yes |" in report
+    assert "| polska | 5 | 3 | no result |" in report
+    assert "geant" not in report
+    assert main([*command, "--mode", "paper"]) == 0
+    assert main([*command, "abilene-5-3"]) == 2
+    assert main([*command[:3], str(tmp_path / "nowhere"), "--report-only"]) == 2
+
+
+def test_one_that_fails_does_not_end_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(prepared: Prepared, run: Run) -> SimpleNamespace:
+        if prepared.wanted.network == "abilene":
+            raise SolverFailure("the run ended before every block had a member")
+        run.finish(SUMMARY)
+        return SimpleNamespace(summary=SUMMARY)
+
+    monkeypatch.setattr(reproduce, "train_and_save", train)
+    said: list[str] = []
+    names = ["abilene-5-3", "polska-5-3"]
+    outcome = reproduce.reproduce(names, tmp_path, Wanted(network=""), say=said.append)
+    assert list(outcome.done) == ["polska-5-3"]
+    assert "every block" in outcome.failed["abilene-5-3"]
+    assert said[0].startswith("[1/2] abilene-5-3: no result: the run ended")
+    report = (tmp_path / "table.md").read_text()
+    assert "| abilene | 5 | 3 | no result |" in report
+    assert "| polska | 5 | 3 | yes |" in report
+    # what an earlier call has ended stays in the tables of the next
+    reproduce.reproduce(["geant-5-3"], tmp_path, Wanted(network=""), say=said.append)
+    assert "| polska | 5 | 3 | yes |" in (tmp_path / "table.md").read_text()
 
 
 def test_a_folder_of_another_run_is_refused_before_training(tmp_path: Path) -> None:
