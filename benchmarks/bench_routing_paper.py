@@ -23,7 +23,8 @@ from cg4ai import storage
 from cg4ai.errors import SolverFailure
 from cg4ai.report.tables import markdown
 from cg4ai.routing.reproduce import finished, wanted
-from cg4ai.routing.saved import FEASIBLE, Mode, Wanted, open_run, prepare, train_and_save
+from cg4ai.routing.saved import Mode, Wanted, open_run, prepare, train_and_save
+from cg4ai.routing.separation import FEASIBLE
 
 CONFIGURATIONS = ("dfn-bwin-5-3", "nobel-germany-10-3", "nobel-us-5-3")
 METHODS: dict[Mode, str] = {"ours": "ours", "paper": "as published"}

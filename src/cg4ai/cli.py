@@ -230,8 +230,11 @@ def route(
     demands: Annotated[int, typer.Option(help="How many of the largest demands.")] = 5,
     paths: Annotated[int, typer.Option(help="Shortest paths per demand, at most.")] = 3,
     load: Annotated[
-        float, typer.Option(help="Least possible utilisation at the largest demands.")
-    ] = 0.99,
+        str,
+        typer.Option(
+            help="Least possible utilisation at the largest demands; none: volumes as given."
+        ),
+    ] = "0.99",
     demand_file: Annotated[
         Path | None,
         typer.Option(metavar="FILE.csv", help="Demands: source,target,volume."),
@@ -272,7 +275,8 @@ def route(
     The largest demands span a box; in all of it no link may be overloaded. Prints the worst
     utilisation that a search found, the gap to optimal routing, and a plain network beside it.
     Exit code 0: no overload was found and the guarantee asked for was established; 3: not so;
-    2: bad input; 130: interrupted.
+    2: bad input; 1: no router came out, e.g. a time limit too short for each demand to have a
+    member; 130: interrupted (continue with --resume).
     """
     from cg4ai.commands import route as command
     from cg4ai.routing.saved import Wanted
@@ -281,7 +285,7 @@ def route(
         network=network,
         demands=demands,
         paths=paths,
-        load=load,
+        load=command.load_of(load),
         demand_file=demand_file,
         objective=objective,  # type: ignore[arg-type]  # checked there
         separator=separator,  # type: ignore[arg-type]

@@ -291,7 +291,7 @@ def _check_free(folder: Path, force: bool) -> None:
     if not force:
         raise RunFolderError(
             f"{folder} already holds a run of {header.get('command')!r}: continue it with "
-            "--resume, or choose another --out"
+            "--resume, replace it with --force, or choose another --out"
         )
 
 

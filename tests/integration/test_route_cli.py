@@ -62,7 +62,9 @@ def test_folder_in_use_resume_and_force(work: Path, capsys: pytest.CaptureFixtur
     assert route("--out", "run", "--quiet") == KEPT
     first = json.loads((work / "run" / "summary.json").read_text())
     assert route("--out", "run", "--quiet") == BAD_INPUT
-    assert "already holds a run" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "already holds a run" in shown
+    assert "--force" in shown
     assert route("--out", "run", "--resume", "--seed", "1") == BAD_INPUT
     assert "seed: the run has 0, now 1" in capsys.readouterr().err
     assert route("--out", "run", "--resume", "--quiet") == KEPT
@@ -70,6 +72,42 @@ def test_folder_in_use_resume_and_force(work: Path, capsys: pytest.CaptureFixtur
     for key in ("iterations", "columns", "rows", "worst_utilisation", "mean_mlu_gap"):
         assert again[key] == first[key]
     assert route("--out", "run", "--force", "--seed", "1", "--quiet") == KEPT
+
+
+def test_volumes_as_given(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert route("--load", "none", "--objective", "cost", "--out", "run", "--quiet") == KEPT
+    shown = capsys.readouterr().out
+    assert "the network's volumes as given" in shown
+    assert "constant splits" in shown
+    summary = json.loads((work / "run" / "summary.json").read_text())
+    assert (summary["load"], summary["scale"], summary["demand_max"]) == (None, 1.0, [4.0, 2.0])
+    assert summary["plain_mean_cost_gap"] >= -1e-9
+
+
+def test_longer_links_are_another_run(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = saved.Wanted(network="small.json", demands=2)
+    before = saved.prepare(wanted).record["instance_sha256"]
+    links = NETWORK["links"]
+    assert isinstance(links, list)
+    longer = NETWORK | {"links": [link | {"length": 2.0} for link in links]}
+    (work / "small.json").write_text(json.dumps(longer))
+    assert saved.prepare(wanted).record["instance_sha256"] != before
+
+
+def test_interrupted_while_evaluating(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert route("--out", "run", "--quiet") == KEPT
+    before = (work / "run" / "summary.json").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(saved, "evaluate", interrupted)
+        assert route("--out", "run", "--resume", "--quiet") == 130
+    assert "interrupted; continue with --resume --out run" in capsys.readouterr().err
+    assert (work / "run" / "summary.json").read_bytes() == before
+
+
+def interrupted(*given: object, **named: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_json_lines(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,8 +131,23 @@ def test_an_overload_ends_with_its_own_code(
         recipe=Recipe(objective="split", separator="nlopt", hidden=(4,), skip=False),
     )
     monkeypatch.setattr(saved, "paper_problem", functools.partial(saved.paper_problem, epochs=3))
-    assert command.run(wanted, command.RouteOptions(progress="quiet")) == NOT_KEPT
+    options = command.RouteOptions(progress="quiet", out=work / "run")
+    assert command.run(wanted, options) == NOT_KEPT
     assert "NOT KEPT: a demand vector was found that loads link" in capsys.readouterr().out
+    assert json.loads((work / "run" / "summary.json").read_text())["strength"] == "violated"
+    assert main(["show", "run"]) == 0
+    assert "strength = violated" in capsys.readouterr().out
+
+
+def test_no_router_at_all_is_a_failure(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The published method needs an iteration per demand before there is a mixture."""
+    monkeypatch.setattr(saved, "paper_problem", functools.partial(saved.paper_problem, epochs=2))
+    arguments = ["reproduce", "routing", "abilene-5-3", "--mode", "paper", "--time-limit", "1e-6"]
+    assert main([*arguments, "--out", "runs", "--threads", "1"]) == NOT_KEPT
+    assert "before every block had a member" in capsys.readouterr().err
+    assert "| abilene | 5 | 3 | no result |" in (work / "runs" / "table.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -106,11 +159,23 @@ def test_an_overload_ends_with_its_own_code(
         (["small.json", "--resume"], "--resume and --force need --out"),
         (["small.json", "--demands", "3"], "it has 2; ask for fewer"),
         (["small.json", "--demands", "2", "--load", "1.5"], "cannot be routed together"),
+        (["small.json", "--load", "much"], "--load must be a number"),
+        (["big.json", "--demands", "2", "--load", "none"], "must cross them: a->d, b->d"),
+        (["small.json", "--device", "tpu"], "device must be cpu, cuda"),
+        (["small.json", "--seed", "-1"], "seed must lie in"),
+        (["small.json", "--time-limit", "0"], "above 0 seconds, got 0"),
+        (["flat.json", "--demands", "2", "--objective", "cost"], "needs path lengths"),
     ],
 )
 def test_bad_input(
     work: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    links = NETWORK["links"]
+    assert isinstance(links, list)
+    flat = NETWORK | {"links": [link | {"length": 0.0} for link in links]}
+    (work / "flat.json").write_text(json.dumps(flat))
+    big = NETWORK | {"graph": {"demands": {"a": {"d": 40.0}, "b": {"d": 2.0}}}}
+    (work / "big.json").write_text(json.dumps(big))
     assert main(["route", *arguments]) == BAD_INPUT
     assert message in capsys.readouterr().err
 

@@ -15,7 +15,8 @@ from cg4ai.records import StopReason
 from cg4ai.report.progress import progress
 from cg4ai.report.tables import plain
 from cg4ai.routing.data import Instance
-from cg4ai.routing.saved import FEASIBLE, Wanted, open_run, prepare, train_and_save
+from cg4ai.routing.saved import Wanted, open_run, prepare, train_and_save
+from cg4ai.routing.separation import FEASIBLE
 
 KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130
 STOPPED = {
@@ -42,6 +43,18 @@ def layers_of(hidden: int | None, layers: int | None) -> tuple[int, ...] | None:
         if value is not None and value < 1:
             raise InvalidInput(f"{name} must be 1 or more, got {value}")
     return (32 if hidden is None else hidden,) * (1 if layers is None else layers)
+
+
+def load_of(text: str) -> float | None:
+    """The option --load: a number, or none for the volumes as they are."""
+    if text.strip().lower() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(
+            f"--load must be a number above 0 and at most 1, or none, got {text!r}"
+        ) from None
 
 
 def run(wanted: Wanted, options: RouteOptions) -> int:
@@ -90,18 +103,19 @@ def report(summary: Mapping[str, Any], instance: Instance) -> str:
         }
         for name, key in (("this mixture", ""), ("plain networks", "plain_"))
     ]
+    corner = float(instance.optimal(instance.demand_max[None]).mlu[0])
     lines = [
         f"{summary['network']}: {summary['demands']} demands, up to {summary['paths']} paths each, "
         f"{len(instance.arcs)} links in use; the best routing of the largest demands loads some "
-        f"link to {summary['load']:g}.",
+        f"link to {corner:.6g}.",
+        _scaling(instance),
         f"Stopped after {summary['iterations']} iterations and {summary['total_s']:.1f} s: "
         f"{STOPPED[StopReason(summary['stop_reason'])]}.",
         "",
         plain(rows),
         guarantee(summary),
         "",
-        f"Members: {summary['columns']} trained, {summary['active_members']} in the mixture; "
-        f"{summary['rows']} rows in the master.",
+        _members(summary),
         f"Seconds: training {summary['pricing_s']:.1f}, searching overloads "
         f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
         f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",
@@ -112,11 +126,36 @@ def report(summary: Mapping[str, Any], instance: Instance) -> str:
     if "mean_cost_gap" in summary:
         lines.append(
             f"Total path cost: {100 * summary['mean_cost_gap']:.2f} % above the least possible "
-            "on average."
+            f"on average (plain networks: {100 * summary['plain_mean_cost_gap']:.2f} %)."
         )
     if summary["note"]:
         lines.append(f"Note: {summary['note']}.")
     return "\n".join(lines)
+
+
+def _scaling(instance: Instance) -> str:
+    if instance.load is None:
+        return "The largest demands are the network's volumes as given."
+    return (
+        f"The largest demands are the network's volumes times {instance.scale:.6g} (load "
+        f"{instance.load:g})."
+    )
+
+
+def _members(summary: Mapping[str, Any]) -> str:
+    """Networks and constant splits apart, and the rows by where they come from."""
+    constants, active = summary["constants"], summary["active_constants"]
+    rows = f"{summary['rows']} rows in the master"
+    if "found_rows" in summary:
+        rows += (
+            f", {summary['capacity_rows']} of them of capacities, {summary['found_rows']} of "
+            "these found by search"
+        )
+    return (
+        f"Members: {summary['columns'] - constants} networks trained beside {constants} constant "
+        f"splits; {summary['active_members'] - active} networks and {active} constant splits in "
+        f"the mixture; {rows}."
+    )
 
 
 def guarantee(summary: Mapping[str, Any]) -> str:
@@ -164,7 +203,6 @@ def _established(summary: Mapping[str, Any]) -> str:
         return attacked
     left = summary["proof"]["resisting"]
     links = ", ".join("->".join(entry["link"]) for entry in left[:5])
-    return (
-        f"NOT PROVEN: {len(left)} links resist ({links}); best bound "
-        f"{summary['proof']['best_bound']:.4f}. {attacked}"
-    )
+    bound = summary["proof"]["best_bound"]
+    known = "no bound yet" if bound is None else f"best bound {bound:.4f}"
+    return f"NOT PROVEN: {len(left)} links resist ({links}); {known}. {attacked}"

@@ -56,6 +56,7 @@ class Instance:
 
     `capacity` (A,), `incidence` (P, A) of 0 and 1, `path_demand` (P,) ascending, `demand_max`
     (D,) the corner of the box, `path_length` (P,), `scale`: demand_max / volumes of the network.
+    `load` is the least possible MLU at the corner that was asked for; None: volumes as given.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Instance:
     demand_names: list[str]
     paths: list[tuple[str, ...]]
     scale: float = 1.0
+    load: float | None = None
 
     @property
     def blocks(self) -> tuple[IntArray, ...]:
@@ -108,8 +110,8 @@ def instance(
     network: str | Path | Network | Any,
     demands: int = 5,
     paths: int = 3,
-    *,
     load: float | None = 0.99,
+    *,
     demand_file: str | Path | None = None,
 ) -> Instance:
     """The `demands` largest demands of a network with up to `paths` shortest simple paths each.
@@ -133,7 +135,7 @@ def instance(
     scale = 1.0 if load is None else load / corner.mlu
     if scale * corner.mlu > 1 + 1e-9:
         raise InvalidInput(_unroutable(unscaled, corner, scale * corner.mlu))
-    return replace(unscaled, demand_max=scale * unscaled.demand_max, scale=scale)
+    return replace(unscaled, demand_max=scale * unscaled.demand_max, scale=scale, load=load)
 
 
 def _network(network: str | Path | Network | Any) -> Network:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from cg4ai.certification.rules import AffineCoefficients
+from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
 from cg4ai.routing.data import Instance
 
@@ -54,8 +55,14 @@ class PathCost:
 
     def __init__(self, instance: Instance) -> None:
         shortest = np.array([instance.path_length[block].min() for block in instance.blocks])
+        usual = float(shortest @ instance.demand_max / 2)
+        if not usual > 0:
+            raise InvalidInput(
+                f"the objective cost needs path lengths, but every demand of {instance.name} has a "
+                "path of length 0; give the links lengths, or use --objective mlu"
+            )
         self.path_demand = instance.path_demand
-        self.per_flow: Array = instance.path_length / float(shortest @ instance.demand_max / 2)
+        self.per_flow: Array = instance.path_length / usual
 
     @property
     def count(self) -> int:

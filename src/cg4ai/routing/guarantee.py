@@ -48,13 +48,16 @@ def shield_summary(instance: Instance, router: ShieldedEnsemble, *, seed: int) -
 
 
 def proof_summary(instance: Instance, answer: Certification) -> dict[str, Any]:
-    """The proof, or how far it came: the best bound and which links resist."""
+    """The proof, or how far it came: the best bound and which links resist.
+
+    Without a proof the strength stays what the attack established.
+    """
     left = sorted(
         (proof for proof in answer.rules if proof.status != "proven"),
         key=lambda proof: -proof.bound,
     )
     return {
-        "strength": "certified" if answer.status == "proven" else "attacked",
+        **({"strength": "certified"} if answer.status == "proven" else {}),
         "proof": {
             "status": answer.status,
             "cells": answer.cells,

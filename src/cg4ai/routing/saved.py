@@ -7,6 +7,7 @@ demand vector that separation found, and `validation.safetensors`, the arrays be
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +25,7 @@ from cg4ai.problem import Problem
 from cg4ai.records import IterationRecord, StopReason
 from cg4ai.routing.cuts import CUTS, CutJournal
 from cg4ai.routing.data import Instance, instance
+from cg4ai.routing.functional import PathCost
 from cg4ai.routing.guarantee import (
     Guarantee,
     proof_summary,
@@ -44,7 +46,6 @@ Mode = Literal["ours", "paper"]
 SeparatorName = Literal["ascent", "nlopt"]
 COMMAND = "route"
 ARRAYS = "validation.safetensors"
-FEASIBLE = 1 + 1e-6  # the highest utilisation that still counts as kept
 # a resumed run may take longer than was first asked
 MAY_DIFFER = ("settings.time_limit_s",)
 
@@ -56,7 +57,7 @@ class Wanted:
     network: str
     demands: int = 5
     paths: int = 3
-    load: float = 0.99
+    load: float | None = 0.99  # None: volumes as given
     demand_file: Path | None = None
     objective: RoutingObjective = "mlu"
     separator: SeparatorName = "ascent"
@@ -88,6 +89,9 @@ class Wanted:
             )
         if self.threads < 1:
             raise InvalidInput(f"threads must be 1 or more, got {self.threads}")
+        if not self.time_limit_s > 0:
+            raise InvalidInput(f"a time limit must be above 0 seconds, got {self.time_limit_s:g}")
+        Settings(seed=self.seed, device=self.device)  # refuses what training could not use
         if self.hidden is not None and (not self.hidden or min(self.hidden) < 1):
             raise InvalidInput(f"hidden layers must have at least 1 unit, got {self.hidden}")
 
@@ -136,6 +140,8 @@ def prepare(wanted: Wanted) -> Prepared:
         recipe = wanted.recipe or paper_recipe(seed=wanted.seed, device=wanted.device)
         settings = paper_settings(made, recipe, time_limit_s=wanted.time_limit_s)
         return Prepared(wanted, made, recipe, settings)
+    if wanted.objective == "cost":
+        PathCost(made)  # refuses a network without lengths
     recipe = replace(
         wanted.recipe or Recipe(),
         objective=wanted.objective,
@@ -150,7 +156,10 @@ def prepare(wanted: Wanted) -> Prepared:
 
 
 def open_run(folder: Path, prepared: Prepared, *, resume: bool, force: bool) -> Run:
-    """A new run, or with `resume` the one that is there if it was started alike."""
+    """A new run, or with `resume` the one that is there if it was started alike.
+
+    The summary of a run that had ended stays until there is a new one.
+    """
     if resume and force:
         raise InvalidInput("--resume continues a run, --force replaces it; give one of them")
     # a run killed before its first file was written is resumed by starting it
@@ -165,7 +174,6 @@ def open_run(folder: Path, prepared: Prepared, *, resume: bool, force: bool) -> 
     except (InvalidSettings, RunFolderError):
         opened.close()
         raise
-    (folder / "summary.json").unlink(missing_ok=True)  # about to be out of date
     return opened
 
 
@@ -184,6 +192,19 @@ def train_and_save(
     say: Callable[[str], None] = lambda text: None,
 ) -> RoutingResult | None:
     """Train (or go on), evaluate and write all files; None if it was interrupted."""
+    try:
+        return _train_and_save(prepared, run, progress=progress, say=say)
+    except KeyboardInterrupt:
+        return None
+
+
+def _train_and_save(
+    prepared: Prepared,
+    run: Run | None,
+    *,
+    progress: Callable[[IterationRecord], None] | None,
+    say: Callable[[str], None],
+) -> RoutingResult | None:
     import torch
 
     # sums depend on how many threads share them, so the number is a setting like the others
@@ -201,13 +222,10 @@ def train_and_save(
             progress(record)
 
     proof: Certification | None = None
-    try:
-        if prepared.wanted.guarantee == "certified":
-            result, proof = proven_router(problem, prepared.settings, update)
-        else:
-            result = solve(recorded, prepared.settings, progress=update, run=run)
-    except KeyboardInterrupt:
-        return None
+    if prepared.wanted.guarantee == "certified":
+        result, proof = proven_router(problem, prepared.settings, update)
+    else:
+        result = solve(recorded, prepared.settings, progress=update, run=run)
     if result.stop_reason is StopReason.INTERRUPTED:
         return None
     if prepared.wanted.guarantee == "shielded":
@@ -218,7 +236,6 @@ def train_and_save(
         prepared.recipe,
         problem=problem,
         result=result,
-        load=prepared.wanted.load,
         total_s=built_s + result.seconds,
     )
     routed.summary["mode"] = prepared.wanted.mode
@@ -230,6 +247,9 @@ def train_and_save(
         say("evaluating: a million inputs through the shield")
         report = shield_summary(prepared.instance, routed.ensemble, seed=prepared.wanted.seed)
         routed.summary.update(report)
+    if routed.attack.strength == "violated":  # whatever else was established
+        routed.summary["strength"] = "violated"
+    routed = replace(routed, summary=_finite(routed.summary))
     if run is not None and journal is not None:
         routed.ensemble.about.update(about(prepared.instance))
         if proof is not None and proof.status == "proven":
@@ -242,6 +262,15 @@ def train_and_save(
         routed.ensemble.save(run.folder)
         run.finish(routed.summary)
     return routed
+
+
+def _finite(value: Any) -> Any:
+    """The same with None for NaN and infinity at any depth: JSON has neither."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def about(made: Instance) -> dict[str, Any]:
@@ -259,7 +288,10 @@ def about(made: Instance) -> dict[str, Any]:
 
 
 def _digest(made: Instance) -> str:
+    """Of all that a router depends on, and of the names by which it is read."""
     digest = hashlib.sha256()
-    for array in (made.capacity, made.incidence, made.path_demand, made.demand_max):
+    volumes = (made.path_demand, made.demand_max, made.path_length)
+    for array in (made.capacity, made.incidence, *volumes):
         digest.update(np.ascontiguousarray(array).tobytes())
+    digest.update(storage.json_line([made.arcs, made.demand_names, made.paths]))
     return digest.hexdigest()

@@ -13,17 +13,19 @@ import torch
 
 from cg4ai.ensemble import Ensemble, Part
 from cg4ai.loop import solve
+from cg4ai.members.constants import ConstantMembers
 from cg4ai.problem import Problem, Result
 from cg4ai.protocols import Pricer
 from cg4ai.records import Array, IterationRecord
 from cg4ai.routing.data import Instance
-from cg4ai.routing.measures import cost_arrays, prediction_speed, tight_arrays
+from cg4ai.routing.measures import cost_arrays, cost_gaps, prediction_speed, tight_arrays
 from cg4ai.routing.optimal import OptimalRouting
 from cg4ai.routing.problem import Recipe, first_request, margin, on_gpu, routing_problem
 from cg4ai.routing.separation import Attack, attack
 from cg4ai.runs import Run
 from cg4ai.seeds import derived_seed
 from cg4ai.settings import Settings
+from cg4ai.workspace import row_key
 
 VALIDATION = 10_000
 
@@ -97,7 +99,6 @@ def route(
     instance: Instance,
     recipe: Recipe | None = None,
     *,
-    load: float = 0.99,
     settings: Settings | None = None,
     progress: Callable[[IterationRecord], None] | None = None,
     run: Run | None = None,
@@ -112,7 +113,7 @@ def route(
     )
     total_s = time.perf_counter() - started
     say("evaluating: attack, validation, plain baseline")
-    return evaluate(instance, recipe, problem=problem, result=result, load=load, total_s=total_s)
+    return evaluate(instance, recipe, problem=problem, result=result, total_s=total_s)
 
 
 def evaluate(
@@ -121,7 +122,6 @@ def evaluate(
     *,
     problem: Problem,
     result: Result,
-    load: float,
     total_s: float,
 ) -> RoutingResult:
     """Attack and validate a trained router and the plain one beside it."""
@@ -135,7 +135,8 @@ def evaluate(
     gaps = measure(instance, splits, vectors, best)
     plain = plain_router(problem, recipe, result)
     plain_found = attack(instance, plain, seed=attack_seed)
-    plain_gaps = measure(instance, plain.predict(vectors), vectors, best)
+    plain_splits = plain.predict(vectors)
+    plain_gaps = measure(instance, plain_splits, vectors, best)
     assert best.splits is not None
     arrays = {
         "optimal_mlu": gaps.optimal,
@@ -147,13 +148,18 @@ def evaluate(
         "network": instance.name,
         "demands": len(instance.demand_max),
         "paths": max(len(block) for block in instance.blocks),
-        "load": load,
+        "load": instance.load,
+        "scale": instance.scale,
+        "demand_max": instance.demand_max.tolist(),
         "objective": recipe.objective,
         "stop_reason": result.stop_reason.value,
         "iterations": len(result.history),
         "columns": result.columns,
+        "constants": constants(problem),
         "rows": result.rows,
+        **capacity_rows(problem, result),
         "active_members": len(ensemble),
+        "active_constants": active_constants(ensemble),
         **_seconds(result),
         "total_s": total_s,
         "mean_optimal_mlu": gaps.mean_optimal_mlu,
@@ -162,7 +168,7 @@ def evaluate(
         "split_loss": float(((splits - best.splits) ** 2).sum(1).mean()),
         "worst_utilisation": found.worst_utilisation,
         "attack": {**found.effort, "found_by": found.found_by, "arc": list(found.arc)},
-        "strength": "attacked",
+        "strength": found.strength,
         "plain_worst_utilisation": plain_found.worst_utilisation,
         "plain_mean_mlu_gap": plain_gaps.mean_mlu_gap,
         "plain_max_mlu_gap": plain_gaps.max_mlu_gap,
@@ -171,11 +177,9 @@ def evaluate(
         "note": result.note,
     }
     if recipe.objective == "cost":
-        costs = cost_arrays(instance, splits, vectors)
+        costs = cost_arrays(instance, vectors, splits=splits, plain_splits=plain_splits)
         arrays |= costs
-        summary["mean_cost_gap"] = (
-            float((costs["predicted_cost"] / costs["optimal_cost"]).mean()) - 1.0
-        )
+        summary |= cost_gaps(costs)
     summary["evaluation_s"] = time.perf_counter() - started
     return RoutingResult(
         instance, recipe, result, found, gaps, plain_found, plain_gaps, summary, arrays
@@ -189,12 +193,44 @@ def _seconds(result: Result) -> dict[str, float]:
     }
 
 
+def constants(problem: Problem) -> int:
+    """How many columns are constant splits from the start; the others are trained networks."""
+    return sum(len(blocks) for _, blocks in problem.start)
+
+
+def active_constants(ensemble: Ensemble) -> int:
+    """How many of the members with weight are constant splits."""
+    return sum(
+        int(np.count_nonzero(part.weights))
+        for part in ensemble.parts
+        if isinstance(part.members, ConstantMembers)
+    )
+
+
+def capacity_rows(problem: Problem, result: Result) -> dict[str, int]:
+    """Rows of the capacities in the master, and how many of them were found by search.
+
+    The others are there from the start. Nothing where the rows were not counted.
+    """
+    if result.rule_rows is None:
+        return {}
+    first = len({row_key(rows, j) for rows in problem.start_rows for j in range(len(rows))})
+    return {"capacity_rows": result.rule_rows, "found_rows": result.rule_rows - first}
+
+
+def groups_trained(result: Result) -> int:
+    """How many groups were trained, those that the master did not take included."""
+    return sum(
+        int(record.added_columns > 0) if record.trainings is None else record.trainings
+        for record in result.history
+    )
+
+
 def plain_router(problem: Problem, recipe: Recipe, result: Result) -> Ensemble:
     """The same members trained plainly for as many steps, without master, rows or cuts."""
     pricer = problem.pricers[0]
     assert isinstance(pricer, Plain)
-    trained = sum(record.added_columns > 0 for record in result.history)
-    plain = pricer.plain(trained)
+    plain = pricer.plain(groups_trained(result))
     count = len(problem.layout)
     seed = derived_seed(recipe.seed, 0, "plain")
     proposed = plain.price(first_request(problem, seed=seed, device=recipe.device, attacked=False))

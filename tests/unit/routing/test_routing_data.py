@@ -231,3 +231,9 @@ def test_functional_agrees_with_the_instance() -> None:
 def test_bad_demand_vectors_are_refused(B: np.ndarray) -> None:
     with pytest.raises(InvalidInput, match="demand"):
         instance("polska").optimal(B)
+
+
+def test_an_instance_knows_its_load() -> None:
+    assert instance("polska", 5, 3, 0.5).load == 0.5
+    assert instance("polska").load == 0.99
+    assert instance("polska", load=None).load is None

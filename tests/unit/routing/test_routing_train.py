@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import networkx
@@ -12,12 +13,13 @@ import cg4ai
 from cg4ai import storage
 from cg4ai.report import routing_figures
 from cg4ai.routing import Instance, instance, saved, train
-from cg4ai.routing.measures import tight_arrays
-from cg4ai.routing.problem import Recipe
+from cg4ai.routing.measures import _fastest, tight_arrays
+from cg4ai.routing.problem import Recipe, routing_problem
 from cg4ai.routing.saved import Prepared, Wanted
-from cg4ai.routing.separation import attack
+from cg4ai.routing.separation import Attack, attack
 from cg4ai.routing.train import RoutingResult, routing_settings
 from cg4ai.runs import Run
+from cg4ai.workspace import Workspace
 
 TINY = Recipe(
     scenarios=30, priced=50, hidden=(6,), first_steps=60, later_steps=30, batch_size=64, starts=2
@@ -73,9 +75,52 @@ def test_summary_has_all_that_was_promised(trained: tuple[Path, RoutingResult]) 
         "network demands paths load objective stop_reason iterations columns rows active_members "
         "pricing_s separation_s master_s total_s mean_optimal_mlu mean_mlu_gap max_mlu_gap "
         "split_loss worst_utilisation attack strength plain_worst_utilisation plain_mean_mlu_gap "
-        "evaluation_s predict_1000_s highs_1000_s speedup"
+        "evaluation_s predict_1000_s highs_1000_s speedup scale demand_max constants "
+        "active_constants capacity_rows found_rows"
     )
-    assert set(promised.split()) <= set(trained[1].summary)
+    made, summary = trained[1].instance, trained[1].summary
+    assert set(promised.split()) <= set(summary)
+    assert summary["scale"] == made.scale
+    assert summary["demand_max"] == made.demand_max.tolist()
+    assert summary["load"] == made.load
+    assert summary["constants"] == 4  # two constant splits, a member per demand each
+    assert summary["time_limit_s"] is None
+    assert "Infinity" not in (trained[0] / "summary.json").read_text()
+
+
+def test_rows_are_counted_by_where_they_come_from(trained: tuple[Path, RoutingResult]) -> None:
+    """What journal and training found is all that was added to the distinct first rows."""
+    routed = trained[1]
+    problem = routing_problem(routed.instance, TINY)
+    work = Workspace(problem, routing_settings(routed.instance, TINY))
+    work.start()
+    summary = routed.summary
+    assert summary["capacity_rows"] - summary["found_rows"] == len(work.rows)
+    assert 0 <= summary["found_rows"] <= summary["capacity_rows"] <= summary["rows"]
+
+
+def test_plain_networks_are_trained_as_often_as_groups_were(
+    trained: tuple[Path, RoutingResult],
+) -> None:
+    result = trained[1].result
+    asked = [record.trainings for record in result.history]
+    assert all(count is not None and count >= 1 for count in asked)
+    one = replace(result.history[0], added_columns=0, trainings=2)  # both were rejected
+    old = replace(result.history[0], added_columns=4, trainings=None)
+    assert train.groups_trained(replace(result, history=(one, old))) == 3
+
+
+def test_an_overload_is_a_violation_and_no_attack_withstood() -> None:
+    found = {"demands": np.zeros(1), "arc": ("a", "b"), "found_by": "", "effort": {}}
+    assert Attack(1 + 1e-7, **found).strength == "attacked"  # type: ignore[arg-type]
+    assert Attack(1 + 1e-5, **found).strength == "violated"  # type: ignore[arg-type]
+
+
+def test_both_speeds_are_measured_alike(trained: tuple[Path, RoutingResult]) -> None:
+    calls = []
+    fastest = _fastest(lambda: calls.append("ours"), lambda: calls.append("solver"), rounds=3)
+    assert calls == ["ours", "solver"] * 3
+    assert len(fastest) == 2
 
 
 def test_attack_reports_a_utilisation_that_exists(trained: tuple[Path, RoutingResult]) -> None:
@@ -110,4 +155,4 @@ def test_figures_are_drawn_from_the_folder(
     for path in drawn:
         assert path.read_bytes().startswith(b"\x89PNG")
         assert path.stat().st_size > 5000
-    assert routing_figures.all_figures(tmp_path, tmp_path / "none") == []
+    assert routing_figures.all_figures(tmp_path, tmp_path / "none").made == []
