@@ -103,7 +103,7 @@ def capacity(instance: Instance, recipe: Recipe) -> Linear:
             device=recipe.device,
         )
         if recipe.separator == "ascent"
-        else BlackBox(starts=1, evaluations=300, workers=2)
+        else BlackBox(starts=1, evaluations=300)
     )
     return Linear(
         Box(np.zeros(len(instance.demand_max)), instance.demand_max),

@@ -47,12 +47,13 @@ class BlackBox:
 
     Starts come from the centre, random inputs and up to `vertices` vertices: half the most
     violated, half at random. Global methods (GN_...) ignore the start and run once per rule.
+    `workers` searches run at once, by default as many as torch uses threads (--threads).
     """
 
     algorithm: str = "LN_COBYLA"
     starts: int = 8
     evaluations: int = 300
-    workers: int = 2
+    workers: int | None = None
     vertices: int = 64
 
     def __post_init__(self) -> None:
@@ -63,7 +64,8 @@ class BlackBox:
                 f"{', '.join(LOCAL + GLOBAL)}"
             )
         for what in ("starts", "evaluations", "workers"):
-            whole_number(getattr(self, what), what, least=1)
+            if what != "workers" or self.workers is not None:
+                whole_number(getattr(self, what), what, least=1)
         whole_number(self.vertices, "vertices", least=0)
 
     def find(
@@ -100,8 +102,9 @@ class BlackBox:
     ) -> Array:
         """The best input reached from each start, (n, d); start i climbs rule `rules[i]`."""
         jobs = [_Job(int(rule), point) for rule, point in zip(rules, points, strict=True)]
+        workers = self.workers or torch.get_num_threads()
         reached = map_jobs(
-            lambda job: self._search(ensemble, requirement, job), jobs, workers=self.workers
+            lambda job: self._search(ensemble, requirement, job), jobs, workers=workers
         )
         return np.stack(reached)
 
