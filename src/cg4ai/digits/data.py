@@ -42,8 +42,7 @@ class Digits:
     def split(self, n: int, seed: int) -> Split:
         """A balanced training set of n images, drawn by the seed from outside the test images.
 
-        Where a class has fewer than its share (large n of IDX files) it gives all it has, and the
-        other classes make up for it evenly.
+        Only with all images of IDX files at once are classes as unequal as they are there.
         """
         if n < CLASSES or n > len(self.rest) or n % CLASSES:
             raise InvalidInput(
@@ -53,10 +52,21 @@ class Digits:
         made = np.random.default_rng(derived_seed(seed, 0, "split"))
         shuffled = made.permutation(self.rest)
         of_class = [shuffled[self.labels[shuffled] == c] for c in range(CLASSES)]
-        counts = shares(n, [len(mine) for mine in of_class])
-        train = np.concatenate([mine[:k] for mine, k in zip(of_class, counts, strict=True)])
-        others = np.concatenate([mine[k:] for mine, k in zip(of_class, counts, strict=True)])
+        self._check_classes(n, [len(mine) for mine in of_class])
+        each = len(shuffled) if n == len(self.rest) else n // CLASSES
+        train = np.concatenate([mine[:each] for mine in of_class])
+        others = np.concatenate([mine[each:] for mine in of_class])
         return Split(self, seed, train=train, test=self.test, others=others)
+
+    def _check_classes(self, n: int, available: list[int]) -> None:
+        """Refuse n if a class has fewer than its share, unless n is all there is."""
+        least = 1 if n == len(self.rest) else n // CLASSES
+        short = [f"{count} of class {c}" for c, count in enumerate(available) if count < least]
+        if short:
+            raise InvalidInput(
+                f"{n} training images need {least} of every class, {self.name} has "
+                f"{', '.join(short)} to train on; use n of at most {CLASSES * min(available)}"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,25 +118,6 @@ class Split:
         held = np.concatenate(chosen)
         left = self.train[~np.isin(self.train, held)]
         return Split(self.digits, self.seed, train=left, test=held, others=held[:0])
-
-
-def shares(n: int, available: list[int]) -> list[int]:
-    """How many to take of each class: as even as what is available allows, n together."""
-    counts = [0] * len(available)
-    open_classes = list(range(len(available)))
-    left = n
-    while open_classes:
-        each, surplus = divmod(left, len(open_classes))
-        short = [c for c in open_classes if available[c] < each + (surplus > 0)]
-        if not short:
-            for place, c in enumerate(open_classes):
-                counts[c] = each + (place < surplus)
-            return counts
-        for c in short:
-            counts[c] = available[c]
-            left -= available[c]
-        open_classes = [c for c in open_classes if c not in short]
-    return counts
 
 
 @cache

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cg4ai.digits.data import CLASSES, TEST_FILES, TRAIN_FILES, Digits, digits, shares
+from cg4ai.digits.data import CLASSES, TEST_FILES, TRAIN_FILES, Digits, digits
 from cg4ai.errors import InvalidInput
 
 
@@ -52,17 +50,6 @@ def test_impossible_sizes_are_refused(n: int) -> None:
         digits().split(n, 0)
 
 
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=10), st.data())
-def test_shares_are_as_even_as_can_be(available: list[int], data: st.DataObject) -> None:
-    n = data.draw(st.integers(0, sum(available)))
-    counts = shares(n, available)
-    assert sum(counts) == n
-    assert all(0 <= k <= most for k, most in zip(counts, available, strict=True))
-    # moving one item from a larger class to a smaller one is never possible
-    open_classes = [k for k, most in zip(counts, available, strict=True) if k < most]
-    assert not open_classes or max(counts) <= min(open_classes) + 1
-
-
 def write_pair(
     folder: Path, names: tuple[str, str], labels: list[int], *, packed: bool = False
 ) -> np.ndarray:
@@ -95,8 +82,18 @@ def test_idx_files_plain_and_packed(folder: Path) -> None:
     np.testing.assert_allclose(found.images[:30], train / 255.0)
     assert split.test.min() >= 30  # from the t10k files
     assert len(split.others) == 10
-    # class 7 makes up for what the others lack
-    assert np.bincount(found.split(30, 0).train_labels)[7] == 12
+    # all at once are as they are
+    assert np.bincount(found.split(30, 0).train_labels).tolist() == [2] * 7 + [12, 2, 2]
+
+
+def test_a_class_with_too_few_images_is_refused_by_name(folder: Path) -> None:
+    write_pair(folder, TRAIN_FILES, [*range(10), *range(9), *([7] * 11)])
+    with pytest.raises(InvalidInput, match=r"need 2 of every class, .* has 1 of class 9 to train"):
+        digits(folder).split(20, 0)
+    write_pair(folder, TRAIN_FILES, [c for c in range(9) for _ in range(10)])
+    for n in (10, 90):
+        with pytest.raises(InvalidInput, match="has 0 of class 9"):
+            digits(folder).split(n, 0)
 
 
 def test_without_a_test_part_the_last_images_are_held_out(tmp_path: Path) -> None:
