@@ -58,11 +58,17 @@ def run_digits(
 ) -> int:
     """Run the parts that are missing, then tables and figures of all that is there."""
     from cg4ai.digits import reproduce as experiments
+    from cg4ai.digits.units import ended
     from cg4ai.report import digits_figures, digits_tables
 
     outcome = experiments.Outcome()
     if report_only and (names or force):
         raise InvalidInput("--report-only runs nothing, so give neither parts nor --force with it")
+    if report_only and not any(ended(plan.folder)):
+        raise InvalidInput(
+            f"{plan.folder} holds no run of `cg4ai reproduce digits` that has ended, so there is "
+            "nothing to report"
+        )
     if not report_only:
         outcome = experiments.reproduce(names, plan, force=force, say=_quiet if quiet else _say)
     saved = digits_tables.write_tables(plan.folder, note=QUICK_NOTE if plan.quick else "")

@@ -28,11 +28,11 @@ class Robustness:
     """`withstand`: share of images answered right as they are and after every attack.
 
     `change`: mean Euclidean size, over pixels, of the smallest perturbation found for each image
-    that was answered right before; NaN if none was found.
+    that was answered right before; None if none was found.
     """
 
     withstand: float
-    change: float
+    change: float | None
 
 
 def robustness(
@@ -46,5 +46,5 @@ def robustness(
         size = np.linalg.norm(found - images, axis=1)
         smallest = np.where(broken(mixture, found, labels), np.minimum(smallest, size), smallest)
     fooled = right & np.isfinite(smallest)
-    change = float(smallest[fooled].mean()) if fooled.any() else np.nan
+    change = float(smallest[fooled].mean()) if fooled.any() else None
     return Robustness(float((right & ~fooled).mean()), change)

@@ -94,8 +94,12 @@ def reproduce(
         say(f"left out: {reason}")
     if not wanted:
         raise InvalidInput("nothing is left to run: choose other --sizes or parts")
-    for unit in () if force else wanted:
-        finished(unit, plan)  # an error, before hours are spent
+    # errors, before hours are spent or anything is written
+    lacking = [unit for unit in wanted if force or finished(unit, plan) is None]
+    if lacking:
+        images = digits(plan.images)
+        for n in dict.fromkeys(unit.n for unit in lacking):
+            images.split(n, 0)
     done: dict[Unit, dict[str, Any]] = {}
     left, progress = wanted, True
     # what others were at, or what needs it, may be there by the end of a pass

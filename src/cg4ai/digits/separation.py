@@ -41,8 +41,11 @@ def broken(mixture: Mixture, images: Array, labels: IntArray) -> NDArray[np.bool
 
 
 def checked(attack: Attack, mixture: Mixture, images: Array, labels: IntArray, seed: int) -> Array:
-    """The attack's images, refused unless they are images; for user-supplied attacks too."""
-    found = np.asarray(attack(mixture, images, labels, seed=seed), np.float64)
+    """The attack's images, refused unless they are images; for user-supplied attacks too.
+
+    An attack gets copies: one that works in place does not change what is trained on.
+    """
+    found = np.asarray(attack(mixture, images.copy(), labels.copy(), seed=seed), np.float64)
     if found.shape != images.shape or not np.all((found >= 0) & (found <= 1)):
         raise InvalidInput(
             f"an attack must return images {images.shape} with pixels in [0, 1], got shape "
@@ -71,10 +74,10 @@ class PixelFlips:
     at_once: int = 5
 
     def __post_init__(self) -> None:
-        if not 1 <= self.at_once <= self.pixels <= PIXELS:
+        if self.at_once < 1 or not 1 <= self.pixels <= PIXELS:
             raise InvalidInput(
-                f"pixel flips need 1 <= at_once <= pixels <= {PIXELS}, got at_once "
-                f"{self.at_once} and pixels {self.pixels}"
+                f"pixel flips need pixels from 1 to {PIXELS} and at_once of 1 or more, got pixels "
+                f"{self.pixels} and at_once {self.at_once}"
             )
 
     def __call__(self, mixture: Mixture, images: Array, labels: IntArray, *, seed: int) -> Array:

@@ -265,6 +265,9 @@ def test_command_writes_tables_and_says_whether_rows_are_kept(
         (["main", "--seeds", "a"], "--seeds must be whole numbers"),
         (["penalty", "--sizes", "10"], "nothing is left to run"),
         (["main", "--report-only"], "--report-only runs nothing"),
+        (["--report-only"], "nothing to report"),
+        (["main", "--sizes", "4000"], "multiple of 10 from 10 to 3000"),
+        (["main", "--data", "nowhere"], "nowhere is no folder"),
     ],
 )
 def test_bad_requests(
@@ -272,6 +275,7 @@ def test_bad_requests(
 ) -> None:
     assert cli.main(["reproduce", "digits", *arguments, "--out", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_baselines_say_which_mixture_is_theirs() -> None:

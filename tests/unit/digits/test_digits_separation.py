@@ -56,7 +56,7 @@ def test_images_that_withstand_come_back_unchanged(images: np.ndarray) -> None:
     np.testing.assert_array_equal(SmallestChange()(mixture, images, labels, seed=0), images)
     stands = robustness(mixture, images, labels, [PixelFlips(20)], seed=0)
     assert stands.withstand == 1.0
-    assert np.isnan(stands.change)
+    assert stands.change is None
 
 
 def test_smallest_change_breaks_and_is_no_smaller_than_possible(images: np.ndarray) -> None:
@@ -117,9 +117,32 @@ def test_attacks_of_others_are_checked(images: np.ndarray) -> None:
         checked(lambda m, x, y, seed: x + 1, mixture, images, labels, 0)  # type: ignore[misc]
 
 
+def test_attacks_in_place_change_nothing_else(images: np.ndarray) -> None:
+    mixture, _ = two_classes(0, bias=60.0)
+    labels = np.ones(len(images), np.int64)
+    before = images.copy()
+
+    def spoiling(m: object, x: np.ndarray, y: np.ndarray, *, seed: int) -> np.ndarray:
+        np.subtract(1.0, x, out=x)
+        y[:] = 0
+        return x
+
+    np.testing.assert_array_equal(checked(spoiling, mixture, images, labels, 0), 1.0 - before)
+    np.testing.assert_array_equal(images, before)
+    assert (labels == 1).all()
+
+
+def test_fewer_flips_than_are_made_at_once(images: np.ndarray) -> None:
+    mixture, w = two_classes(0, bias=0.0)
+    labels = (images @ w > 0).astype(np.int64)
+    found = PixelFlips(2)(mixture, images, labels, seed=0)
+    assert (found != images).sum(axis=1).max() <= 2
+
+
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="at_once 7 and pixels 5"):
-        PixelFlips(5, at_once=7)
+    for wrong in ({"pixels": 0}, {"pixels": 785}, {"at_once": 0}):
+        with pytest.raises(InvalidInput, match="pixels from 1 to 784"):
+            PixelFlips(**wrong)
     with pytest.raises(InvalidInput, match="within > 0"):
         SmallestChange(within=0)
     requirement = Withstand(np.zeros((1, 784)), np.zeros(1, np.int64), [], "margin", 0.1)
