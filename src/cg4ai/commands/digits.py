@@ -82,7 +82,7 @@ def report(summary: Mapping[str, Any]) -> str:
         {"": name, "test accuracy": f"{100 * summary[key]:.2f} %"}
         for name, key in (
             ("this mixture", "test_accuracy"),
-            ("plain average of its members", "average_accuracy"),
+            (_average_name(summary), "average_accuracy"),
             ("one member alone (base)", "single_accuracy"),
         )
     ]
@@ -125,13 +125,23 @@ def guarantee(summary: Mapping[str, Any]) -> str:
     )
 
 
+def _average_name(summary: Mapping[str, Any]) -> str:
+    same = " (the same: this mixture weighs its members equally)"
+    return "plain average of its members" + (same if summary.get("equal_weights") else "")
+
+
+def _size(change: float | None) -> str:
+    return "none found" if change is None else f"{change:.2f}"
+
+
 def _scenario_lines(summary: Mapping[str, Any]) -> list[str]:
     if summary["scenario"] == "robust":
         return [
             f"Withstand the attack, {part} images: {100 * summary[f'withstand_{part}_before']:.1f}"
             f" % of the base member's, {100 * summary[f'withstand_{part}_after']:.1f} % of this "
             f"mixture's answers; mean size of what breaks them: "
-            f"{summary[f'change_{part}_before']:.2f} and {summary[f'change_{part}_after']:.2f}."
+            f"{_size(summary[f'change_{part}_before'])} and "
+            f"{_size(summary[f'change_{part}_after'])}."
             for part in ("train", "test")
         ]
     if summary["scenario"] == "relabel":

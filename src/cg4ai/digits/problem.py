@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
@@ -28,7 +29,11 @@ from cg4ai.settings import Settings
 
 Scenario = Literal["plain", "hard", "robust", "correct", "relabel"]
 RELABELLED, RELABELLED_AS = 3, 2
-THRESHOLDS: dict[Rule, float] = {"margin": 0.05, "probability": 0.51}
+# threshold, output_limit and headroom, which mean one thing for leads and another for probabilities
+BY_RULE: dict[Rule, dict[str, float | None]] = {
+    "margin": {"threshold": 0.05, "output_limit": 1000.0, "headroom": 1.0},
+    "probability": {"threshold": 0.51, "output_limit": None, "headroom": 0.2},
+}
 
 
 @dataclass(frozen=True)
@@ -45,14 +50,15 @@ class Recipe:
     threshold: what a row demands: a lead in logits, or a probability.
     output_limit: no member's logits exceed this on the images it was trained on; the scale on
         which a margin's threshold is to be read.
+    threshold, output_limit, headroom: by the rule where left out.
     copies: affine copies of each image as further data; 0 is no augmentation.
     enough: with all rows met and a loss of at most this, no further group is trained.
     """
 
     rule: Rule = "margin"
     hidden: int = 4
-    threshold: float = 0.05
-    output_limit: float | None = 1000.0
+    threshold: float = math.nan
+    output_limit: float | None = math.nan
     group: int = 100
     rounds: int = 4
     steps: int = 1000
@@ -60,7 +66,7 @@ class Recipe:
     batch_size: int | None = 256
     individual: float = 0.3
     row_weight: float = 2.0
-    headroom: float = 1.0
+    headroom: float = math.nan
     blur: float = 2.0
     gain: float = 1.0
     copies: int = 0
@@ -73,11 +79,32 @@ class Recipe:
         if self.rule not in get_args(Rule):
             hint = did_you_mean(str(self.rule), get_args(Rule))
             raise InvalidInput(f"rule must be margin or probability, got {self.rule!r}{hint}")
+        for name, usual in BY_RULE[self.rule].items():
+            value = getattr(self, name)
+            if value is not None and math.isnan(value):
+                object.__setattr__(self, name, usual)
+        self._check_threshold()
         for name, least in (("hidden", 1), ("group", 1), ("rounds", 1), ("steps", 1)):
             if getattr(self, name) < least:
                 raise InvalidInput(f"{name} must be at least {least}, got {getattr(self, name)}")
         if self.copies < 0:
             raise InvalidInput(f"copies must be 0 or more, got {self.copies}")
+
+    def _check_threshold(self) -> None:
+        """Refuse what does not make the class demanded the answer, or belongs to the other rule."""
+        if self.rule == "margin" and not 0 < self.threshold < math.inf:
+            raise InvalidInput(f"the threshold of a margin must be positive, got {self.threshold}")
+        if self.rule == "probability":
+            if not 0.5 < self.threshold < 1:
+                raise InvalidInput(
+                    "the threshold of a probability must lie between 0.5 and 1, so that the class "
+                    f"demanded is the answer, got {self.threshold}"
+                )
+            if self.output_limit is not None:
+                raise InvalidInput(
+                    "output_limit is the scale of margins; probabilities have none, leave it out "
+                    f"or give None, got {self.output_limit}"
+                )
 
     def check_rule(self, rule: Rule) -> None:
         """Refuse a recipe for the other rule: thresholds and losses would not be what was meant."""
@@ -101,13 +128,10 @@ def usual_recipe(
     return Recipe(
         rule=rule,
         hidden=hidden,
-        threshold=THRESHOLDS[rule],
-        output_limit=1000.0 if margin else None,
         group=200 if margin and augment else 100,
         steps=1000 if few and not augment else 2000 if augment and not few else 2500,
         individual=0.3 if margin else 0.0,
         row_weight=(2.0 if augment else 6.0) if margin else 10.0,
-        headroom=1.0 if margin else 0.2,
         blur=0.0 if augment else 2.0 if few else 1.0,
         gain=1.0 if few else 1.5,
         copies=max(1, min(200, 60_000 // n)) if augment else 0,
@@ -150,6 +174,8 @@ def demand(
         raise InvalidInput(
             f"hard_per_class and constraints_only belong to the scenario hard, got {scenario}"
         )
+    if scenario != "robust" and attacks:
+        raise InvalidInput(f"attacks belong to the scenario robust, got {scenario}")
     if scenario == "plain":
         return Demand(scenario, everything, None)
     if scenario == "robust":

@@ -19,14 +19,18 @@ import numpy as np
 from cg4ai import storage
 from cg4ai.digits.data import PIXELS, Digits, digits
 from cg4ai.digits.members import Rule
-from cg4ai.digits.problem import Recipe, Scenario, usual_recipe
+from cg4ai.digits.problem import Recipe, Scenario, listed, usual_recipe
 from cg4ai.digits.separation import Attack, PixelFlips, SmallestChange
-from cg4ai.digits.train import DigitsResult, Prepared, fit, prepare
+from cg4ai.digits.train import TOLERANCE, DigitsResult, Prepared, fit, prepare
 from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError, did_you_mean
 from cg4ai.records import IterationRecord, StopReason
 from cg4ai.runs import Run
+from cg4ai.settings import Settings
+from cg4ai.strength import record_audited
 
 AttackName = Literal["flips", "smallest", "both"]
+ATTACK: AttackName = "flips"
+FLIPPED = 100  # pixels at most
 COMMAND = "digits"
 ARRAYS = "arrays.npz"
 MAY_DIFFER = ("settings.time_limit_s",)  # a resumed run may take longer than was first asked
@@ -44,8 +48,8 @@ class Wanted:
     augment: bool = False
     data: Path | None = None
     hidden: int = 4
-    attack: AttackName = "flips"
-    pixels: int = 100
+    attack: AttackName = ATTACK
+    pixels: int = FLIPPED
     seed: int = 0
     device: str = "cpu"
     threads: int = 2
@@ -66,6 +70,12 @@ class Wanted:
             self.recipe.check_rule(self.rule)
         if self.threads < 1:
             raise InvalidInput(f"threads must be 1 or more, got {self.threads}")
+        Settings(seed=self.seed, device=self.device)  # refuses what is neither
+        if self.scenario != "robust" and (self.attack, self.pixels) != (ATTACK, FLIPPED):
+            raise InvalidInput(
+                f"attack and pixels belong to the scenario robust, got {self.attack} and "
+                f"{self.pixels} with {self.scenario}"
+            )
 
     def attacks(self) -> tuple[Attack, ...]:
         flips: Attack = PixelFlips(self.pixels)
@@ -155,12 +165,21 @@ def train_and_save(
         trained.summary["attack"] = {"name": wanted.attack, "pixels": wanted.pixels}
     if run is not None:
         trained.ensemble.about.update(about(prepared))
+        _record_kept(trained)
         trained.ensemble.save(run.folder)
         packed = io.BytesIO()
         np.savez_compressed(packed, **trained.arrays)  # type: ignore[arg-type]
         storage.write_bytes(run.folder / ARRAYS, packed.getvalue())
         run.finish(trained.summary)
     return trained
+
+
+def _record_kept(trained: DigitsResult) -> None:
+    """Note in the ensemble at which images all demands were recomputed, if they are all kept."""
+    images, labels = trained.required
+    if len(labels) and trained.summary["rows_satisfied"] == len(labels):
+        asked = listed(images, labels, trained.prepared.recipe, name="required images")
+        record_audited(trained.ensemble, asked, tolerance=TOLERANCE)
 
 
 def about(prepared: Prepared) -> dict[str, Any]:

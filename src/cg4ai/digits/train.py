@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.audits import audit
+from cg4ai.columns import row_values
 from cg4ai.digits.data import CLASSES, PIXELS, Digits, Split, digits
+from cg4ai.digits.fewest import MOST_ROWS, fewest_columns
 from cg4ai.digits.journal import Journal
 from cg4ai.digits.measures import accuracy, class_accuracies, robustness
 from cg4ai.digits.members import Rule, base_member
@@ -29,6 +31,7 @@ from cg4ai.digits.problem import (
 )
 from cg4ai.digits.separation import Attack
 from cg4ai.ensemble import Ensemble, Part
+from cg4ai.errors import InvalidInput
 from cg4ai.loop import solve
 from cg4ai.problem import Problem, Result
 from cg4ai.records import Array, IntArray, IterationRecord
@@ -55,12 +58,14 @@ class Prepared:
 class DigitsResult:
     """A trained classifier with everything that its summary reports.
 
-    `base` is one member trained alone as in the paper; `average` the plain average of all members.
+    `base` is one member trained alone as in the paper; `average` the plain average of all members;
+    `required` every image that some row is about, with the answer demanded.
     """
 
     prepared: Prepared
     result: Result
     average: Ensemble
+    required: tuple[Array, IntArray] = field(repr=False)
     summary: dict[str, Any]
     arrays: dict[str, NDArray[Any]] = field(repr=False)
 
@@ -138,6 +143,11 @@ def prepare(
         constraints_only=constraints_only,
         attacks=attacks,
     )
+    if wanted.loss is None and recipe.copies:
+        raise InvalidInput(
+            "copies are further data of the loss, and with every image in the hard set there is "
+            "none; leave out augment, or hard_per_class to have every image in both"
+        )
     settings = digit_settings(recipe, wanted, time_limit_s=time_limit_s)
     return Prepared(split, wanted, recipe, settings, base)
 
@@ -205,11 +215,13 @@ def evaluate(
         "test_accuracy": accuracy(test_scores, split.test_labels),
         "single_accuracy": accuracy(prepared.base.predict(split.test_images), split.test_labels),
         "average_accuracy": accuracy(average.predict(split.test_images), split.test_labels),
+        "equal_weights": equal_weights(ensemble, result.columns),
         "train_accuracy": accuracy(ensemble.predict(split.train_images), split.train_labels),
         "class_accuracy": class_accuracies(test_scores, split.test_labels),
         "stop_reason": result.stop_reason.value,
         "iterations": len(result.history),
         "feasible_after_columns": feasible_after(result, prepared.settings),
+        "fewest_columns": fewest(average, images, labels, prepared),
         "total_s": total_s,
         **{
             name: float(sum(getattr(record, name) for record in result.history))
@@ -234,7 +246,7 @@ def evaluate(
             prepared.base.predict(images[:STORED]) if len(labels) else images[:, :CLASSES]
         ),
     }
-    return DigitsResult(prepared, result, average, summary, arrays)
+    return DigitsResult(prepared, result, average, (images, labels), summary, arrays)
 
 
 def required(prepared: Prepared, journal: Journal) -> tuple[Array, IntArray]:
@@ -251,6 +263,12 @@ def required(prepared: Prepared, journal: Journal) -> tuple[Array, IntArray]:
     return np.concatenate(images), np.concatenate(labels)
 
 
+def equal_weights(ensemble: Ensemble, columns: int) -> bool:
+    """Whether the mixture is the plain average of all members trained."""
+    weights = np.concatenate([part.weights for part in ensemble.parts])
+    return len(weights) == columns and bool(np.ptp(weights) <= TOLERANCE / columns)
+
+
 def feasible_after(result: Result, settings: Settings) -> int | None:
     """Columns in the first master whose rows were all met; None if none was."""
     met = [
@@ -261,6 +279,18 @@ def feasible_after(result: Result, settings: Settings) -> int | None:
     if met:
         return met[0]
     return result.columns if result.slack <= settings.feasibility_tolerance else None
+
+
+def fewest(average: Ensemble, images: Array, labels: IntArray, prepared: Prepared) -> int | None:
+    """The first members trained, as few as can meet all rows with any weights; None if unknown."""
+    if not 0 < len(labels) <= MOST_ROWS:
+        return None
+    rows = listed(images, labels, prepared.recipe, name="required").rows(0)
+    assert rows is not None  # images are listed
+    (part,) = average.parts
+    values = row_values(rows, average.layout, part.members, part.blocks, "cpu")
+    tolerance = prepared.settings.feasibility_tolerance
+    return fewest_columns(values, rows.bounds, tolerance=tolerance)
 
 
 def _about_scenario(
@@ -286,9 +316,10 @@ def _about_scenario(
     return {}
 
 
-def _robustness(prepared: Prepared, ensemble: Ensemble) -> dict[str, float]:
+def _robustness(prepared: Prepared, ensemble: Ensemble) -> dict[str, float | None]:
     """How the base member (before) and the mixture (after) stand up to the same attacks."""
-    split, figures = prepared.split, {}
+    split = prepared.split
+    figures: dict[str, float | None] = {}
     for part, pictures, truth in (
         ("train", split.train_images, split.train_labels),
         ("test", split.test_images, split.test_labels),

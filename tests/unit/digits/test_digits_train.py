@@ -13,6 +13,7 @@ from cg4ai import cli, storage
 from cg4ai.commands import digits as command
 from cg4ai.digits import train
 from cg4ai.digits.data import digits
+from cg4ai.digits.fewest import fewest_columns
 from cg4ai.digits.members import base_member
 from cg4ai.digits.problem import (
     DigitLoss,
@@ -28,6 +29,7 @@ from cg4ai.digits.train import alone
 from cg4ai.errors import InvalidInput, InvalidSettings
 
 TINY = Recipe(group=12, steps=120, learning_rate=0.02, batch_size=32, blur=0.0, rounds=3)
+ENDS = ("train_before", "train_after", "test_before", "test_after")
 KEYS = (
     *("scenario", "rule", "n", "seed", "columns", "active_members", "rows", "rows_satisfied"),
     *("worst_violation", "test_accuracy", "single_accuracy", "average_accuracy", "stop_reason"),
@@ -46,6 +48,9 @@ def test_hard_images_are_kept_and_the_folder_predicts_the_same(tmp_path: Path) -
     assert summary["rows"] == summary["rows_satisfied"] == 30
     split = digits().split(30, 2)
     loaded = cg4ai.load(tmp_path / "run")
+    both = np.concatenate([split.train_images, split.test_images[:5]])
+    labelled = loaded.predict(both, explain=True).labels
+    assert labelled.tolist() == ["audited"] * 30 + ["unverified"] * 5
     scores = loaded.predict(split.train_images)
     own = scores[np.arange(30), split.train_labels]
     scores[np.arange(30), split.train_labels] = -np.inf
@@ -55,6 +60,7 @@ def test_hard_images_are_kept_and_the_folder_predicts_the_same(tmp_path: Path) -
     answers = loaded.predict(split.test_images).argmax(1)
     assert summary["test_accuracy"] == np.mean(answers == split.test_labels)
     assert summary["columns"] == len(trained.average) >= summary["active_members"]
+    assert 1 <= summary["fewest_columns"] <= summary["feasible_after_columns"]
     with np.load(tmp_path / "run" / "arrays.npz", allow_pickle=False) as arrays:
         assert np.array_equal(arrays["test_scores"].argmax(1), answers)
         assert np.array_equal(arrays["train"], split.train)
@@ -77,6 +83,42 @@ def test_a_recipe_for_the_other_rule_is_refused() -> None:
     ):
         with pytest.raises(InvalidInput, match="for the rule margin, asked for is probability"):
             ask()
+
+
+def test_what_a_recipe_leaves_out_comes_from_its_rule() -> None:
+    recipe = Recipe(rule="probability")
+    assert (recipe.threshold, recipe.output_limit, recipe.headroom) == (0.51, None, 0.2)
+    assert (Recipe().threshold, Recipe().output_limit, Recipe().headroom) == (0.05, 1000.0, 1.0)
+    assert Recipe(output_limit=None).output_limit is None
+    with pytest.raises(InvalidInput, match=r"between 0\.5 and 1"):
+        replace(Recipe(), rule="probability")
+    with pytest.raises(InvalidInput, match="scale of margins"):
+        Recipe(rule="probability", output_limit=1000.0)
+
+
+def test_attacks_outside_robust_are_refused() -> None:
+    def mine(m: object, x: np.ndarray, y: np.ndarray, *, seed: int) -> np.ndarray:
+        return x
+
+    with pytest.raises(InvalidInput, match="belong to the scenario robust, got hard"):
+        train("hard", n=10, recipe=TINY, attacks=[mine])
+    for wrong in ({"attack": "both"}, {"pixels": 9999}):
+        with pytest.raises(InvalidInput, match="belong to the scenario robust"):
+            Wanted(**wrong)  # type: ignore[arg-type]
+
+
+def test_copies_without_a_loss_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="leave out augment"):
+        train("hard", n=20, hard_per_class=2, recipe=replace(TINY, copies=2))
+
+
+def test_fewest_columns_by_prefix() -> None:
+    values = np.array([[3.0, -1.0, -1.0, 0.0], [-1.0, -1.0, 3.0, 0.0]])
+    bounds = np.array([0.5, 0.5])
+    assert fewest_columns(values, bounds, tolerance=1e-7) == 3
+    assert fewest_columns(values[:, ::-1], bounds, tolerance=1e-7) == 4
+    assert fewest_columns(values, bounds + 0.6, tolerance=1e-7) is None
+    assert fewest_columns(values[:1], bounds[:1], tolerance=1e-7) == 1
 
 
 def test_corrected_and_relabelled_images() -> None:
@@ -199,6 +241,13 @@ def test_command_reports_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "Kept (audited): at 20 of 20 images of the hard set" in text
     assert "cg4ai.load(" in text
     summary = storage.read_json(tmp_path / "run" / "summary.json")
+    if summary["equal_weights"]:
+        assert "the same: this mixture weighs its members equally" in text
+        assert summary["average_accuracy"] == summary["test_accuracy"]
+    assert "equally" not in command.report({**summary, "equal_weights": False})
+    stood = {**summary, "scenario": "robust"}
+    stood |= {f"change_{end}": None for end in ENDS} | {f"withstand_{end}": 1.0 for end in ENDS}
+    assert "none found and none found" in command.report(stood)
     missed = command.guarantee({**summary, "rows_satisfied": 19})
     assert missed.startswith("NOT KEPT")
     assert cli.main(["digits", "hard", "--n", "15", "--quiet"]) == 2
@@ -208,3 +257,10 @@ def test_command_reports_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert cli.main(["digits", "hard", "--resume"]) == 2
     assert cli.main(["digits", "hard", "--constraints-only", "--augment"]) == 2
     assert "leave out augment" in capsys.readouterr().err
+    for wrong, message in (
+        (["--seed", "-1"], "seed"),
+        (["--device", "abacus"], "device must be cpu, cuda"),
+        (["--attack", "both"], "belong to the scenario robust"),
+    ):
+        assert cli.main(["digits", "hard", *wrong]) == 2
+        assert message in capsys.readouterr().err
