@@ -26,6 +26,7 @@ from cg4ai.digits.units import SEEDS, VARIANTS, Baseline, Mixture, Unit, left_ou
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.runs import FolderLock, Run
 from cg4ai.seeds import generator
+from cg4ai.settings import Settings
 
 BASELINE_COMMAND = "digits baseline"
 CLAIMS, QUICK = "claims", "quick"
@@ -56,6 +57,9 @@ class Plan:
         wrong = [n for n in self.sizes or () if n < CLASSES or n % CLASSES]
         if wrong:
             raise InvalidInput(f"sizes must be multiples of {CLASSES}, got {wrong}")
+        if self.threads < 1:
+            raise InvalidInput(f"threads must be 1 or more, got {self.threads}")
+        Settings(device=self.device)  # refuses what is none
 
     @property
     def folder(self) -> Path:

@@ -266,6 +266,8 @@ def test_command_writes_tables_and_says_whether_rows_are_kept(
         (["penalty", "--sizes", "10"], "nothing is left to run"),
         (["main", "--report-only"], "--report-only runs nothing"),
         (["--report-only"], "nothing to report"),
+        (["main", "--device", "abacus"], "device must be cpu"),
+        (["main", "--threads", "0"], "threads must be 1 or more"),
         (["main", "--sizes", "4000"], "multiple of 10 from 10 to 3000"),
         (["main", "--data", "nowhere"], "nowhere is no folder"),
     ],
