@@ -236,17 +236,20 @@ class NetworkArchitecture:
         x = self.normalise(inputs)
         *blocks, count = weights.shape
         member_step, input_step = self._chunk_steps(count, x)
+        ready, x, activation = layers.prepared(
+            parameters, x, depth=self.depth, activation=self.activation
+        )
 
         def total(part: Tensor) -> Tensor:
             result = part.new_zeros(*blocks, self.output_size, len(part))
             for start in range(0, count, member_step):
                 members = slice(start, start + member_step)
-                result = result + layers.weighted_outputs(
-                    layers.slice_members(parameters, members),
+                result += layers.weighted_outputs(
+                    layers.slice_members(ready, members),
                     part,
                     weights[..., members],
                     depth=self.depth,
-                    activation=self.activation,
+                    activation=activation,
                     groups=self.softmax_groups,
                 )
             return result.transpose(-1, -2)
