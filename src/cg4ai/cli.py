@@ -258,6 +258,9 @@ def route(
     time_limit: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Train no group after this time.")
     ] = None,
+    lean: Annotated[
+        float, typer.Option(metavar="MLU", help="Give up this much MLU for fewer members.")
+    ] = 0.0,
     seed: Annotated[int, typer.Option(help="The same seed trains the same members.")] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     threads: Annotated[int, typer.Option(help="CPU threads; no more than cores are free.")] = 2,
@@ -295,6 +298,7 @@ def route(
         device=device,
         threads=threads,
         time_limit_s=float("inf") if time_limit is None else time_limit,
+        lean=lean,
     )
     options = command.RouteOptions(
         out=out,

@@ -20,6 +20,7 @@ from cg4ai.audits import audit
 from cg4ai.ensemble import Ensemble
 from cg4ai.errors import SolverFailure
 from cg4ai.interrupts import Interrupted, Interrupts
+from cg4ai.lean import Lean
 from cg4ai.problem import Problem, Result
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, IterationRecord, MasterSolution, StopReason
@@ -340,7 +341,10 @@ class _Loop:
         if self.slack_phase:
             self.work.master.minimise_slack(False)
             self.slack_phase = False
-        solution = self._solve_whole_master()
+        lean = Lean(
+            self.work, self.settings.lean, solve=self._solve_whole_master, unmet=self._unmet
+        )
+        solution = lean.reduced(self._solve_whole_master())
         weights = self.work.final_weights(solution)
         rounds = self.settings.final_rounds - self.returns
         if reason is StopReason.INTERRUPTED:
@@ -354,7 +358,7 @@ class _Loop:
                 break
             if not added:
                 break
-            solution = self._solve_whole_master()
+            solution = lean.checked(self._solve_whole_master())
             weights = self.work.final_weights(solution)
         if reason is StopReason.OPTIMAL and not self._proven(solution):
             reason = StopReason.NO_IMPROVING_COLUMN

@@ -164,6 +164,8 @@ def test_no_router_at_all_is_a_failure(
         (["small.json", "--device", "tpu"], "device must be cpu, cuda"),
         (["small.json", "--seed", "-1"], "seed must lie in"),
         (["small.json", "--time-limit", "0"], "above 0 seconds, got 0"),
+        (["small.json", "--lean", "2"], "--lean must lie in [0, 1], got 2"),
+        (["small.json", "--lean", "0.1", "--guarantee", "certified"], "--lean has no meaning"),
         (["flat.json", "--demands", "2", "--objective", "cost"], "needs path lengths"),
     ],
 )

@@ -39,6 +39,7 @@ RANGES: dict[str, tuple[list[float], list[float]]] = {
     "row_age_limit": ([1, 9], [0]),
     "column_age_limit": ([1, 9], [0]),
     "final_rounds": ([0, 9], [-1]),
+    "lean": ([0], [-0.1, 1.1]),
     "seed": ([0, 2**62], [-1, 2**63]),
 }
 

@@ -23,10 +23,14 @@ MEMBER, DUMMY, EPIGRAPH, SHARED, OWN = range(5)  # what a column of HiGHS stands
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What slack costs, `penalty` a unit; or 1, and members nothing, if `slack_only`."""
+    """What slack costs, `penalty` a unit; or 1, and members nothing, if `slack_only`.
+
+    Members that are `barred` cost as much as a dummy, so they get weight only if rows need them.
+    """
 
     penalty: float
     slack_only: bool = False
+    barred: tuple[int, ...] = ()
 
     def of(self, table: Table, kinds: IntArray, keys: IntArray) -> Array:
         """The cost of each column of HiGHS."""
@@ -35,6 +39,7 @@ class Prices:
             return np.where(free, 0.0, np.where(kinds == DUMMY, DUMMY_MULTIPLE, 1.0))
         costs = np.where(kinds == DUMMY, self.penalty * DUMMY_MULTIPLE, self.penalty)
         costs[kinds == MEMBER] = table.costs[keys[kinds == MEMBER]]
+        costs[(kinds == MEMBER) & np.isin(keys, self.barred)] = self.penalty * DUMMY_MULTIPLE
         costs[kinds == EPIGRAPH] = table.epigraph_weights[keys[kinds == EPIGRAPH]]
         return costs
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -137,13 +138,22 @@ class LinearMaster:
         if self.penalty >= self.penalty_limit:
             return False
         penalty = min(self.penalty * self.penalty_growth, self.penalty_limit)
-        self._active.set_prices(Prices(penalty, self._active.prices.slack_only))
+        self._active.set_prices(replace(self._active.prices, penalty=penalty))
         return True
+
+    def bar(self, members: IntArray) -> None:
+        """Price these members out of the following solves, and only these; none lifts it.
+
+        For trying how far the others go, not part of a state: `objective` leaves the price out,
+        so a solution that gives barred members weight is not one to keep.
+        """
+        barred = tuple(np.asarray(members, np.int64).tolist())
+        self._active.set_prices(replace(self._active.prices, barred=barred))
 
     def minimise_slack(self, on: bool) -> None:
         """Switch the phase in which members and epigraph are free and slack has price 1."""
         if on != self._active.prices.slack_only:
-            self._active.set_prices(Prices(self.penalty, on))
+            self._active.set_prices(replace(self._active.prices, slack_only=on))
 
     def solve(self) -> MasterSolution:
         """An optimal solution of the complete master (all rows, all columns of the table).
@@ -211,9 +221,10 @@ class LinearMaster:
 
     def _improving(self, point: Point) -> IntArray:
         """Columns that HiGHS does not hold and that would improve at the present duals."""
-        aside = np.setdiff1d(np.arange(self.n_columns), self._active.held.members)
-        free = self._active.prices.slack_only
-        reduced_costs = self._table.reduced_costs(aside, point.duals, free=free)
+        prices = self._active.prices
+        out = np.union1d(self._active.held.members, np.array(prices.barred, np.int64))
+        aside = np.setdiff1d(np.arange(self.n_columns), out)
+        reduced_costs = self._table.reduced_costs(aside, point.duals, free=prices.slack_only)
         return np.asarray(aside[reduced_costs < -self.tolerance])
 
     def _solution(self, point: Point, *, iterations: int, started: float) -> MasterSolution:

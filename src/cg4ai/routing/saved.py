@@ -47,7 +47,7 @@ SeparatorName = Literal["ascent", "nlopt"]
 COMMAND = "route"
 ARRAYS = "validation.safetensors"
 # a resumed run may take longer than was first asked
-MAY_DIFFER = ("settings.time_limit_s",)
+MAY_DIFFER = ("settings.time_limit_s", "settings.lean")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +68,7 @@ class Wanted:
     device: str = "cpu"
     threads: int = 2
     time_limit_s: float = np.inf
+    lean: float = 0.0  # MLU that may be given up for fewer members
     recipe: Recipe | None = None  # replaces the usual one, e.g. by a quicker one
 
     def __post_init__(self) -> None:
@@ -87,6 +88,13 @@ class Wanted:
                 f"{self.objective if self.mode == 'ours' else 'the paper mode'}; train without "
                 "it and prove what came out with cg4ai certify"
             )
+        if self.lean and (self.mode == "paper" or self.guarantee == "certified"):
+            raise InvalidInput(
+                "--lean has no meaning for the paper's mode or --guarantee certified, which choose "
+                "their weights otherwise; leave it out"
+            )
+        if not 0 <= self.lean <= 1:
+            raise InvalidInput(f"--lean must lie in [0, 1], got {self.lean:g}")
         if self.threads < 1:
             raise InvalidInput(f"threads must be 1 or more, got {self.threads}")
         if not self.time_limit_s > 0:
@@ -151,7 +159,7 @@ def prepare(wanted: Wanted) -> Prepared:
     )
     if wanted.hidden is not None:
         recipe = replace(recipe, hidden=wanted.hidden)
-    settings = routing_settings(made, recipe, time_limit_s=wanted.time_limit_s)
+    settings = routing_settings(made, recipe, time_limit_s=wanted.time_limit_s, lean=wanted.lean)
     return Prepared(wanted, made, recipe, settings)
 
 

@@ -40,7 +40,7 @@ class Plain(Protocol):
 
 
 def routing_settings(
-    instance: Instance, recipe: Recipe, *, time_limit_s: float = np.inf
+    instance: Instance, recipe: Recipe, *, time_limit_s: float = np.inf, lean: float = 0.0
 ) -> Settings:
     """The loop's settings for routing; one set for all networks."""
     return Settings(
@@ -53,6 +53,7 @@ def routing_settings(
         cut_rounds=10,
         cuts_per_round=64,
         final_weights="vertex",
+        lean=lean,
         time_limit_s=time_limit_s,
         seed=recipe.seed,
         device=recipe.device,

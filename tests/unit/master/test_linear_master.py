@@ -96,6 +96,27 @@ def test_a_block_without_members_rests_on_its_dummy():
     assert master.solve().penalised == pytest.approx(1 + 20 * DUMMY_MULTIPLE)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_barred_members_are_as_if_they_were_not_there(seed):
+    generator = np.random.default_rng(seed)
+    master = random_master(seed, columns=12)
+    whole = master.solve()
+    barred = generator.choice(12, size=5, replace=False)
+    without = Complete(1)
+    kept = np.setdiff1d(np.arange(12), barred)
+    costs = np.random.default_rng(seed).random(12)  # as random_master draws them
+    without.add_columns(costs[kept], np.zeros(len(kept), int), np.empty((0, len(kept))))
+    rows = len(master.coefficients)
+    none = np.full(rows, -1)
+    without.add_rows(master.coefficients[:, kept], np.zeros(rows), none, none)
+    master.bar(barred)
+    tried = master.solve()
+    assert close(tried.penalised, without.optimum(master.penalty))
+    np.testing.assert_allclose(tried.weights[barred], 0.0, atol=1e-12)
+    master.bar(np.empty(0, int))
+    assert close(master.solve().penalised, whole.penalised)
+
+
 def test_penalty_stops_at_its_limit():
     master = LinearMaster(1, penalty=10.0, penalty_growth=10.0, penalty_limit=50.0)
     assert master.raise_penalty()
