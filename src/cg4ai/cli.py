@@ -259,8 +259,9 @@ def route(
         float | None, typer.Option(metavar="SECONDS", help="Train no group after this time.")
     ] = None,
     lean: Annotated[
-        float, typer.Option(metavar="MLU", help="Give up this much MLU for fewer members.")
-    ] = 0.0,
+        float | None,
+        typer.Option(metavar="MLU", help="MLU to give up for fewer members; 0.005 if not given."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed trains the same members.")] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     threads: Annotated[int, typer.Option(help="CPU threads; no more than cores are free.")] = 2,

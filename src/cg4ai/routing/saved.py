@@ -37,7 +37,7 @@ from cg4ai.routing.guarantee import (
 from cg4ai.routing.paper_mode import paper_problem, paper_recipe, paper_settings
 from cg4ai.routing.problem import Recipe, RoutingObjective, routing_problem
 from cg4ai.routing.shield import record_cuts
-from cg4ai.routing.train import RoutingResult, evaluate, routing_settings
+from cg4ai.routing.train import LEAN, RoutingResult, evaluate, routing_settings
 from cg4ai.runs import Run
 from cg4ai.settings import Settings
 from cg4ai.shield import ShieldedEnsemble
@@ -68,7 +68,7 @@ class Wanted:
     device: str = "cpu"
     threads: int = 2
     time_limit_s: float = np.inf
-    lean: float = 0.0  # MLU that may be given up for fewer members
+    lean: float | None = None  # of the objective, to give up for fewer members; None: the usual
     recipe: Recipe | None = None  # replaces the usual one, e.g. by a quicker one
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class Wanted:
                 "--lean has no meaning for the paper's mode or --guarantee certified, which choose "
                 "their weights otherwise; leave it out"
             )
-        if not 0 <= self.lean <= 1:
+        if self.lean is not None and not 0 <= self.lean <= 1:
             raise InvalidInput(f"--lean must lie in [0, 1], got {self.lean:g}")
         if self.threads < 1:
             raise InvalidInput(f"threads must be 1 or more, got {self.threads}")
@@ -159,7 +159,8 @@ def prepare(wanted: Wanted) -> Prepared:
     )
     if wanted.hidden is not None:
         recipe = replace(recipe, hidden=wanted.hidden)
-    settings = routing_settings(made, recipe, time_limit_s=wanted.time_limit_s, lean=wanted.lean)
+    lean = LEAN if wanted.lean is None else wanted.lean
+    settings = routing_settings(made, recipe, time_limit_s=wanted.time_limit_s, lean=lean)
     return Prepared(wanted, made, recipe, settings)
 
 

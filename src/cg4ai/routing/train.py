@@ -28,6 +28,7 @@ from cg4ai.settings import Settings
 from cg4ai.workspace import row_key
 
 VALIDATION = 10_000
+LEAN = 0.005  # the objective that fewer members may cost; on fresh demands they cost far less
 
 
 @runtime_checkable
@@ -40,7 +41,7 @@ class Plain(Protocol):
 
 
 def routing_settings(
-    instance: Instance, recipe: Recipe, *, time_limit_s: float = np.inf, lean: float = 0.0
+    instance: Instance, recipe: Recipe, *, time_limit_s: float = np.inf, lean: float = LEAN
 ) -> Settings:
     """The loop's settings for routing; one set for all networks."""
     return Settings(
