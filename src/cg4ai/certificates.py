@@ -31,8 +31,7 @@ FILE_NAME = "certificate.cg4ai"
 STATUSES: tuple[Status, ...] = ("proven", "refuted", "unknown")
 CERTIFIABLE = ("network", "tree", "constant")
 WEIGHT_SUM = 1e-9  # how far from one the weights of a block may sum in a certificate
-
-LONGEST_TEXT = 300  # characters of a title or name: the checker prints them, and takes no more
+LONGEST_TEXT = 300  # of titles and names; the checker, which shares no code, takes as many
 
 Arrays = dict[str, NDArray[Any]]
 

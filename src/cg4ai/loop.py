@@ -362,7 +362,11 @@ class _Loop:
             weights = self.work.final_weights(solution)
         if reason is StopReason.OPTIMAL and not self._proven(solution):
             reason = StopReason.NO_IMPROVING_COLUMN
-            self.notes.append("optimal for the rows known before the final weights were checked")
+            self.notes.append(
+                "optimal but for the members left out (lean)"
+                if len(lean.barred)
+                else "optimal for the rows known before the final weights were checked"
+            )
         self.work.note_dummies(solution)
         ensemble = self.work.whole_ensemble(weights)
         audits = tuple(

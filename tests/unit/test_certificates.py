@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cg4ai
-from cg4ai import storage
+from cg4ai import certificates, storage
 from cg4ai.certificates import (
     certificate_bytes,
     load_unfinished,
@@ -17,7 +17,7 @@ from cg4ai.certificates import (
     write_certificate,
 )
 from cg4ai.certification import certify
-from cg4ai.checker import check
+from cg4ai.checker import check, claim
 from cg4ai.checker.file import parse_certificate
 from cg4ai.cli import main
 from cg4ai.commands.certify import Job, stored_instance, unproven
@@ -302,6 +302,10 @@ def test_a_memory_limit_below_one_batch_is_refused_with_what_to_raise(tmp_path, 
     assert main(["certify", str(run), "--memory-limit", "0", "--quiet"]) == 2
     assert "--memory-limit" in capsys.readouterr().err
     assert main(["certify", str(run), "--memory-limit", "0.5", "--quiet"]) == 0
+
+
+def test_the_longest_text_is_the_checkers_own():
+    assert certificates.LONGEST_TEXT == claim.LONGEST_TEXT
 
 
 def test_names_that_the_checker_would_reject_are_refused_before_any_search(tmp_path, capsys):
