@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from cg4ai.arrays import matrix
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -58,11 +61,14 @@ class Ensemble:
         self.about = dict(about or {})
         self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
         self._check()
-        self._block_of = np.empty(layout.output_size, np.int64)
-        self._place_in = np.empty(layout.output_size, np.int64)
+        width = max(len(block) for block in layout.blocks)
+        places = np.empty(layout.output_size, np.int64)
         for number, positions in enumerate(layout.blocks):
-            self._block_of[positions] = number
-            self._place_in[positions] = np.arange(len(positions))
+            places[positions] = number * width + np.arange(len(positions))
+        in_order = np.array_equal(places, np.arange(len(layout) * width))
+        self._width = width
+        self._places = None if in_order else torch.as_tensor(places, device=self.device)
+        self._shares = [self._share(part) for part in parts]
 
     def _check(self) -> None:
         total = np.zeros(len(self.layout))
@@ -127,14 +133,17 @@ class Ensemble:
             return self.outputs(inputs.to(self.device)).to(inputs.device)
         if len(self.layout) == 1:
             mixed = torch.stack([self._mix(part, inputs) for part in self.parts]).sum(0)
-            return mixed if self.layout.in_order else mixed[:, self._place_in]
-        width = max(len(block) for block in self.layout.blocks)
-        shape = (len(self.layout), len(inputs), width)
-        mixed = torch.zeros(shape, dtype=torch.float64, device=inputs.device)
-        for part in self.parts:
-            own = self._mix_blocks(part, inputs)[..., :width]
-            mixed[..., : own.shape[-1]] += own
-        return mixed[self._block_of, :, self._place_in].T
+            return mixed if self._places is None else mixed.index_select(1, self._places)
+        shared = zip(self.parts, self._shares, strict=True)
+        mixed = reduce(add, (self._mix_blocks(part, share, inputs) for part, share in shared))
+        values = mixed.transpose(1, 2).flatten(0, 1)  # (blocks * width, n)
+        return (values if self._places is None else values.index_select(0, self._places)).T
+
+    def _share(self, part: Part) -> Tensor:
+        """The weight of each member in each block, (blocks, members)."""
+        share = np.zeros((len(self.layout), len(part.weights)))
+        share[part.blocks, np.arange(len(part.weights))] = part.weights
+        return torch.as_tensor(share, device=self.device)
 
     def _mix(self, part: Part, inputs: Tensor) -> Tensor:
         weights = torch.as_tensor(part.weights, device=inputs.device)
@@ -144,17 +153,16 @@ class Ensemble:
         values = part.members.outputs(inputs)[..., : self.output_size]
         return torch.einsum("m,mnr->nr", weights, values)
 
-    def _mix_blocks(self, part: Part, inputs: Tensor) -> Tensor:
-        """The part's share in each block: (blocks, n, outputs of its members)."""
-        count = len(self.layout)
+    def _mix_blocks(self, part: Part, share: Tensor, inputs: Tensor) -> Tensor:
+        """The part's share in each block: (blocks, n, outputs of the widest block)."""
         mixtures: Callable[..., Tensor] | None = getattr(part.members, "mixtures", None)
         if mixtures is not None:
-            return mixtures(inputs, part.weights, blocks=part.blocks, count=count)
-        values = part.members.outputs(inputs)
-        weights = torch.as_tensor(part.weights, device=inputs.device)
-        blocks = torch.as_tensor(part.blocks, device=inputs.device)
-        none = values.new_zeros(count, *values.shape[1:])
-        return none.index_add(0, blocks, values * weights[:, None, None])
+            own = mixtures(inputs, share)
+        else:
+            values = part.members.outputs(inputs)
+            own = (share @ values.flatten(1)).view(len(share), *values.shape[1:])
+        lacking = self._width - own.shape[-1]
+        return functional.pad(own, (0, lacking)) if lacking > 0 else own[..., : self._width]
 
     def predict(self, inputs: Any, *, explain: bool = False) -> Any:
         """NumPy array or DataFrame (n, d) -> array (n, r); torch tensor -> torch tensor.

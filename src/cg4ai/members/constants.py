@@ -52,6 +52,12 @@ class ConstantMembers:
             return repeated + 0.0 * x.sum(1)[None, :, None]
         return repeated
 
+    def mixtures(self, inputs: Tensor, shares: Tensor) -> Tensor:
+        """Several mixtures of these members at once: shares (k, len(self)) -> (k, n, outputs)."""
+        x = checked_inputs(inputs, self.input_size, self.device)
+        mixed = (shares @ self.values).unsqueeze(1).expand(-1, len(x), -1)
+        return mixed + 0.0 * x.sum(1)[None, :, None] if x.requires_grad else mixed
+
     def take(self, indices: IntArray) -> Self:
         chosen = self.values[checked_indices(indices, len(self), self.device)]
         return type(self)(chosen, self.input_size)

@@ -361,21 +361,15 @@ class NetworkMembers:
         vector = checked_weights(weights, len(self), self.device)
         return self.architecture.mixture(self.parameters, x, vector)
 
-    def mixtures(
-        self, inputs: Tensor, weights: Tensor | Array, *, blocks: IntArray, count: int
-    ) -> Tensor:
-        """`mixture` of the members of each of `count` blocks: (count, n, output_size).
+    def mixtures(self, inputs: Tensor, shares: Tensor) -> Tensor:
+        """Several mixtures of these members at once: shares (k, len(self)) -> (k, n, output_size).
 
-        `blocks` (len(self),) names the block of each member.
+        The shares are taken as they are: looking at them would make a GPU wait.
         """
         x = checked_inputs(inputs, self.input_size, self.device)
-        vector = checked_weights(weights, len(self), self.device)
-        if not len(blocks) == len(self):
-            raise InvalidInput(f"blocks must name one for each of {len(self)} members")
-        own = torch.as_tensor(blocks, device=self.device)[None] == torch.arange(
-            count, device=self.device
-        ).unsqueeze(1)
-        return self.architecture.mixture(self.parameters, x, own * vector)
+        if shares.ndim != 2 or shares.shape[1] != len(self):
+            raise InvalidInput(f"shares must be (mixtures, {len(self)}), got {tuple(shares.shape)}")
+        return self.architecture.mixture(self.parameters, x, shares)
 
     def take(self, indices: IntArray) -> Self:
         positions = checked_indices(indices, len(self), self.device)

@@ -13,10 +13,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from cg4ai.pricing.training import Pause, Training, onecycle
+from cg4ai.pricing.training import FusedAdam, Pause, Training, onecycle
 from cg4ai.protocols import Parameters
 
-WARM_UP = 3  # steps run before recording, as CUDA graphs ask for
+WARM_UP = 1  # steps run before recording, so that libraries have set themselves up
 
 
 class LaidOut(Protocol):
@@ -67,56 +67,43 @@ class _Step:
         training: Training,
         device: torch.device,
     ) -> None:
-        self.current, self.loss, self.decay = current, loss, training.weight_decay
-        for value in current.values():
-            value.requires_grad_(True)
-        with torch.no_grad():
-            self.first = [torch.zeros_like(value) for value in current.values()]
-            self.second = [torch.zeros_like(value) for value in current.values()]
+        self.current, self.loss = current, loss
+        self.values = [value.requires_grad_(True) for value in current.values()]
+        self.adam = FusedAdam(self.values, training.weight_decay)
         numbers = range(training.steps + WARM_UP)
-        rates = torch.tensor([onecycle(n, training) for n in numbers], dtype=torch.float64)
-        powers = torch.arange(1, len(rates) + 1, dtype=torch.float64)
-        self.rates = rates.float().to(device)
-        self.speeds = (rates / (1 - 0.9**powers)).float().to(device)
-        self.widths = (1 - 0.999**powers).float().to(device)
+        self.rates = torch.tensor([onecycle(n, training) for n in numbers], device=device)
+        self.rate = torch.zeros((), device=device)
         self.number = torch.zeros(1, dtype=torch.int64, device=device)
         self.within = torch.zeros(1, dtype=torch.int64, device=device)
 
     def __call__(self) -> None:
-        values = list(self.current.values())
-        gradients = torch.autograd.grad(self.loss(self.current, self.within).sum(), values)
-        with torch.no_grad():
-            speed = self.speeds.index_select(0, self.number)
-            width = self.widths.index_select(0, self.number)
-            torch._foreach_lerp_(self.first, gradients, 0.1)
-            torch._foreach_mul_(self.second, 0.999)
-            torch._foreach_addcmul_(self.second, gradients, gradients, value=0.001)
-            if self.decay:
-                shrink = 1 - self.decay * self.rates.index_select(0, self.number)
-                torch._foreach_mul_(values, shrink.squeeze(0))
-            size = torch._foreach_div(self.second, width.squeeze(0))
-            torch._foreach_sqrt_(size)
-            torch._foreach_add_(size, 1e-8)
-            move = torch._foreach_div(self.first, size)
-            torch._foreach_mul_(move, speed.squeeze(0))
-            torch._foreach_sub_(values, move)
-            self.number += 1
-            self.within += 1
+        losses = self.loss(self.current, self.within)
+        gradients = torch.autograd.grad(losses.sum(), self.values)
+        self.rate.copy_(self.rates.index_select(0, self.number).squeeze(0))
+        self.adam.step(gradients, self.rate)
+        self.number += 1
+        self.within += 1
 
     def recorded(self) -> torch.cuda.CUDAGraph:
-        """A graph of this step; warming up leaves no trace in the parameters."""
-        state = [*self.current.values(), *self.first, *self.second, self.number, self.within]
+        """A graph of this step; warming up leaves no trace in the parameters.
+
+        Recorded without the context manager of torch, which empties the cache of device memory
+        each time: allocating anew took longer than recording.
+        """
+        state = [*self.values, *self.adam.state, self.number, self.within]
         saved = [tensor.detach().clone() for tensor in state]
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
+        graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP):
                 self.within.zero_()
                 self()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+            torch.cuda.synchronize()
+            graph.capture_begin()
             self()
+            graph.capture_end()
+        torch.cuda.current_stream().wait_stream(stream)
         with torch.no_grad():
             for tensor, value in zip(state, saved, strict=True):
                 tensor.copy_(value)

@@ -142,17 +142,22 @@ class Trainer:
 
     def _evaluate(
         self, parameters: Parameters, window: Sequence[Weighted], *, objective: bool
-    ) -> tuple[Tensor, Tensor]:
-        """The objective's part of the loss (restarts,); outputs at rows (restarts, group, k, r)."""
-        inputs = torch.cat([self.core_inputs, self._side_by_side(window)])
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """The objective's part of the loss (restarts,); outputs at each batch of rows, known first.
+
+        Outputs are (restarts, group, k, r).
+        """
+        inputs = [self.core_inputs, self._side_by_side(window)]
+        sizes = [len(rows.inputs) for rows, _, _ in (*self.rows, *window)]
         if not objective:
-            outputs = self.joint(self.pricer.architecture.forward(parameters, inputs))
-            return outputs.new_zeros(self.pricer.restarts), outputs
+            outputs = self.joint(self.pricer.architecture.forward(parameters, torch.cat(inputs)))
+            return outputs.new_zeros(self.pricer.restarts), torch.split(outputs, sizes, dim=2)
         batch, now = self.fixed if self.fixed is not None else self.batch(self.pricer.batch_size)
-        inputs = torch.cat([batch.inputs, inputs])
-        outputs = self.joint(self.pricer.architecture.forward(parameters, inputs))
-        split = len(batch.inputs)
-        return self.objective_loss(batch, now, outputs[:, :, :split]), outputs[:, :, split:]
+        inputs = [batch.inputs, *inputs]
+        outputs = self.joint(self.pricer.architecture.forward(parameters, torch.cat(inputs)))
+        # one split: a slice each would make its gradient a whole tensor of zeros first
+        own, *others = torch.split(outputs, [len(batch.inputs), *sizes], dim=2)
+        return self.objective_loss(batch, now, own), others
 
     def objective_loss(self, batch: Batch, now: Tensor | None, outputs: Tensor) -> Tensor:
         own = self.objective.kind == "average"
@@ -168,13 +173,12 @@ class Trainer:
                 loss = loss + self.objective.value(batch, (1 - tau) * now + tau * mean) / tau
         return loss
 
-    def _row_terms(self, outputs: Tensor, chunks: Sequence[Weighted], *, hinge: bool) -> Tensor:
+    def _row_terms(
+        self, outputs: Sequence[Tensor], chunks: Sequence[Weighted], *, hinge: bool
+    ) -> Tensor:
         """The rows' part of the loss, from each member's own row value, averaged over the group."""
-        total = torch.zeros(self.pricer.restarts, device=outputs.device, dtype=outputs.dtype)
-        start = 0
-        for rows, weights, guide in chunks:
-            here = outputs[:, :, start : start + len(rows.inputs)]
-            start += len(rows.inputs)
+        total = self.tensor(np.zeros(self.pricer.restarts))
+        for here, (rows, weights, guide) in zip(outputs, chunks, strict=True):
             values = rows.values(here).mean(1)
             if not hinge:
                 total = total - values @ self.tensor(guide)

@@ -12,6 +12,8 @@ from cg4ai.protocols import Parameters
 from cg4ai.records import Array
 from cg4ai.rows import LinearRows
 
+PARTS = ("inputs", "targets", "weights")  # of a batch
+
 
 def laid_out(trainer: Trainer, segment: int, steps: int) -> LaidOutTraining | None:
     """The guided loss with fixed shapes, where its parts allow that."""
@@ -42,19 +44,32 @@ class LaidOutTraining:
         self.trainer, self.segment = trainer, segment
         self.capacity = max(1, capacity)
         self.buffers: dict[str, Tensor] = {}
+        self.on_device: torch.Generator | None = None
+        if getattr(getattr(trainer.objective, "sampler", None), "any_device", False):
+            seed = int(torch.randint(2**62, (1,), generator=trainer.made))
+            self.on_device = torch.Generator(trainer.request.device).manual_seed(seed)
 
     def lay_out(self, steps: int) -> None:
-        size = self.trainer.pricer.batch_size
-        assert size is not None
-        batch, _ = self.trainer.batch(steps * size)
-        order = torch.randperm(steps * size, generator=self.trainer.made)
-        for name in ("inputs", "targets", "weights"):
-            values = getattr(batch, name)
-            if values is not None:
-                shuffled = values[order.to(values.device)]
-                self._place(name, shuffled.reshape(steps, size, *values.shape[1:]), self.segment)
+        for name, values in self._batches(steps).items():
+            self._place(name, values, self.segment)
         for name, array in self._rows().items():
             self._place(name, self.trainer.tensor(array), self.capacity)
+
+    def _batches(self, steps: int) -> dict[str, Tensor]:
+        """The batch of each step, stacked; where the sampler allows it, drawn at once."""
+        trainer, size = self.trainer, self.trainer.pricer.batch_size
+        assert size is not None
+        if self.on_device is None:
+            drawn = [trainer.batch(size)[0] for _ in range(steps)]
+            return {
+                name: torch.stack([getattr(batch, name) for batch in drawn])
+                for name in PARTS
+                if getattr(drawn[0], name) is not None
+            }
+        place, dtype = trainer.request.device, trainer.pricer.dtype
+        batch = trainer.objective.batch(steps * size, self.on_device, device=place, dtype=dtype)
+        order = torch.randperm(steps * size, generator=self.on_device, device=place)
+        return {"inputs": batch.inputs[order].reshape(steps, size, -1)}
 
     def _place(self, name: str, values: Tensor, length: int) -> None:
         if name not in self.buffers:
@@ -87,11 +102,7 @@ class LaidOutTraining:
 
     def loss(self, parameters: Parameters, step: Tensor) -> Tensor:
         trainer, held = self.trainer, self.buffers
-        own = {
-            name: held[name].index_select(0, step)[0]
-            for name in ("inputs", "targets", "weights")
-            if name in held
-        }
+        own = {name: held[name].index_select(0, step)[0] for name in PARTS if name in held}
         batch = Batch(own["inputs"], own.get("targets"), own.get("weights"))
         inputs = torch.cat([batch.inputs, held["row_inputs"]])
         outputs = trainer.joint(trainer.pricer.architecture.forward(parameters, inputs))

@@ -1,18 +1,20 @@
-"""Trains many independent models at once: Adam with a learning rate and early stop per model.
+"""Trains many independent models at once by Adam, every step one batched call.
 
-Library optimisers share one learning rate and one stopping rule among all models of a stack; here
-each keeps its own, as if it had been trained alone, while every step stays one batched call.
+With `plateau` each model has a learning rate and an early stop of its own, as if it were trained
+alone, which library optimisers do not offer for a stack; `onecycle` has one rate for all and uses
+torch's fused kernel, a fifth of the time of the same arithmetic tensor by tensor.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.optim.adamw import adamw
 
 from cg4ai.errors import InvalidInput
 from cg4ai.protocols import Parameters
@@ -65,14 +67,7 @@ def train(
 ) -> Parameters:
     """Minimise each model's loss; every tensor's leading axis is models x members per model."""
     current = {name: value.detach().clone() for name, value in parameters.items()}
-    best = {name: value.clone() for name, value in current.items()}
-    first = {name: torch.zeros_like(value) for name, value in current.items()}
-    second = {name: torch.zeros_like(value) for name, value in current.items()}
-    device = next(iter(current.values())).device
-    best_loss = torch.full((models,), math.inf, device=device)
-    stale = torch.zeros(models, device=device)
-    rate = torch.full((models,), training.learning_rate, device=device)
-    plateau = training.schedule == "plateau"
+    rule = (_Plateau if training.schedule == "plateau" else _OneCycle)(current, training, models)
     for step in range(training.steps):
         if pause is not None:
             pause(current, step)
@@ -80,32 +75,92 @@ def train(
             value.requires_grad_(True)
         losses = loss_of(current, step)
         gradients = torch.autograd.grad(losses.sum(), list(current.values()))
+        for value in current.values():
+            value.requires_grad_(False)
+        if rule.step(step, losses.detach(), gradients):
+            break
+    return rule.result
+
+
+class _OneCycle:
+    """One learning rate for all models, which warms up and anneals; keeps the last parameters."""
+
+    def __init__(self, current: Parameters, training: Training, models: int) -> None:
+        self.result, self.training = current, training
+        self.adam = FusedAdam(list(current.values()), training.weight_decay)
+
+    def step(self, step: int, losses: Tensor, gradients: Sequence[Tensor]) -> bool:
+        self.adam.step(gradients, onecycle(step, self.training))
+        return False
+
+
+class _Plateau:
+    """A learning rate and a stop for each model; keeps each model's best parameters."""
+
+    def __init__(self, current: Parameters, training: Training, models: int) -> None:
+        self.current, self.training = current, training
+        self.result = {name: value.clone() for name, value in current.items()}
+        self.first = {name: torch.zeros_like(value) for name, value in current.items()}
+        self.second = {name: torch.zeros_like(value) for name, value in current.items()}
+        device = next(iter(current.values())).device
+        self.best_loss = torch.full((models,), math.inf, device=device)
+        self.stale = torch.zeros(models, device=device)
+        self.rate = torch.full((models,), training.learning_rate, device=device)
+
+    def step(self, step: int, losses: Tensor, gradients: Sequence[Tensor]) -> bool:
+        """Whether all models have stopped."""
+        training, best = self.training, self.best_loss
+        improved = losses < best - 1e-7 * best.abs().clamp(1e-6, 1e6)
+        self.best_loss = torch.where(improved, losses, best)
+        self.stale = torch.where(improved, torch.zeros_like(self.stale), self.stale + 1)
+        drop = (self.stale > 0) & (self.stale % training.decay_after == 0)
+        rate = torch.where(drop, self.rate * training.decay, self.rate)
+        for name, value in self.current.items():
+            self.result[name] = _choose(improved, value, self.result[name])
+        stopped = self.stale >= training.patience
+        self.rate = torch.where(stopped, torch.zeros_like(rate), rate)
+        if step % 10 == 9 and bool(stopped.all()):
+            return True
+        own = dict(zip(self.current, gradients, strict=True))
+        _adam(self.current, own, self.first, self.second, step, self.rate, training.weight_decay)
+        return False
+
+
+class FusedAdam:
+    """Adam with decoupled weight decay, in place on `values`: torch's fused kernel."""
+
+    def __init__(self, values: list[Tensor], weight_decay: float) -> None:
+        self.values, self.weight_decay = values, weight_decay
         with torch.no_grad():
-            for value in current.values():
-                value.requires_grad_(False)
-            if plateau:
-                improved = losses < best_loss - 1e-7 * best_loss.abs().clamp(1e-6, 1e6)
-                best_loss = torch.where(improved, losses, best_loss)
-                stale = torch.where(improved, torch.zeros_like(stale), stale + 1)
-                drop = (stale > 0) & (stale % training.decay_after == 0)
-                rate = torch.where(drop, rate * training.decay, rate)
-                for name, value in current.items():
-                    best[name] = _choose(improved, value, best[name])
-                rate = torch.where(stale >= training.patience, torch.zeros_like(rate), rate)
-                if step % 10 == 9 and bool((stale >= training.patience).all()):
-                    break
-            else:
-                rate = torch.full_like(rate, onecycle(step, training))
-            _adam(
-                current,
-                dict(zip(current, gradients, strict=True)),
-                first,
-                second,
-                step,
-                rate,
-                training.weight_decay,
-            )
-    return best if plateau else current
+            self.first = [torch.zeros_like(value) for value in values]
+            self.second = [torch.zeros_like(value) for value in values]
+        self.counts = [torch.zeros((), device=value.device) for value in values]
+
+    @property
+    def state(self) -> list[Tensor]:
+        return [*self.first, *self.second, *self.counts]
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor], rate: float | Tensor) -> None:
+        adamw(
+            self.values,
+            # torch's kernel for CPUs takes the memory of any other layout for this one
+            [gradient.contiguous() for gradient in gradients],
+            self.first,
+            self.second,
+            [],
+            self.counts,
+            foreach=False,
+            capturable=isinstance(rate, Tensor),
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=rate,
+            weight_decay=self.weight_decay,
+            eps=1e-8,
+            maximize=False,
+        )
 
 
 def _choose(which: Tensor, new: Tensor, old: Tensor) -> Tensor:

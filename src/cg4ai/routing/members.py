@@ -143,19 +143,36 @@ class RoutingPricer:
             return objective
         with torch.no_grad():
             worst = tail.hardest(ensemble.outputs, seed=request.seed)
-        return replace(objective, sampler=_mixed(objective.sampler, worst, share=self.hard))
+        return replace(objective, sampler=_Mixed(objective.sampler, worst, share=self.hard))
 
 
 Sampler = Callable[[int, torch.Generator], Tensor]
 
 
-def _mixed(fresh: Sampler, known: Array, *, share: float) -> Sampler:
+class FreshDemands:
+    """Demand vectors drawn uniformly from the box."""
+
+    any_device = True
+
+    def __init__(self, largest: Array) -> None:
+        self.largest = torch.as_tensor(largest)
+
+    def __call__(self, count: int, generator: torch.Generator) -> Tensor:
+        largest = self.largest.to(generator.device)
+        size = (count, len(largest))
+        share = torch.rand(size, generator=generator, dtype=torch.float64, device=generator.device)
+        return share * largest
+
+
+class _Mixed:
     """Draws mostly from `fresh`, and a share of every batch from `known`."""
-    listed = torch.as_tensor(known)
 
-    def draw(count: int, generator: torch.Generator) -> Tensor:
-        old = round(share * count)
-        pick = torch.randint(len(listed), (old,), generator=generator)
-        return torch.cat([fresh(count - old, generator), listed[pick]])
+    def __init__(self, fresh: Sampler, known: Array, *, share: float) -> None:
+        self.fresh, self.known, self.share = fresh, torch.as_tensor(known), share
+        self.any_device: bool = getattr(fresh, "any_device", False)
 
-    return draw
+    def __call__(self, count: int, generator: torch.Generator) -> Tensor:
+        old = round(self.share * count)
+        device = generator.device
+        pick = torch.randint(len(self.known), (old,), generator=generator, device=device)
+        return torch.cat([self.fresh(count - old, generator), self.known.to(device)[pick]])

@@ -7,6 +7,7 @@ link's load in units of its capacity, so every figure in the programs is near on
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from cg4ai.routing.data import Instance
 
 TOLERANCE = 1e-9
+PRICED_TOGETHER = 500  # vectors solved between two looks at whether there are new prices
 SAFETY = 1e-6  # what an anchor keeps below full capacity, where the load leaves that much
 
 
@@ -130,18 +132,27 @@ def bottleneck(instance: Instance) -> Bottleneck:
     )
 
 
-def demand_prices(instance: Instance, B: Array) -> Array:
+def demand_prices(instance: Instance, B: Array, *, unseen: float = 0.0) -> Array:
     """The distinct dual prices (k, D) of a unit of each demand at the vectors B (N, D).
 
     By duality the optimal MLU of *any* vector b is at least price . b for each of them, and the
     optimum is the largest of finitely many such forms: a few hundred cover a whole box closely.
+    Random vectors need not all be solved: the share of prices met only once estimates how often
+    the next vector has a new one (Good and Turing), and from `unseen` of it on the rest is left.
     """
     program = _Flows(instance)
-    found = []
-    for vector in instance.vectors(B) / instance.demand_max:
+    found: Counter[bytes] = Counter()
+    for number, vector in enumerate(instance.vectors(B) / instance.demand_max, start=1):
         program.solve(vector)
-        found.append(program.duals()[0])
-    return np.asarray(np.unique(np.round(found, 9), axis=0) / instance.demand_max)
+        found[np.round(program.duals()[0], 9).tobytes()] += 1
+        if number % PRICED_TOGETHER == 0 and _met_once(found) < unseen * number:
+            break
+    prices = np.array([np.frombuffer(price) for price in found])
+    return np.asarray(np.unique(prices, axis=0) / instance.demand_max)
+
+
+def _met_once(found: Counter[bytes]) -> int:
+    return sum(count == 1 for count in found.values())
 
 
 def optimal_routing(

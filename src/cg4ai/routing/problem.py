@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.members.constants import ConstantMembers
@@ -22,7 +21,7 @@ from cg4ai.regions import Box
 from cg4ai.requirements import Linear
 from cg4ai.routing.data import Instance
 from cg4ai.routing.functional import PathCost, Utilisation
-from cg4ai.routing.members import RoutingPricer, SplitNetwork
+from cg4ai.routing.members import FreshDemands, RoutingPricer, SplitNetwork
 from cg4ai.routing.optimal import anchor
 from cg4ai.routing.tail import GapTail, LeastMlu
 from cg4ai.rows import Layout, Rows, RowSet
@@ -38,8 +37,8 @@ class Recipe:
 
     hidden: sizes of the hidden layers; skip: a linear path beside them.
     scenarios: demand vectors over which the master takes the mean MLU.
-    priced: demand vectors solved for dual prices, from which the optimum of any other is known
-        closely enough to find those that a router serves worst.
+    priced: demand vectors solved for dual prices at most, from which the optimum of any other is
+        known closely enough to find those that a router serves worst.
     first_steps, later_steps, batch_size: gradient steps of the first group of members and of each
         later one, and fresh demand vectors per step.
     rounds: groups of members at most; training ends before when the objective hardly falls.
@@ -170,12 +169,7 @@ def _objective(instance: Instance, recipe: Recipe, sample: Array) -> Objective:
         labels = instance.optimal(vectors, splits=True).splits
         assert labels is not None
         return Supervised(vectors, labels, "squared", "average")
-    largest = torch.as_tensor(instance.demand_max)
-
-    def fresh(count: int, generator: torch.Generator) -> Tensor:
-        share = torch.rand(count, len(largest), generator=generator, dtype=torch.float64)
-        return share * largest
-
+    fresh = FreshDemands(instance.demand_max)
     if recipe.objective == "cost":
         return Epigraph(sample, PathCost(instance), sampler=fresh)
     vectors = instance.sample(recipe.priced, derived_seed(recipe.seed, 0, "priced"))

@@ -16,6 +16,7 @@ from cg4ai.routing.optimal import demand_prices
 from cg4ai.seeds import derived_seed, generator
 
 CHUNK = 16384
+UNSEEN = 1e-3  # the share of vectors whose price may be unknown
 
 
 class LeastMlu:
@@ -26,7 +27,7 @@ class LeastMlu:
     """
 
     def __init__(self, instance: Instance, vectors: Array) -> None:
-        self.prices = demand_prices(instance, vectors)
+        self.prices = demand_prices(instance, vectors, unseen=UNSEEN)
 
     def __call__(self, demands: Tensor) -> Tensor:
         """(n, D) -> (n,)."""

@@ -47,13 +47,14 @@ class BlackBox:
 
     Starts come from the centre, random inputs and up to `vertices` vertices: half the most
     violated, half at random. Global methods (GN_...) ignore the start and run once per rule.
-    `workers` searches run at once, by default as many as torch uses threads (--threads).
+    `workers` searches run at once in threads. One by one is faster unless a prediction takes
+    milliseconds: what a search of a small mixture waits for is Python, which runs one at a time.
     """
 
     algorithm: str = "LN_COBYLA"
     starts: int = 8
     evaluations: int = 300
-    workers: int | None = None
+    workers: int = 1
     vertices: int = 64
 
     def __post_init__(self) -> None:
@@ -64,8 +65,7 @@ class BlackBox:
                 f"{', '.join(LOCAL + GLOBAL)}"
             )
         for what in ("starts", "evaluations", "workers"):
-            if what != "workers" or self.workers is not None:
-                whole_number(getattr(self, what), what, least=1)
+            whole_number(getattr(self, what), what, least=1)
         whole_number(self.vertices, "vertices", least=0)
 
     def find(
@@ -102,9 +102,8 @@ class BlackBox:
     ) -> Array:
         """The best input reached from each start, (n, d); start i climbs rule `rules[i]`."""
         jobs = [_Job(int(rule), point) for rule, point in zip(rules, points, strict=True)]
-        workers = self.workers or torch.get_num_threads()
         reached = map_jobs(
-            lambda job: self._search(ensemble, requirement, job), jobs, workers=workers
+            lambda job: self._search(ensemble, requirement, job), jobs, workers=self.workers
         )
         return np.stack(reached)
 

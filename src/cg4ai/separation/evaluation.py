@@ -60,7 +60,7 @@ def pick_starts(screened: Array, starts: int, generator: torch.Generator) -> Int
     count, rules = screened.shape
     starts = min(starts, count)
     best = math.ceil(starts / 2)
-    ranked = np.argsort(-screened, axis=0, kind="stable").T
+    ranked = np.argsort(np.ascontiguousarray(-screened.T), axis=1, kind="stable")
     chosen = [
         best + torch.randperm(count - best, generator=generator)[: starts - best].numpy()
         for _ in range(rules)

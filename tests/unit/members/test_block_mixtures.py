@@ -14,6 +14,8 @@ from cg4ai.rows import Layout
 
 BLOCKS = np.array([2, 0, 1, 0, 2, 2])
 WEIGHTS = np.array([0.25, 0.4, 1.0, 0.6, 0.0, 0.75])
+OWN = torch.tensor(BLOCKS)[None] == torch.arange(3)[:, None]
+SHARES = OWN * torch.tensor(WEIGHTS)
 ARCHITECTURES = [
     {"hidden": (), "output": "softmax"},
     {"hidden": (5,), "activation": "gelu", "skip": True, "output": "softmax"},
@@ -70,11 +72,11 @@ def test_every_block_gets_its_weighted_sum(changes, spread, monkeypatch):
     members, x = members_of(changes, spread=spread), inputs_of()
     expected = summed(written_out(members, x))
     scale = 1e-13 * max(1.0, float(expected.abs().max()))
-    found = members.mixtures(x, WEIGHTS, blocks=BLOCKS, count=3)
+    found = members.mixtures(x, SHARES)
     torch.testing.assert_close(found, expected, rtol=0, atol=scale)
     monkeypatch.setattr(layers, "INPUT_CHUNK", 40)
     monkeypatch.setattr(layers, "CPU_CHUNK", 400)
-    found = members.mixtures(x, WEIGHTS, blocks=BLOCKS, count=3)
+    found = members.mixtures(x, SHARES)
     torch.testing.assert_close(found, expected, rtol=0, atol=scale)
 
 
@@ -82,7 +84,7 @@ def test_every_block_gets_its_weighted_sum(changes, spread, monkeypatch):
 def test_gradients_of_inputs_and_weights_flow(changes):
     members = members_of(changes)
     x, weights = inputs_of().requires_grad_(), torch.tensor(WEIGHTS, requires_grad=True)
-    members.mixtures(x, weights, blocks=BLOCKS, count=3).square().sum().backward()
+    members.mixtures(x, OWN * weights).square().sum().backward()
     other = inputs_of().requires_grad_()
     summed(written_out(members, other)).square().sum().backward()
     torch.testing.assert_close(x.grad, other.grad, rtol=1e-10, atol=1e-12)
@@ -125,7 +127,7 @@ def test_ensembles_mix_networks_and_constants_of_other_widths():
         np.testing.assert_allclose(found[:, positions], block, atol=1e-13)
 
 
-def test_wrong_blocks_are_refused():
+def test_wrong_shares_are_refused():
     members = members_of(ARCHITECTURES[0])
-    with pytest.raises(InvalidInput, match="6 members"):
-        members.mixtures(inputs_of(), WEIGHTS, blocks=BLOCKS[:-1], count=3)
+    with pytest.raises(InvalidInput, match=r"\(mixtures, 6\)"):
+        members.mixtures(inputs_of(), SHARES[:, :-1])

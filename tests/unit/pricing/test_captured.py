@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cg4ai.members.networks import NetworkArchitecture
-from cg4ai.objectives import Supervised
+from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing.captured import _Step, train_captured
 from cg4ai.pricing.gradient import GradientPricer
 from cg4ai.pricing.guided import Trainer
@@ -87,6 +87,39 @@ def test_the_laid_out_loss_is_the_guided_loss():
     got = data.loss(parameters, torch.zeros(1, dtype=torch.int64))
     torch.testing.assert_close(got, expected)
     assert (expected > 0).all()
+
+
+def test_a_step_gets_the_batch_that_plain_training_would_draw():
+    data, plain = laid_out(trainer(batch_size=7), 5, 20), trainer(batch_size=7)
+    data.lay_out(3)  # of 20 images 3 x 7 are drawn, some of them twice
+    for step in range(3):
+        batch, _ = plain.batch(7)
+        assert torch.equal(data.buffers["inputs"][step], batch.inputs)
+        assert torch.equal(data.buffers["targets"][step], batch.targets)
+    assert not data.buffers["inputs"][3:].any()
+
+
+def test_a_sampler_for_any_device_is_asked_once_for_many_steps():
+    asked = []
+
+    class Uniform:
+        any_device = True
+
+        def __call__(self, count, made):
+            asked.append((count, made.device.type))
+            return torch.rand(count, 2, generator=made, dtype=torch.float64, device=made.device)
+
+    made = trainer(batch_size=7)
+    made.objective = Epigraph(INPUTS, None, sampler=Uniform())
+    data = laid_out(made, 5, 20)
+    data.lay_out(4)
+    assert asked == [(28, "cpu")]
+    drawn = data.buffers["inputs"]
+    assert drawn.shape == (5, 7, 2)
+    assert len(torch.unique(drawn[:4].reshape(-1, 2), dim=0)) == 28
+    first = drawn.clone()
+    data.lay_out(4)
+    assert not torch.equal(first, data.buffers["inputs"])
 
 
 def test_what_needs_changing_shapes_is_not_laid_out():

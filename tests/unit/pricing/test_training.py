@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.members import NetworkArchitecture
-from cg4ai.pricing.training import Training, train
+from cg4ai.pricing.training import FusedAdam, Training, train
 from cg4ai.protocols import Parameters
 from cg4ai.seeds import generator
 
@@ -206,3 +206,13 @@ def test_a_pause_sees_parameters_without_gradients_before_each_step() -> None:
 def test_what_does_not_fit_is_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         Training(**wrong)
+
+
+def test_gradients_may_come_in_any_layout() -> None:
+    gradient = torch.randn(4, 3, 2, generator=generator(0)).permute(2, 1, 0)
+    assert not gradient.is_contiguous()
+    values = [torch.zeros(2, 3, 4) for _ in range(2)]
+    FusedAdam(values[:1], 0.0).step([gradient], 0.1)
+    FusedAdam(values[1:], 0.0).step([gradient.contiguous()], 0.1)
+    assert torch.equal(*values)
+    torch.testing.assert_close(values[0], -0.1 * gradient.sign(), rtol=0, atol=1e-5)

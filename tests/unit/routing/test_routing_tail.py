@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.routing import instance
+from cg4ai.routing import instance, optimal
+from cg4ai.routing.optimal import demand_prices
 from cg4ai.routing.tail import GapTail, LeastMlu
+
+SOLVE = optimal._Flows.solve
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +56,21 @@ def test_a_router_within_the_allowance_has_no_tail(abilene):
     vectors, levels = tail.find(lambda demands: even.expand(len(demands), -1), seed=1)
     assert vectors.shape == (0, 5)
     assert levels.shape == (0,)
+
+
+def test_solving_ends_when_new_prices_have_become_rare(abilene, monkeypatch):
+    monkeypatch.setattr(optimal, "PRICED_TOGETHER", 50)
+    vectors = abilene.sample(1500, 3)
+    solved = []
+    monkeypatch.setattr(
+        optimal._Flows, "solve", lambda self, shares: solved.append(1) or SOLVE(self, shares)
+    )
+    every = demand_prices(abilene, vectors)
+    assert len(solved) == 1500
+    some = demand_prices(abilene, vectors, unseen=0.05)
+    assert 50 <= len(solved) - 1500 < 1500
+    known = {tuple(price) for price in every}
+    assert {tuple(price) for price in some} <= known
+    fresh = abilene.sample(400, 4)
+    lacking = (fresh @ every.T).max(1) - (fresh @ some.T).max(1)
+    assert (lacking > 1e-9).mean() <= 0.1

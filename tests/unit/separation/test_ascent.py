@@ -122,21 +122,6 @@ def test_same_seed_same_answer(separator: Any) -> None:
     assert np.array_equal(one.violations, other.violations)
 
 
-def test_as_many_workers_as_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-
-    def run(function: Any, jobs: Any, *, workers: int) -> list[Any]:
-        seen.append(workers)
-        return [function(job) for job in jobs]
-
-    monkeypatch.setattr("cg4ai.separation.blackbox.map_jobs", run)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
-    requirement = Linear(Box(LOWER, UPPER), RULES, 0.0)
-    for workers in (None, 3):
-        search(BlackBox(starts=1, evaluations=5, workers=workers), AFFINE, requirement)
-    assert seen == [5, 3]
-
-
 def test_workers_do_not_change_the_answer() -> None:
     requirement = Linear(Box(LOWER, UPPER), RULES, 0.0)
     serial, threads = (
