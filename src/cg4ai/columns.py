@@ -32,9 +32,12 @@ def row_values(
         with torch.no_grad():
             own = members if len(chunk) == len(members) else members.take(chunk)
             outputs = own.outputs(inputs)
+            if len(layout) > 1:  # many small products: a GPU would be launching all the time
+                outputs = outputs.cpu()
             for number in np.unique(blocks[chunk]):
                 mine, positions = np.flatnonzero(blocks[chunk] == number), layout.blocks[number]
-                picked = outputs[torch.as_tensor(mine, device=device)][..., : len(positions)]
+                picked = outputs[torch.as_tensor(mine, device=outputs.device)]
+                picked = picked[..., : len(positions)]
                 result[:, chunk[mine]] = rows.values(picked, positions).cpu().numpy().T
     return result
 

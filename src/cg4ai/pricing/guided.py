@@ -14,6 +14,7 @@ from cg4ai.ensemble import Ensemble, Part
 from cg4ai.errors import InvalidInput
 from cg4ai.objectives import Batch, Objective
 from cg4ai.pricing.row_choice import Weighted, weighted_rows
+from cg4ai.pricing.row_tensors import ReadyRows, joined, ready
 from cg4ai.protocols import Architecture, Parameters, PricingRequest
 from cg4ai.records import Array
 from cg4ai.regions import Ball, Box
@@ -51,36 +52,32 @@ class Trainer:
         self.regular = np.array_equal(np.concatenate(layout.blocks), np.arange(place.shape[1]))
         self.block_of = torch.as_tensor(place[0], device=request.device)
         self.place_in = torch.as_tensor(place[1], device=request.device)
-        self.rows, rest = weighted_rows(
-            request, limit=pricer.row_limit, hinge_only=pricer.finish == 0
-        )
-        self.core_inputs = self._side_by_side(self.rows)
+        core, rest = weighted_rows(request, limit=pricer.row_limit, hinge_only=pricer.finish == 0)
+        self.rows = joined([self._ready(entry) for entry in core])
         self.found: list[Rows] = []
-        self.memory: list[Weighted] = []
+        self.memory: list[ReadyRows] = []
         if pricer.attack_every:
             for rows in rest:
                 self._remember(rows)
         self.fixed = self.batch(None) if pricer.batch_size is None else None
         self.needs_objective = request.loss_weight > 0
 
-    def _side_by_side(self, chunks: Sequence[Weighted]) -> Tensor:
-        """The inputs of several batches of rows, for one forward pass."""
-        width = self.request.objective.inputs.shape[1]
-        inputs = [self.tensor(rows.inputs) for rows, _, _ in chunks]
-        return torch.cat(inputs) if inputs else self.tensor(np.zeros((0, width)))
+    def _ready(self, entry: Weighted) -> ReadyRows:
+        pricer = self.pricer
+        return ready(entry, self.tensor, headroom=pricer.headroom, weight=pricer.row_weight)
 
     def _remember(self, rows: Rows) -> None:
         hinge = np.full(len(rows), self.pricer.attack_weight / self.pricer.row_weight)
-        self.memory = [*self.memory, (rows, hinge, np.zeros(len(rows)))][-MEMORY:]
+        found = self._ready((rows, hinge, np.zeros(len(rows))))
+        self.memory = [*self.memory, found][-MEMORY:]
 
-    def _window(self, step: int) -> list[Weighted]:
+    def _window(self, step: int) -> list[ReadyRows]:
         """A few batches of remembered rows, others at every step; rarer ones weigh more."""
         count = len(self.memory)
         if count <= WINDOW:
             return self.memory
         scale = min(count / WINDOW, 3.0)
-        chosen = (self.memory[(step * WINDOW + k) % count] for k in range(WINDOW))
-        return [(rows, weights * scale, guide) for rows, weights, guide in chosen]
+        return [self.memory[(step * WINDOW + k) % count].scaled(scale) for k in range(WINDOW)]
 
     def attack(self, parameters: Parameters, step: int) -> None:
         """Now and then, look for inputs of the regions that each group violates, and keep them."""
@@ -141,67 +138,73 @@ class Trainer:
         return shaped[..., self.block_of, self.place_in]
 
     def _evaluate(
-        self, parameters: Parameters, window: Sequence[Weighted], *, objective: bool
+        self, parameters: Parameters, rows: Sequence[ReadyRows], *, objective: bool
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        """The objective's part of the loss (restarts,); outputs at each batch of rows, known first.
+        """The objective's part of the loss (restarts,); outputs at each batch of rows.
 
         Outputs are (restarts, group, k, r).
         """
-        inputs = [self.core_inputs, self._side_by_side(window)]
-        sizes = [len(rows.inputs) for rows, _, _ in (*self.rows, *window)]
+        inputs = [entry.inputs for entry in rows]
         if not objective:
-            outputs = self.joint(self.pricer.architecture.forward(parameters, torch.cat(inputs)))
-            return outputs.new_zeros(self.pricer.restarts), torch.split(outputs, sizes, dim=2)
+            if not inputs:
+                return self.tensor(np.zeros(self.pricer.restarts)), []
+            return self.tensor(np.zeros(self.pricer.restarts)), self._outputs(parameters, inputs)
         batch, now = self.fixed if self.fixed is not None else self.batch(self.pricer.batch_size)
-        inputs = [batch.inputs, *inputs]
-        outputs = self.joint(self.pricer.architecture.forward(parameters, torch.cat(inputs)))
-        # one split: a slice each would make its gradient a whole tensor of zeros first
-        own, *others = torch.split(outputs, [len(batch.inputs), *sizes], dim=2)
+        own, *others = self._outputs(parameters, [batch.inputs, *inputs])
         return self.objective_loss(batch, now, own), others
+
+    def _outputs(self, parameters: Parameters, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Outputs at each of several sets of inputs, by one forward pass."""
+        outputs = self.joint(self.pricer.architecture.forward(parameters, torch.cat(list(inputs))))
+        # one split: a slice each would make its gradient a whole tensor of zeros first
+        return torch.split(outputs, [len(part) for part in inputs], dim=2)
 
     def objective_loss(self, batch: Batch, now: Tensor | None, outputs: Tensor) -> Tensor:
         own = self.objective.kind == "average"
         loss = torch.zeros((), device=outputs.device, dtype=outputs.dtype)
         if own or self.pricer.individual:
-            each = self.objective.value(batch, outputs).mean(1)
+            each = self.over_group(self.objective.value(batch, outputs))
             loss = each if own else self.pricer.individual * each
         if not own:
-            mean, tau = outputs.mean(1), self.pricer.blend
+            mean, tau = self.over_group(outputs), self.pricer.blend
             if now is None:
                 loss = loss + self.objective.value(batch, mean)
             else:
                 loss = loss + self.objective.value(batch, (1 - tau) * now + tau * mean) / tau
         return loss
 
+    def over_group(self, values: Tensor) -> Tensor:
+        """The mean over the members of each group: (restarts, group, ...) -> (restarts, ...)."""
+        return values.squeeze(1) if self.pricer.group == 1 else values.mean(1)
+
     def _row_terms(
-        self, outputs: Sequence[Tensor], chunks: Sequence[Weighted], *, hinge: bool
+        self, outputs: Sequence[Tensor], rows: Sequence[ReadyRows], *, hinge: bool
     ) -> Tensor:
         """The rows' part of the loss, from each member's own row value, averaged over the group."""
         total = self.tensor(np.zeros(self.pricer.restarts))
-        for here, (rows, weights, guide) in zip(outputs, chunks, strict=True):
-            values = rows.values(here).mean(1)
-            if not hinge:
-                total = total - values @ self.tensor(guide)
-            elif rows.requirement >= 0:
-                short = self.tensor(rows.bounds + self.pricer.headroom) - values
-                total = total + self.pricer.row_weight * short.clamp_min(0) @ self.tensor(weights)
+        for here, entry in zip(outputs, rows, strict=True):
+            values = self.over_group(entry.values(here))
+            if hinge:
+                total = total + (entry.needed - values).clamp_min(0) @ entry.hinge
+            else:
+                total = total - values @ entry.guide
         return total
 
     def guided_loss(self, parameters: Parameters, step: int) -> Tensor:
-        window = self._window(step)
-        loss, outputs = self._evaluate(parameters, window, objective=self.needs_objective)
-        return loss + self._row_terms(outputs, [*self.rows, *window], hinge=True)
+        rows = joined([*self.rows, *self._window(step)])
+        loss, outputs = self._evaluate(parameters, rows, objective=self.needs_objective)
+        return loss + self._row_terms(outputs, rows, hinge=True)
 
     def reduced_cost(self, parameters: Parameters, step: int) -> Tensor:
         # an epigraph objective is in the rows already: its pieces have duals
         charged = self.needs_objective and self.objective.kind != "epigraph"
-        loss, outputs = self._evaluate(parameters, [], objective=charged)
+        loss, outputs = self._evaluate(parameters, self.rows, objective=charged)
         return loss + self._row_terms(outputs, self.rows, hinge=False)
 
     def limited(self, parameters: Parameters, limit: float) -> Parameters:
         """Scale down the output layer of members that exceed the limit on any known input."""
         scale = output_scaling(self.pricer.architecture)
-        inputs = torch.cat([self.tensor(self.objective.inputs), self.core_inputs])
+        inputs = torch.cat([self.tensor(self.objective.inputs), *(r.inputs for r in self.rows)])
         with torch.no_grad():
             largest = self.pricer.architecture.forward(parameters, inputs).abs().amax((1, 2))
             return scale(parameters, (limit / largest).clamp_max(1.0))

@@ -8,17 +8,17 @@ from torch import Tensor
 
 from cg4ai.objectives import Batch
 from cg4ai.pricing.guided import ATTACK_ROWS, WINDOW, Trainer
+from cg4ai.pricing.row_tensors import SimpleRows, joined
 from cg4ai.protocols import Parameters
-from cg4ai.records import Array
-from cg4ai.rows import LinearRows
 
 PARTS = ("inputs", "targets", "weights")  # of a batch
+ROW_PARTS = ("row_inputs", "row_coefficients", "row_needed", "row_weights")
 
 
 def laid_out(trainer: Trainer, segment: int, steps: int) -> LaidOutTraining | None:
     """The guided loss with fixed shapes, where its parts allow that."""
-    every = [rows for rows, _, _ in (*trainer.rows, *trainer.memory)]
-    linear = all(isinstance(rows, LinearRows) and rows.index is not None for rows in every)
+    every = [*trainer.rows, *trainer.memory]
+    linear = all(isinstance(rows, SimpleRows) for rows in every)
     blended = trainer.pricer.blend < 1 and trainer.request.ensemble is not None
     if (
         not linear
@@ -29,7 +29,7 @@ def laid_out(trainer: Trainer, segment: int, steps: int) -> LaidOutTraining | No
         return None
     attacks = 1 + steps // segment if trainer.pricer.attack_every else 0
     found = attacks * ATTACK_ROWS * max(1, len(trainer.request.requirements))
-    known = sum(len(rows) for rows in every)
+    known = sum(len(rows.needed) for rows in every)
     return LaidOutTraining(trainer, segment, known + found * trainer.pricer.restarts)
 
 
@@ -52,8 +52,8 @@ class LaidOutTraining:
     def lay_out(self, steps: int) -> None:
         for name, values in self._batches(steps).items():
             self._place(name, values, self.segment)
-        for name, array in self._rows().items():
-            self._place(name, self.trainer.tensor(array), self.capacity)
+        for name, values in self._rows().items():
+            self._place(name, values, self.capacity)
 
     def _batches(self, steps: int) -> dict[str, Tensor]:
         """The batch of each step, stacked; where the sampler allows it, drawn at once."""
@@ -78,27 +78,22 @@ class LaidOutTraining:
         buffer[: len(values)] = values
         buffer[len(values) :] = 0
 
-    def _rows(self) -> dict[str, Array]:
+    def _rows(self) -> dict[str, Tensor]:
         trainer = self.trainer
         share = min(1.0, 3.0 * WINDOW / max(1, len(trainer.memory)))
-        chunks = [(rows, weights) for rows, weights, _ in trainer.rows]
-        chunks += [(rows, weights * share) for rows, weights, _ in trainer.memory]
-        width = trainer.request.objective.inputs.shape[1]
-        parts: dict[str, list[Array]] = {
-            "row_inputs": [np.zeros((0, width))],
-            "row_coefficients": [np.zeros((0, trainer.layout.output_size))],
-            "row_needed": [np.zeros(0)],
-            "row_weights": [np.zeros(0)],
-        }
-        for rows, weights in chunks:
-            if rows.requirement < 0:
-                continue
-            assert isinstance(rows, LinearRows)
-            parts["row_inputs"].append(rows.inputs[rows.index])
-            parts["row_coefficients"].append(rows.coefficients)
-            parts["row_needed"].append(rows.bounds + trainer.pricer.headroom)
-            parts["row_weights"].append(weights * trainer.pricer.row_weight)
-        return {name: np.concatenate(arrays) for name, arrays in parts.items()}
+        every = joined([*trainer.rows, *(rows.scaled(share) for rows in trainer.memory)])
+        if not every:
+            width = trainer.request.objective.inputs.shape[1]
+            shapes = ((0, width), (0, trainer.layout.output_size), (0,), (0,))
+            return {
+                name: trainer.tensor(np.zeros(shape))
+                for name, shape in zip(ROW_PARTS, shapes, strict=True)
+            }
+        (rows,) = every
+        assert isinstance(rows, SimpleRows)
+        parts = rows.spread()
+        values = (parts.inputs, parts.coefficients, parts.needed, parts.hinge)
+        return dict(zip(ROW_PARTS, values, strict=True))
 
     def loss(self, parameters: Parameters, step: Tensor) -> Tensor:
         trainer, held = self.trainer, self.buffers
@@ -106,7 +101,9 @@ class LaidOutTraining:
         batch = Batch(own["inputs"], own.get("targets"), own.get("weights"))
         inputs = torch.cat([batch.inputs, held["row_inputs"]])
         outputs = trainer.joint(trainer.pricer.architecture.forward(parameters, inputs))
-        split = len(batch.inputs)
-        loss = trainer.objective_loss(batch, None, outputs[:, :, :split])
-        values = (outputs[:, :, split:] * held["row_coefficients"]).sum(-1).mean(1)
+        own_outputs, at_rows = torch.split(
+            outputs, [len(batch.inputs), len(held["row_inputs"])], dim=2
+        )
+        loss = trainer.objective_loss(batch, None, own_outputs)
+        values = trainer.over_group((at_rows * held["row_coefficients"]).sum(-1))
         return loss + (held["row_needed"] - values).clamp_min(0) @ held["row_weights"]
