@@ -118,7 +118,9 @@ class DigitPricer:
         A new row of a cut has no dual yet; it is evaluated here like all others.
         """
         for rows in request.rows.batches:
-            reached = sum(_values(rows, part) @ part.weights for part in mixture.parts)
+            reached = sum(
+                _values(rows, part, request.device) @ part.weights for part in mixture.parts
+            )
             if np.any(reached < rows.bounds):
                 return False
         objective = request.objective
@@ -128,9 +130,9 @@ class DigitPricer:
         return float(loss) <= self.enough
 
 
-def _values(rows: Rows, part: Part) -> Array:
+def _values(rows: Rows, part: Part, device: str) -> Array:
     """(len(rows), members): each member's own row value."""
-    return row_values(rows, Layout.single(CLASSES), part.members, part.blocks, "cpu")
+    return row_values(rows, Layout.single(CLASSES), part.members, part.blocks, device)
 
 
 def base_member(

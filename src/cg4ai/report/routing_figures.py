@@ -155,18 +155,21 @@ def plain_violations(run: Path, target: Path) -> Path:
 
 
 def bottleneck_arc(run: Path, target: Path) -> Path:
-    """The link that separation found overloaded most often: how much, and by which demands."""
-    arrays = _arrays(run)
-    if "cut_arc" not in arrays:
-        raise RunFolderError(
-            f"{run} has no demand vectors from separation: it found no overload in this run"
-        )
+    """The link found overloaded most often: how much, and by which demands."""
+    found = _found(_arrays(run))
+    if not len(found["arc"]):
+        raise RunFolderError(f"{run} has no demand vectors from a search: it found no overload")
     about = storage.read_json(run / "ensemble.json")["about"]
-    arc = int(np.bincount(arrays["cut_arc"]).argmax())
-    here = arrays["cut_arc"] == arc
-    iterations, vectors = arrays["cut_iteration"][here], arrays["cut_demands"][here]
+    arc = int(np.bincount(found["arc"]).argmax())
+    here = found["arc"] == arc
+    iterations, vectors = found["iteration"][here], found["demands"][here]
     figure, (left, right) = _axes(2)
-    left.scatter(iterations, arrays["cut_utilisation"][here], s=12)
+    for name, own in (
+        ("mixture", ~found["training"][here]),
+        ("group in training", found["training"][here]),
+    ):
+        if own.any():
+            left.scatter(iterations[own], found["utilisation"][here][own], s=12, label=name)
     left.axhline(1.0, color="tab:red", linewidth=0.8, label="capacity")
     left.legend()
     _whole_numbers(left)
@@ -182,6 +185,20 @@ def bottleneck_arc(run: Path, target: Path) -> Path:
         labels.append(f"{demand}\n(captive)" if captive else demand)
     _draw_demands(right, vectors / np.array(about["demand_max"]), iterations, labels)
     return _saved(figure, run, target)
+
+
+def _found(arrays: Arrays) -> dict[str, NDArray[Any]]:
+    """Overloads of the mixture and of groups in training, in the order of iterations."""
+    parts = [name for name in ("cut", "met") if f"{name}_arc" in arrays]
+    fields = ("iteration", "arc", "utilisation", "demands")
+    if not parts:
+        return {name: np.zeros(0) for name in (*fields, "training")}
+    found = {name: np.concatenate([arrays[f"{p}_{name}"] for p in parts]) for name in fields}
+    counts = [len(arrays[f"{p}_arc"]) for p in parts]
+    found["training"] = np.repeat([p == "met" for p in parts], counts)
+    over = found["utilisation"] > 1.0  # attacks while training keep near misses, too
+    order = np.flatnonzero(over)[np.argsort(found["iteration"][over], kind="stable")]
+    return {name: values[order] for name, values in found.items()}
 
 
 def _draw_demands(

@@ -1,6 +1,7 @@
-"""A journal of the violated demand vectors that separation found, iteration by iteration.
+"""A journal of the violated demand vectors that were found, iteration by iteration.
 
-The figures on one arc's history are drawn from it. It is written as the run goes on; a resumed
+Separation finds what the mixture violates; attacks while training find what the group in training
+does, and those lines say so. The figures on one arc's history are drawn from it. It is written as the run goes on; a resumed
 run repeats lines exactly, so repeated lines count once.
 """
 
@@ -48,7 +49,7 @@ class CutJournal:
             requirements.append(requirement)
         return replace(problem, requirements=tuple(requirements))
 
-    def write(self, found: SeparationResult) -> None:
+    def write(self, found: SeparationResult, *, training: bool) -> None:
         if not isinstance(found.rows, LinearRows) or found.rows.origin is None:
             return
         inputs = found.rows.inputs[np.asarray(found.rows.index)]
@@ -59,6 +60,7 @@ class CutJournal:
                     "arc": int(arc),
                     "utilisation": 1.0 + float(violation),
                     "demands": vector.tolist(),
+                    **({"training": True} if training else {}),
                 }
             )
             for arc, violation, vector in zip(
@@ -72,16 +74,22 @@ class CutJournal:
             raise RunFolderError(f"cannot write {self.path}: {error.strerror or error}") from error
 
     def arrays(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
-        """All cuts: iteration (k,), arc (k,), utilisation when found (k,), demands (k, D)."""
+        """All cuts: iteration (k,), arc (k,), utilisation when found (k,), demands (k, D).
+
+        As `cut_...` those of the mixture, as `met_...` those of groups in training.
+        """
         entries = [storage.parse_json_line(line) for line in self._lines()]
-        if not entries:
-            return {}
-        return {
-            "cut_iteration": np.array([entry["iteration"] for entry in entries], np.int64),
-            "cut_arc": np.array([entry["arc"] for entry in entries], np.int64),
-            "cut_utilisation": np.array([entry["utilisation"] for entry in entries], np.float64),
-            "cut_demands": np.array([entry["demands"] for entry in entries], np.float64),
-        }
+        arrays: dict[str, NDArray[np.float64] | NDArray[np.int64]] = {}
+        for name, training in (("cut", False), ("met", True)):
+            own = [entry for entry in entries if entry.get("training", False) == training]
+            if own:
+                arrays |= {
+                    f"{name}_iteration": np.array([entry["iteration"] for entry in own], np.int64),
+                    f"{name}_arc": np.array([entry["arc"] for entry in own], np.int64),
+                    f"{name}_utilisation": np.array([entry["utilisation"] for entry in own]),
+                    f"{name}_demands": np.array([entry["demands"] for entry in own], np.float64),
+                }
+        return arrays
 
     def _lines(self) -> list[bytes]:
         if not self.path.exists():
@@ -91,7 +99,7 @@ class CutJournal:
 
 @dataclass(frozen=True)
 class _Listening:
-    """A separator that shows the journal what the loop found by it."""
+    """A separator that shows the journal what was found by it."""
 
     inner: Separator
     journal: CutJournal
@@ -106,8 +114,7 @@ class _Listening:
         tolerance: float,
     ) -> SeparationResult:
         found = self.inner.find(ensemble, requirement, seed=seed, limit=limit, tolerance=tolerance)
-        if tolerance == self.journal.tolerance:
-            self.journal.write(found)
+        self.journal.write(found, training=tolerance != self.journal.tolerance)
         return found
 
     def thorough(self) -> Separator:

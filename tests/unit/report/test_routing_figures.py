@@ -77,6 +77,23 @@ def test_a_run_without_overloads_has_no_bottleneck(tmp_path: Path) -> None:
     assert routing_figures.slack(run, tmp_path / "slack.png").exists()
 
 
+def test_overloads_of_groups_in_training_are_drawn_beside_those_of_the_mixture() -> None:
+    met = {
+        "met_iteration": np.array([1, 0]),
+        "met_arc": np.array([2, 1]),
+        "met_utilisation": np.array([1.4, 0.999]),  # the second is a near miss
+        "met_demands": np.array([[1.0, 1.0], [2.0, 2.0]]),
+    }
+    found = routing_figures._found(CUTS | met)
+    assert found["iteration"].tolist() == [0, 0, 1, 2, 5]
+    assert found["utilisation"].tolist() == [1.2, 1.3, 1.4, 1.05, 1.01]
+    assert found["training"].tolist() == [False, False, True, False, False]
+    alone = routing_figures._found(met)
+    assert alone["arc"].tolist() == [2]
+    assert alone["demands"].tolist() == [[1.0, 1.0]]
+    assert len(routing_figures._found({})["arc"]) == 0
+
+
 def test_overloads_are_the_worst_of_each_iteration() -> None:
     # the cut of "iteration" 5 came from the last search, after four iterations
     found = routing_figures._overloads(CUTS, 4)

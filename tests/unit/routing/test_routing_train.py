@@ -150,7 +150,7 @@ def test_figures_are_drawn_from_the_folder(
         routing_figures.predicted_mlu(folder, tmp_path / "mlu.png"),
         routing_figures.plain_violations(folder, tmp_path / "plain.png"),
     ]
-    if "cut_arc" in storage.read_arrays(folder / saved.ARRAYS):
+    if len(routing_figures._found(storage.read_arrays(folder / saved.ARRAYS))["arc"]):
         drawn.append(routing_figures.bottleneck_arc(folder, tmp_path / "arc.png"))
     for path in drawn:
         assert path.read_bytes().startswith(b"\x89PNG")
