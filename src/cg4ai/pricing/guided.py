@@ -107,7 +107,7 @@ class Trainer:
             requirement,
             seed=derived_seed(self.request.seed, step, f"attack {number}"),
             limit=ATTACK_ROWS,
-            tolerance=-self.pricer.headroom / 2,
+            tolerance=attack_tolerance(self.pricer.headroom),
         )
         if result.rows is not None:
             rows = replace(result.rows, requirement=number)
@@ -208,6 +208,11 @@ class Trainer:
         with torch.no_grad():
             largest = self.pricer.architecture.forward(parameters, inputs).abs().amax((1, 2))
             return scale(parameters, (limit / largest).clamp_max(1.0))
+
+
+def attack_tolerance(headroom: float) -> float:
+    """Attacks while training keep near misses, too: within half of what training aims at."""
+    return -headroom / 2
 
 
 def output_scaling(architecture: Architecture) -> Callable[[Parameters, Tensor], Parameters]:

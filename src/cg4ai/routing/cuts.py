@@ -1,8 +1,8 @@
 """A journal of the violated demand vectors that were found, iteration by iteration.
 
 Separation finds what the mixture violates; attacks while training find what the group in training
-does, and those lines say so. The figures on one arc's history are drawn from it. It is written as the run goes on; a resumed
-run repeats lines exactly, so repeated lines count once.
+does, and those lines say so. The figures on one arc's history are drawn from it. It is written as
+the run goes on; a resumed run repeats lines exactly, so repeated lines count once.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from cg4ai import storage
 from cg4ai.ensemble import Ensemble
 from cg4ai.errors import RunFolderError
+from cg4ai.pricing.guided import attack_tolerance
 from cg4ai.problem import Problem
 from cg4ai.protocols import Separator
 from cg4ai.records import SeparationResult
 from cg4ai.requirements import Linear, Requirement
+from cg4ai.routing.members import RoutingPricer
 from cg4ai.rows import LinearRows
 from cg4ai.runs import Run
 from cg4ai.separation import default_separator
@@ -32,8 +34,9 @@ class CutJournal:
 
     def __init__(self, run: Run, settings: Settings) -> None:
         self.path = run.folder / CUTS
-        # pricers search for what their own groups violate, by another tolerance than the loop's
+        # who searches is known by the tolerance: the loop, pricers, or audits, which are left out
         self.tolerance = settings.feasibility_tolerance - settings.row_margin / 2
+        self.in_training: set[float] = set()
         checkpoint = run.load_checkpoint()
         self.iteration = 0 if checkpoint is None else checkpoint.iteration + 1
         if self.path.exists():  # a kill may have torn the last line
@@ -41,6 +44,9 @@ class CutJournal:
 
     def listen(self, problem: Problem) -> Problem:
         """The same problem, whose separators also write down what they find."""
+        for pricer in problem.pricers:
+            if isinstance(pricer, RoutingPricer):
+                self.in_training.add(attack_tolerance(pricer.headroom))
         requirements: list[Requirement] = []
         for requirement in problem.requirements:
             if isinstance(requirement, Linear) and requirement.region is not None:
@@ -114,7 +120,9 @@ class _Listening:
         tolerance: float,
     ) -> SeparationResult:
         found = self.inner.find(ensemble, requirement, seed=seed, limit=limit, tolerance=tolerance)
-        self.journal.write(found, training=tolerance != self.journal.tolerance)
+        training = tolerance in self.journal.in_training
+        if training or tolerance == self.journal.tolerance:
+            self.journal.write(found, training=training)
         return found
 
     def thorough(self) -> Separator:
