@@ -1,1 +1,4 @@
-"""What the commands do, one file each; `cg4ai.cli` imports a file only when its command runs."""
+"""What the commands do, one file each, imported only when its command runs.
+
+Names, options and help are in `cg4ai.cli` and `cg4ai.options`.
+"""
