@@ -214,3 +214,36 @@ def weighted_outputs(
         return folded_mixture(parameters, inputs, weights, depth=depth, activation=activation)
     values = grouped_softmax(scores(parameters, inputs, depth=depth, activation=activation), groups)
     return (weights @ values.flatten(1)).view(*weights.shape[:-1], *values.shape[1:])
+
+
+def mixture_in_chunks(
+    parameters: Parameters,
+    inputs: Tensor,
+    weights: Tensor,
+    *,
+    depth: int,
+    activation: str,
+    groups: tuple[int, ...],
+    steps: tuple[int, int],
+) -> Tensor:
+    """`weighted_outputs` of `steps` members and inputs at a time, (n, r) or (blocks, n, r)."""
+    *blocks, count = weights.shape
+    member_step, input_step = steps
+    size = parameters[f"weight_{depth}"].shape[1]
+    ready, x, activation = prepared(parameters, inputs, depth=depth, activation=activation)
+
+    def total(part: Tensor) -> Tensor:
+        result = part.new_zeros(*blocks, size, len(part))
+        for start in range(0, count, member_step):
+            members = slice(start, start + member_step)
+            result += weighted_outputs(
+                slice_members(ready, members),
+                part,
+                weights[..., members],
+                depth=depth,
+                activation=activation,
+                groups=groups,
+            )
+        return result.transpose(-1, -2)
+
+    return torch.cat([total(part) for part in torch.split(x, input_step)], dim=-2)

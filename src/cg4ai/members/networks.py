@@ -32,13 +32,13 @@ from cg4ai.members.checks import (
     state_field,
     state_sizes,
 )
+from cg4ai.members.scaling import UNITS, Scaling, checked_units
 from cg4ai.protocols import Members, Parameters
 from cg4ai.records import Array, IntArray, MemberState
 
 Activation = Literal["relu", "gelu", "tanh"]
 Output = Literal["linear", "softmax", "grouped"]
 OUTPUTS = ("linear", "softmax", "grouped")
-NORMALISATION = ("shift", "scale", "output_shift", "output_scale")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +68,7 @@ class NetworkArchitecture:
     scale: Array | None = None
     output_shift: Array | None = None
     output_scale: Array | None = None
-    # The four above as tensors, by device and dtype: training must not copy from the host.
-    _tensors: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = field(
-        default_factory=dict, init=False, repr=False
-    )
+    _scaling: Scaling = field(init=False, repr=False)  # the four above
 
     def __post_init__(self) -> None:
         checked_size(self.input_size, "input_size")
@@ -101,26 +98,20 @@ class NetworkArchitecture:
         self._check_normalisation()
 
     def _check_normalisation(self) -> None:
-        for name in NORMALISATION:
+        arrays: dict[str, Array] = {}
+        for name in UNITS:
             values = getattr(self, name)
-            if values is None:
-                continue
-            size = self.output_size if name.startswith("output") else self.input_size
-            array = np.array(values, dtype=np.float64)
-            if array.shape != (size,) or not np.all(np.isfinite(array)):
-                raise InvalidInput(f"{name} must be ({size},) finite numbers, got {array.shape}")
-            if name.endswith("scale") and np.any(array <= 0):
-                raise InvalidInput(f"{name} must be positive; use 1 for what does not vary")
-            array.setflags(write=False)
-            object.__setattr__(self, name, array)
+            if values is not None:
+                size = self.output_size if name.startswith("output") else self.input_size
+                arrays[name] = checked_units(values, name, size)
+                object.__setattr__(self, name, arrays[name])
+        object.__setattr__(self, "_scaling", Scaling(arrays))
         if self.scales_outputs and self.output != "linear":
             raise InvalidInput("output_shift and output_scale are for output='linear' only")
 
     def _key(self) -> tuple[object, ...]:
-        arrays = (getattr(self, name) for name in NORMALISATION)
-        normalisation = tuple(None if array is None else array.tobytes() for array in arrays)
         sizes = (self.input_size, self.output_size, self.hidden, self.groups)
-        return (*sizes, self.activation, self.skip, self.output, *normalisation)
+        return (*sizes, self.activation, self.skip, self.output, *self._scaling.key())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NetworkArchitecture) and self._key() == other._key()
@@ -151,25 +142,11 @@ class NetworkArchitecture:
 
     @property
     def scales_outputs(self) -> bool:
-        return self.output_shift is not None or self.output_scale is not None
-
-    def _normalisation(self, like: Tensor) -> dict[str, Tensor]:
-        key = (like.device, like.dtype)
-        if key not in self._tensors:
-            # Tensors made under inference mode could not be used in training later.
-            with torch.inference_mode(False):
-                self._tensors[key] = {
-                    name: torch.tensor(getattr(self, name)).to(*key)
-                    for name in NORMALISATION
-                    if getattr(self, name) is not None
-                }
-        return self._tensors[key]
+        return self._scaling.of_outputs
 
     def normalise(self, inputs: Tensor) -> Tensor:
         """`(inputs - shift) / scale` in the dtype and on the device of the inputs."""
-        known = self._normalisation(inputs)
-        shifted = inputs - known["shift"] if "shift" in known else inputs
-        return shifted / known["scale"] if "scale" in known else shifted
+        return self._scaling.inputs(inputs)
 
     def initialise(self, count: int, generator: torch.Generator) -> Parameters:
         """Uniform weights of variance 2 / inputs before a ReLU or GELU and 1 / inputs elsewhere.
@@ -201,9 +178,7 @@ class NetworkArchitecture:
         In the dtype of parameters and inputs, differentiable in both.
         """
         outputs = self._feature_major(parameters, self.normalise(inputs)).transpose(1, 2)
-        known = self._normalisation(outputs)
-        scaled = outputs * known["output_scale"] if "output_scale" in known else outputs
-        return scaled + known["output_shift"] if "output_shift" in known else scaled
+        return self._scaling.outputs(outputs)
 
     def _feature_major(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """Normalised inputs -> (count, output_size, n)."""
@@ -234,27 +209,15 @@ class NetworkArchitecture:
         With `weights` (blocks, count) one such sum for each of their rows, (blocks, n, r).
         """
         x = self.normalise(inputs)
-        *blocks, count = weights.shape
-        member_step, input_step = self._chunk_steps(count, x)
-        ready, x, activation = layers.prepared(
-            parameters, x, depth=self.depth, activation=self.activation
+        return layers.mixture_in_chunks(
+            parameters,
+            x,
+            weights,
+            depth=self.depth,
+            activation=self.activation,
+            groups=self.softmax_groups,
+            steps=self._chunk_steps(weights.shape[-1], x),
         )
-
-        def total(part: Tensor) -> Tensor:
-            result = part.new_zeros(*blocks, self.output_size, len(part))
-            for start in range(0, count, member_step):
-                members = slice(start, start + member_step)
-                result += layers.weighted_outputs(
-                    layers.slice_members(ready, members),
-                    part,
-                    weights[..., members],
-                    depth=self.depth,
-                    activation=activation,
-                    groups=self.softmax_groups,
-                )
-            return result.transpose(-1, -2)
-
-        return torch.cat([total(part) for part in torch.split(x, input_step)], dim=-2)
 
     def scale_outputs(self, parameters: Parameters, factors: Tensor) -> Parameters:
         """Each member's linear outputs times its factor (count,): the last layer and the skip."""
@@ -275,32 +238,17 @@ class NetworkArchitecture:
     def _finished(self) -> NetworkArchitecture:
         return replace(self, output_shift=None, output_scale=None) if self.scales_outputs else self
 
-    def _scaled(self, parameters: Parameters, scale: Tensor, shift: Tensor) -> Parameters:
-        """The last layer's outputs z as `scale * z + shift`, float64 copies of the rest."""
-        result = {name: tensor.detach().double() for name, tensor in parameters.items()}
-        for name in (f"weight_{self.depth}", *(["skip"] if self.skip else [])):
-            result[name] = result[name] * scale.unsqueeze(-1)
-        result[f"bias_{self.depth}"] = result[f"bias_{self.depth}"] * scale + shift
-        return result
-
-    def _output_units(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        known = self._normalisation(torch.empty(0, dtype=torch.float64, device=device))
-        ones = torch.ones(self.output_size, dtype=torch.float64, device=device)
-        return known.get("output_scale", ones), known.get("output_shift", 0.0 * ones)
-
     def members(self, parameters: Parameters) -> NetworkMembers:
         if self.scales_outputs:
             check_stack(parameters, self.shapes(), "parameters of a network")
-            scale, shift = self._output_units(parameters["weight_0"].device)
-            parameters = self._scaled(parameters, scale, shift)
+            parameters = self._scaling.folded(parameters, depth=self.depth)
         return NetworkMembers(self._finished(), parameters)
 
     def parameters(self, members: Members) -> Parameters | None:
         if not isinstance(members, NetworkMembers) or members.architecture != self._finished():
             return None
         if self.scales_outputs:
-            scale, shift = self._output_units(members.device)
-            return self._scaled(members.parameters, 1.0 / scale, -shift / scale)
+            return self._scaling.unfolded(members.parameters, depth=self.depth)
         return {name: tensor.clone() for name, tensor in members.parameters.items()}
 
     def config(self) -> dict[str, Any]:
