@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -127,8 +128,11 @@ def test_an_overload_ends_with_its_own_code(
         network="abilene",
         mode="paper",
         threads=1,
-        time_limit_s=0.5,
         recipe=Recipe(objective="split", separator="nlopt", hidden=(4,), skip=False),
+    )
+    usual = saved.paper_settings
+    monkeypatch.setattr(
+        saved, "paper_settings", lambda *a, **k: replace(usual(*a, **k), iteration_limit=8)
     )
     monkeypatch.setattr(saved, "paper_problem", functools.partial(saved.paper_problem, epochs=3))
     options = command.RouteOptions(progress="quiet", out=work / "run")
