@@ -23,7 +23,7 @@ import cg4ai
 from cg4ai.digits.data import CLASSES, Split, digits
 from cg4ai.digits.measures import accuracy
 from cg4ai.digits.members import DigitPricer, SmoothNetwork
-from cg4ai.digits.problem import THRESHOLDS, DigitLoss
+from cg4ai.digits.problem import BY_RULE, DigitLoss
 from cg4ai.pricing.gradient import GradientPricer
 from cg4ai.pricing.training import Training
 from cg4ai.report.tables import markdown
@@ -46,10 +46,13 @@ def problem(split: Split, given: argparse.Namespace, hidden: int) -> cg4ai.Probl
         headroom=1.0,
         finish=0.0,
         output_limit=1000.0,
+        row_weight=given.row_weight,
+        row_limit=given.row_limit,
+        blend=given.blend,
     )
     return cg4ai.Problem(
         objective=DigitLoss(images[some], labels[some], "cross_entropy", "mixture", soft=pool),
-        requirements=(cg4ai.Margin(cg4ai.Pool(images), labels, THRESHOLDS["margin"]),),
+        requirements=(cg4ai.Margin(cg4ai.Pool(images), labels, BY_RULE["margin"]["threshold"]),),
         pricers=(DigitPricer(training, enough=1.0),),
         layout=Layout.single(CLASSES),
     )
@@ -88,7 +91,8 @@ def measure(split: Split, given: argparse.Namespace, hidden: int) -> dict[str, A
 def _show(record: Any) -> None:
     print(
         f"  iteration {record.iteration}: {record.columns} columns, {record.rows} rows, "
-        f"slack {record.slack:.3g}, {record.total_s:.0f} s",
+        f"slack {record.slack:.3g}, {record.total_s:.0f} s (master {record.master_s:.0f}, "
+        f"pricing {record.pricing_s:.0f}, separation {record.separation_s:.0f}) {record.note}",
         flush=True,
     )
 
@@ -102,6 +106,9 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=400)
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--batch-size", type=int, default=512)
+    parser.add_argument("--row-limit", type=int, default=512, help="rows in one training step")
+    parser.add_argument("--row-weight", type=float, default=2.0)
+    parser.add_argument("--blend", type=float, default=0.5)
     parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds for each")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")

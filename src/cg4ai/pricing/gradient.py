@@ -49,7 +49,12 @@ class GradientPricer:
         the group itself violates, every so many steps, and train on what is found: 0 never.
         Rows of the master alone show what the mixture violates, which an anchor may hide.
     attack_weight: of the hinge at each input found that way.
-    row_limit: at most this many rows, those of largest weight, are trained on.
+    row_limit: at most this many rows of the master are in one training step. Of more, every step
+        draws as many: row j with chance p_j = min(1, c w_j), where w_j is its weight, and it then
+        weighs 1/p_j times as much, so that the mean over draws is the hinge over all rows and the
+        heaviest are in every step (see `RowDraws`). Only those of largest weight are trained on
+        where losses must not be noise (schedule "plateau"), or where with attacks the others are
+        remembered like inputs found.
     """
 
     architecture: Architecture
@@ -94,6 +99,11 @@ class GradientPricer:
                 "a plateau rule would keep parameters from before an attack, whose loss was lower "
                 "only because the violations were not known"
             )
+
+    @property
+    def draws_rows(self) -> bool:
+        """Whether rows beyond `row_limit` are drawn, instead of left out or remembered."""
+        return self.training.schedule == "onecycle" and not self.attack_every
 
     def _check_output_limit(self, limit: float) -> None:
         if not limit > 0:

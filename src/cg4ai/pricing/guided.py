@@ -14,6 +14,7 @@ from cg4ai.ensemble import Ensemble, Part
 from cg4ai.errors import InvalidInput
 from cg4ai.objectives import Batch, Objective
 from cg4ai.pricing.row_choice import Weighted, weighted_rows
+from cg4ai.pricing.row_draws import RowDraws
 from cg4ai.pricing.row_tensors import ReadyRows, joined, ready
 from cg4ai.protocols import Architecture, Parameters, PricingRequest
 from cg4ai.records import Array
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 MEMORY = 64  # batches of rows remembered in one pricing call
 ATTACK_ROWS = 64  # rows kept of one attack at most
+CHUNK = 8192  # inputs at which all members are evaluated at once
 WINDOW = 6  # of which so many are trained on at each step
 
 
@@ -52,8 +54,19 @@ class Trainer:
         self.regular = np.array_equal(np.concatenate(layout.blocks), np.arange(place.shape[1]))
         self.block_of = torch.as_tensor(place[0], device=request.device)
         self.place_in = torch.as_tensor(place[1], device=request.device)
-        core, rest = weighted_rows(request, limit=pricer.row_limit, hinge_only=pricer.finish == 0)
-        self.rows = joined([self._ready(entry) for entry in core])
+        core, rest = weighted_rows(
+            request,
+            limit=None if pricer.draws_rows else pricer.row_limit,
+            hinge_only=pricer.finish == 0,
+        )
+        self.draws: RowDraws | None = None
+        if sum(len(rows) for rows, _, _ in core) > pricer.row_limit:
+            self.draws = RowDraws(
+                core, pricer.row_limit, ready=self._ready, hinge_only=pricer.finish == 0
+            )
+            self.rows = self.draws.known
+        else:
+            self.rows = joined([self._ready(entry) for entry in core])
         self.found: list[Rows] = []
         self.memory: list[ReadyRows] = []
         if pricer.attack_every:
@@ -70,6 +83,10 @@ class Trainer:
         hinge = np.full(len(rows), self.pricer.attack_weight / self.pricer.row_weight)
         found = self._ready((rows, hinge, np.zeros(len(rows))))
         self.memory = [*self.memory, found][-MEMORY:]
+
+    def _of_step(self) -> list[ReadyRows]:
+        """The rows of the master that are trained on at one step: all, or those drawn."""
+        return self.rows if self.draws is None else self.draws.drawn(self.made)
 
     def _window(self, step: int) -> list[ReadyRows]:
         """A few batches of remembered rows, others at every step; rarer ones weigh more."""
@@ -191,23 +208,27 @@ class Trainer:
         return total
 
     def guided_loss(self, parameters: Parameters, step: int) -> Tensor:
-        rows = joined([*self.rows, *self._window(step)])
+        rows = joined([*self._of_step(), *self._window(step)])
         loss, outputs = self._evaluate(parameters, rows, objective=self.needs_objective)
         return loss + self._row_terms(outputs, rows, hinge=True)
 
     def reduced_cost(self, parameters: Parameters, step: int) -> Tensor:
         # an epigraph objective is in the rows already: its pieces have duals
         charged = self.needs_objective and self.objective.kind != "epigraph"
-        loss, outputs = self._evaluate(parameters, self.rows, objective=charged)
-        return loss + self._row_terms(outputs, self.rows, hinge=False)
+        rows = self._of_step()
+        loss, outputs = self._evaluate(parameters, rows, objective=charged)
+        return loss + self._row_terms(outputs, rows, hinge=False)
 
     def limited(self, parameters: Parameters, limit: float) -> Parameters:
         """Scale down the output layer of members that exceed the limit on any known input."""
         scale = output_scaling(self.pricer.architecture)
         inputs = torch.cat([self.tensor(self.objective.inputs), *(r.inputs for r in self.rows)])
         with torch.no_grad():
-            largest = self.pricer.architecture.forward(parameters, inputs).abs().amax((1, 2))
-            return scale(parameters, (limit / largest).clamp_max(1.0))
+            sizes = [
+                self.pricer.architecture.forward(parameters, part).abs().amax((1, 2))
+                for part in torch.split(inputs, CHUNK)
+            ]
+            return scale(parameters, (limit / torch.stack(sizes).amax(0)).clamp_max(1.0))
 
 
 def attack_tolerance(headroom: float) -> float:

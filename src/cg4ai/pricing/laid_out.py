@@ -22,6 +22,7 @@ def laid_out(trainer: Trainer, segment: int, steps: int) -> LaidOutTraining | No
     blended = trainer.pricer.blend < 1 and trainer.request.ensemble is not None
     if (
         not linear
+        or trainer.draws is not None
         or trainer.pricer.batch_size is None
         or not trainer.needs_objective
         or (blended and trainer.objective.kind != "average")

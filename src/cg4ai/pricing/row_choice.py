@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array
-from cg4ai.rows import LinearRows, Rows, merged
+from cg4ai.rows import ConcaveRows, LinearRows, Rows, merged
 
 Weighted = tuple[Rows, Array, Array]  # rows, hinge weights, guiding duals
 
 
 def weighted_rows(
-    request: PricingRequest, *, limit: int, hinge_only: bool
+    request: PricingRequest, *, limit: int | None, hinge_only: bool
 ) -> tuple[list[Weighted], list[Rows]]:
     """Rows of most weight, with hinge weights (sum one) and guiding duals; then the others.
 
     Only rows of requirements have hinge weights; those of an epigraph objective matter to the
-    reduced cost alone. The others come in small batches, newest last.
+    reduced cost alone. The others come in small batches, newest last. With no limit all rows of
+    positive weight come first.
     """
     if not len(request.rows):
         return [], []
@@ -32,7 +33,7 @@ def weighted_rows(
     weights = np.where(ruled, guide / total if total > 0 else 1.0 / max(1, ruled.sum()), 0.0)
     rank = weights if hinge_only else np.maximum(weights, guide)
     keep = rank > 0
-    if keep.sum() > limit:
+    if limit is not None and keep.sum() > limit:
         keep[np.argsort(-rank, kind="stable")[limit:]] = False
     parts = list(
         zip(
@@ -68,6 +69,29 @@ def _joined(chosen: Sequence[Weighted]) -> list[Weighted]:
     weights = np.concatenate([weights for _, weights, _ in simple])
     guide = np.concatenate([guide for _, _, guide in simple])
     return [(one, weights, guide), *(entry for entry in chosen if id(entry[0]) not in taken)]
+
+
+def concave_joined(chosen: Sequence[Weighted]) -> list[Weighted]:
+    """The same rows with the concave ones of one functional as a single batch, which come last."""
+    alike: dict[Callable[..., object], list[tuple[ConcaveRows, Array, Array]]] = {}
+    result: list[Weighted] = []
+    for rows, weights, guide in chosen:
+        if isinstance(rows, ConcaveRows):
+            alike.setdefault(rows.functional, []).append((rows, weights, guide))
+        else:
+            result.append((rows, weights, guide))
+    for group in alike.values():
+        batches = [rows for rows, _, _ in group]
+        one = replace(
+            batches[0],
+            inputs=np.concatenate([rows.inputs for rows in batches]),
+            bounds=np.concatenate([rows.bounds for rows in batches]),
+            positions=np.concatenate([rows.positions for rows in batches]),
+            origin=None,
+        )
+        together = [np.concatenate([entry[part] for entry in group]) for part in (1, 2)]
+        result.append((one, together[0], together[1]))
+    return result
 
 
 def _chunks(batches: Sequence[Rows]) -> list[Rows]:

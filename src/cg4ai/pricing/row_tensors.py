@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from cg4ai.pricing.row_choice import Weighted
-from cg4ai.records import Array
-from cg4ai.rows import LinearRows, Rows
+from cg4ai.records import Array, IntArray
+from cg4ai.rows import ConcaveRows, LinearRows, Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,25 @@ class ReadyRows:
         assert self.rows is not None
         return self.rows.values(outputs)
 
+    def drawn(self, which: IntArray, factors: Array) -> ReadyRows:
+        """Some rows of one input each, their weights times `factors`; see `RowDraws`."""
+        assert isinstance(self.rows, ConcaveRows)
+        # training has the inputs as a tensor: those of the rows themselves need not be copied
+        rows = replace(self.rows, inputs=self.rows.inputs[:0], positions=self.rows.positions[which])
+        return replace(self._at(which, factors), rows=rows)
+
+    def _at(self, which: IntArray, factors: Array) -> Self:
+        """The same but for what gives the values."""
+        at = torch.as_tensor(which, device=self.inputs.device)
+        scale = torch.as_tensor(factors, dtype=self.hinge.dtype, device=self.hinge.device)
+        return replace(
+            self,
+            inputs=self.inputs[at],
+            needed=self.needed[at],
+            hinge=self.hinge[at] * scale,
+            guide=self.guide[at] * scale,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleRows(ReadyRows):
@@ -62,6 +81,11 @@ class SimpleRows(ReadyRows):
         if self.index is None:
             return self
         return replace(self, inputs=self.inputs[self.index], index=None)
+
+    def drawn(self, which: IntArray, factors: Array) -> SimpleRows:
+        assert self.index is None
+        at = torch.as_tensor(which, device=self.inputs.device)
+        return replace(self._at(which, factors), coefficients=self.coefficients[at])
 
 
 def ready(
