@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from cg4ai.convex.dense import LARGE, DenseQuadratic
 from cg4ai.convex.objective import checked_curvature
 from cg4ai.convex.program import Point, Program, assess
 from cg4ai.convex.quadratic import Answer, Quadratic
@@ -51,6 +52,14 @@ class _Model:
     def restricted_to(self, rows: IntArray) -> Quadratic:
         return Quadratic.build(self.program, rows, hessian=self.hessian, linear=self.linear)
 
+    def solve(self, rows: IntArray) -> Answer:
+        """The least of the model with these rows alone."""
+        program = self.program
+        if program.penalty is None or not DenseQuadratic.suits(program, rows):
+            return self.restricted_to(rows).solve()
+        dense = DenseQuadratic.build(program, rows, hessian=self.hessian, linear=self.linear)
+        return dense.solve().answer(penalty=program.penalty, dummy_price=program.dummy_price)
+
     def slack(self, rows: IntArray, x: Array) -> Array:
         """All slack variables (n_groups,), from an answer of the model restricted to `rows`."""
         slack, size = np.zeros(self.program.n_groups), len(self.linear)
@@ -79,15 +88,14 @@ def _quadratic_step(program: Program, point: Point, active: NDArray[np.bool_]) -
     active = _with_violated(program, point.weights, active=active, slack=none)
     while True:
         chosen = np.flatnonzero(active)
-        quadratic = model.restricted_to(chosen)
-        answer = quadratic.solve()
+        answer = model.solve(chosen)
         iterations += answer.iterations
         weights, slack = answer.x[: len(point.weights)], model.slack(chosen, answer.x)
         wider = _with_violated(program, weights, active=active, slack=slack)
         if np.array_equal(wider, active):
             break
         active = wider
-    polished = quadratic.polish(answer)
+    polished = model.restricted_to(chosen).polish(answer)
     answers = [answer] if polished is None else [answer, polished]
     # Rows far from tight only slow the next step down; if needed they come back.
     rows = slice(program.n_blocks, program.n_blocks + len(chosen))
@@ -102,8 +110,9 @@ def _with_violated(
     shortfall = program.bounds - program.coefficients @ weights - slack[program.groups]
     shortfall[active] = -np.inf
     violated = np.flatnonzero(shortfall > program.row_tolerance)
-    # Many more than can be tight at once would only slow the quadratic program down.
-    limit = max(50, len(weights) // 2)
+    # Many more than can be tight at once would only slow the quadratic program down, but where
+    # thousands lack something, as many as can be tight at a time would take a hundred rounds.
+    limit = max(50, len(weights) // 2, LARGE if len(program.bounds) > LARGE else 0)
     worst = violated[np.argsort(-shortfall[violated], kind="stable")[:limit]]
     wider = active.copy()
     wider[worst] = True
