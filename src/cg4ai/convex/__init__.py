@@ -13,7 +13,8 @@ bound in closed form; the difference to it is the certified gap. It needs only f
 on the full table of rows, so an inexact quadratic program costs steps but never correctness.
 
 Sizes: everything is dense in the number of columns, meant for up to about 400; rows enter the
-quadratic program only when violated, so tens of thousands of rows are fine.
+quadratic program only when violated, so tens of thousands of rows are fine. Where thousands of
+them cannot be met at once, and so are all in it, they are eliminated first (`dense`).
 """
 
 from cg4ai.convex.final import FinalWeights, final_weights
