@@ -29,6 +29,7 @@ from cg4ai.pricing.training import Training
 from cg4ai.report.tables import markdown
 from cg4ai.rows import Layout
 
+THRESHOLD = BY_RULE["margin"]["threshold"]
 OBJECTIVE = 2000  # images over which the master takes the mean loss; members train on all
 
 
@@ -42,7 +43,7 @@ def problem(split: Split, given: argparse.Namespace, hidden: int) -> cg4ai.Probl
         group=given.group,
         training=Training(given.steps, 1e-2, "onecycle"),
         batch_size=given.batch_size,
-        individual=0.3,
+        individual=given.individual,
         headroom=1.0,
         finish=0.0,
         output_limit=1000.0,
@@ -52,7 +53,7 @@ def problem(split: Split, given: argparse.Namespace, hidden: int) -> cg4ai.Probl
     )
     return cg4ai.Problem(
         objective=DigitLoss(images[some], labels[some], "cross_entropy", "mixture", soft=pool),
-        requirements=(cg4ai.Margin(cg4ai.Pool(images), labels, BY_RULE["margin"]["threshold"]),),
+        requirements=(cg4ai.Margin(cg4ai.Pool(images), labels, THRESHOLD, form=given.form),),
         pricers=(DigitPricer(training, enough=1.0),),
         layout=Layout.single(CLASSES),
     )
@@ -72,7 +73,8 @@ def measure(split: Split, given: argparse.Namespace, hidden: int) -> dict[str, A
     )
     started = time.perf_counter()
     result = cg4ai.solve(problem(split, given, hidden), settings, progress=_show)
-    audited = result.audits[0]
+    every = cg4ai.Margin(split.train_images, split.train_labels, THRESHOLD)
+    audited = result.ensemble.audit(every)  # one row for each image, whatever form was trained
     return {
         "images": len(split.train),
         "hidden": hidden,
@@ -106,6 +108,8 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=400)
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--batch-size", type=int, default=512)
+    parser.add_argument("--form", choices=("member", "pairwise"), default="pairwise")
+    parser.add_argument("--individual", type=float, default=0.0)
     parser.add_argument("--row-limit", type=int, default=512, help="rows in one training step")
     parser.add_argument("--row-weight", type=float, default=2.0)
     parser.add_argument("--blend", type=float, default=0.5)
