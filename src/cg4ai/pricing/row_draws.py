@@ -61,7 +61,8 @@ class RowDraws:
         single = [pair for pair in made if _one_input_each(pair[1])]
         self.always = [rows for _, rows in made if not _one_input_each(rows)]
         self.single = [r.spread() if isinstance(r, SimpleRows) else r for _, r in single]
-        rank = np.concatenate([w if hinge_only else np.maximum(w, g) for (_, w, g), _ in single])
+        ranks = [w if hinge_only else np.maximum(w, g) for (_, w, g), _ in single]
+        rank = np.concatenate([np.empty(0), *ranks])
         self.chance = chances(rank, max(1, limit - sum(len(r.needed) for r in self.always)))
         self.starts = np.cumsum([0, *(len(rows.needed) for rows in self.single)])
 
@@ -71,6 +72,8 @@ class RowDraws:
 
     def drawn(self, made: torch.Generator) -> list[ReadyRows]:
         """The rows of one step."""
+        if not self.single:
+            return self.always
         picked = draw(self.chance, made)
         cuts = np.searchsorted(picked, self.starts)
         parts = [

@@ -90,7 +90,6 @@ def rows_of_many_kinds():
 
 def full_terms(pricer, request, parameters):
     """The hinge over all rows and the sum of dual x value, from the formulas, row by row."""
-    outputs = {}
     hinge = priced = 0.0
     weights = request.guide / request.guide.sum()
     starts = np.cumsum([0, *(len(batch) for batch in request.rows.batches)])
@@ -197,6 +196,22 @@ def test_concave_rows_of_one_requirement_become_one_batch():
     assert [len(part.needed) for part in draws.always] == [1]
     np.testing.assert_allclose(draws.single[1].inputs, INPUTS)
     np.testing.assert_array_equal(draws.single[1].rows.positions, np.arange(40))
+
+
+def test_rows_over_many_inputs_are_in_every_step():
+    rates = [Rate.budget(INPUTS[k:], mean_at_least=0.2) for k in range(3)]
+    batches = []
+    for number, rate in enumerate(rates):
+        rate.check(2, 3)
+        batches.append(rate.rows(number))
+    trainer, request = trainer_of(
+        replace(PRICER, row_limit=1, finish=0.0), RowSet(Layout.single(3), batches), [1.0, 2.0, 3.0]
+    )
+    parameters = {
+        name: value.to(torch.float64) for name, value in NETWORK.initialise(6, generator(3)).items()
+    }
+    expected, _ = full_terms(trainer.pricer, request, parameters)
+    torch.testing.assert_close(trainer.guided_loss(parameters, 0), expected)
 
 
 def test_training_with_drawn_rows_meets_them():
