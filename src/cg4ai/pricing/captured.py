@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from cg4ai.pricing.training import FusedAdam, Pause, Training, onecycle
+from cg4ai.pricing.training import FusedAdam, Pause, Training, contiguous, onecycle
 from cg4ai.protocols import Parameters
 
 WARM_UP = 1  # steps run before recording, so that libraries have set themselves up
@@ -40,7 +40,7 @@ def train_captured(
     pause: Pause | None = None,
 ) -> Parameters:
     """Adam with a one-cycle rate, as `train` does it; data are laid out every `segment` steps."""
-    current = {name: value.detach().clone() for name, value in parameters.items()}
+    current = contiguous(parameters)
     device = next(iter(current.values())).device
     step = _Step(current, laid_out.loss, training, device)
     graph: torch.cuda.CUDAGraph | None = None

@@ -66,7 +66,7 @@ def train(
     pause: Pause | None = None,
 ) -> Parameters:
     """Minimise each model's loss; every tensor's leading axis is models x members per model."""
-    current = {name: value.detach().clone() for name, value in parameters.items()}
+    current = contiguous(parameters)
     rule = (_Plateau if training.schedule == "plateau" else _OneCycle)(current, training, models)
     for step in range(training.steps):
         if pause is not None:
@@ -80,6 +80,14 @@ def train(
         if rule.step(step, losses.detach(), gradients):
             break
     return rule.result
+
+
+def contiguous(parameters: Parameters) -> Parameters:
+    """Copies in order in memory, which the fused kernel takes for granted of all it is given."""
+    return {
+        name: value.detach().clone(memory_format=torch.contiguous_format)
+        for name, value in parameters.items()
+    }
 
 
 class _OneCycle:
@@ -127,7 +135,10 @@ class _Plateau:
 
 
 class FusedAdam:
-    """Adam with decoupled weight decay, in place on `values`: torch's fused kernel."""
+    """Adam with decoupled weight decay, in place on `values`: torch's fused kernel.
+
+    The values must be contiguous; see `contiguous`.
+    """
 
     def __init__(self, values: list[Tensor], weight_decay: float) -> None:
         self.values, self.weight_decay = values, weight_decay

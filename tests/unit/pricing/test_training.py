@@ -216,3 +216,19 @@ def test_gradients_may_come_in_any_layout() -> None:
     FusedAdam(values[1:], 0.0).step([gradient.contiguous()], 0.1)
     assert torch.equal(*values)
     torch.testing.assert_close(values[0], -0.1 * gradient.sign(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("schedule", ["onecycle", "plateau"])
+def test_parameters_may_come_in_any_layout(schedule: Any) -> None:
+    start = torch.randn(4, 3, 2, generator=generator(1)).permute(2, 1, 0)
+    goal = torch.randn(2, 3, 4, generator=generator(2))
+    assert not start.is_contiguous()
+
+    def loss(parameters: Parameters, step: int) -> Tensor:
+        return (parameters["p"] - goal).square().sum((1, 2))
+
+    wanted = Training(20, 0.1, schedule)
+    found, expected = (
+        train({"p": value}, loss, wanted, models=2)["p"] for value in (start, start.contiguous())
+    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
