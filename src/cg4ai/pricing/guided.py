@@ -213,9 +213,10 @@ class Trainer:
         return loss + self._row_terms(outputs, rows, hinge=True)
 
     def reduced_cost(self, parameters: Parameters, step: int) -> Tensor:
-        # an epigraph objective is in the rows already: its pieces have duals
-        charged = self.needs_objective and self.objective.kind != "epigraph"
         rows = self._of_step()
+        # an epigraph objective is in the rows already, once there are any: its pieces have duals
+        priced = self.objective.kind == "epigraph" and bool(rows)
+        charged = self.needs_objective and not priced
         loss, outputs = self._evaluate(parameters, rows, objective=charged)
         return loss + self._row_terms(outputs, rows, hinge=False)
 

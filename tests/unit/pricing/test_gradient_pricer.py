@@ -439,6 +439,19 @@ def test_epigraphs_are_learnt_from_fresh_samples() -> None:
     assert float(np.mean(reached - best)) < 0.01
 
 
+def test_epigraphs_without_pieces_yet_are_trained_by_their_own_loss() -> None:
+    """Before there are members no piece is a row, so there are no prices to finish by."""
+    fixed = 0.2 + RNG.random((10, 2))
+    request = make_request(Epigraph(fixed, Both()), rows_of(Layout.single(2)), duals=[])
+    losses = []
+    for steps in (0, 200):
+        members = GradientPricer(AFFINE, 1, training=Training(steps, 0.05)).price(request).members
+        assert members is not None
+        inputs = torch.as_tensor(fixed)
+        losses.append(float(Both().values(inputs, members.outputs(inputs)).amax(-1).mean()))
+    assert losses[1] < losses[0]
+
+
 def test_a_users_own_module_can_be_trained() -> None:
     def factory() -> nn.Module:
         return nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2))
