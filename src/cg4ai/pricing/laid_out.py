@@ -10,6 +10,8 @@ from cg4ai.objectives import Batch
 from cg4ai.pricing.guided import ATTACK_ROWS, WINDOW, Trainer
 from cg4ai.pricing.row_tensors import SimpleRows, joined
 from cg4ai.protocols import Parameters
+from cg4ai.regions import Ball, Box
+from cg4ai.rows import LinearRows
 
 PARTS = ("inputs", "targets", "weights")  # of a batch
 ROW_PARTS = ("row_inputs", "row_coefficients", "row_needed", "row_weights")
@@ -23,6 +25,7 @@ def laid_out(trainer: Trainer, segment: int, steps: int) -> LaidOutTraining | No
     if (
         not linear
         or trainer.draws is not None
+        or not _attacks_find_simple_rows(trainer)
         or trainer.pricer.batch_size is None
         or not trainer.needs_objective
         or (blended and trainer.objective.kind != "average")
@@ -32,6 +35,16 @@ def laid_out(trainer: Trainer, segment: int, steps: int) -> LaidOutTraining | No
     found = attacks * ATTACK_ROWS * max(1, len(trainer.request.requirements))
     known = sum(len(rows.needed) for rows in every)
     return LaidOutTraining(trainer, segment, known + found * trainer.pricer.restarts)
+
+
+def _attacks_find_simple_rows(trainer: Trainer) -> bool:
+    """Whether all that attacks can find while training is linear rows of one input each."""
+    if not trainer.pricer.attack_every:
+        return True
+    one, first = trainer.objective.inputs[:1], np.zeros(1, np.int64)
+    attacked = [r for r in trainer.request.requirements if isinstance(r.region, Box | Ball)]
+    found = [requirement.rows_at(one, first, 0) for requirement in attacked]
+    return all(isinstance(rows, LinearRows) and rows.index is not None for rows in found)
 
 
 class LaidOutTraining:

@@ -16,7 +16,7 @@ from cg4ai.pricing.training import Training, train
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Duals
 from cg4ai.regions import Box
-from cg4ai.requirements import Linear
+from cg4ai.requirements import Concave, Linear
 from cg4ai.rows import Layout, RowSet
 from cg4ai.seeds import generator
 
@@ -124,6 +124,15 @@ def test_a_sampler_for_any_device_is_asked_once_for_many_steps():
 
 def test_what_needs_changing_shapes_is_not_laid_out():
     assert laid_out(trainer(batch_size=None), 3, 20) is None
+
+
+def test_attacks_that_may_find_concave_rows_are_not_laid_out():
+    made = trainer(attack_every=5)
+    assert laid_out(made, 5, 20) is not None
+    concave = Concave(Box([-1.0, -1.0], [1.0, 1.0]), lambda outputs: outputs.amin(-1), 0.0)
+    concave.check(2, 3)
+    made.request = replace(made.request, requirements=(*made.request.requirements, concave))
+    assert laid_out(made, 5, 20) is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
