@@ -111,8 +111,10 @@ def _with_violated(
     shortfall[active] = -np.inf
     violated = np.flatnonzero(shortfall > program.row_tolerance)
     # Many more than can be tight at once would only slow the quadratic program down, but where
-    # thousands lack something, as many as can be tight at a time would take a hundred rounds.
-    limit = max(50, len(weights) // 2, LARGE if len(program.bounds) > LARGE else 0)
+    # thousands lack something, as many as can be tight at a time would take a hundred rounds. Hard
+    # rows are all met in the end, and Clarabel solves them: for them few at a time are faster.
+    many = program.penalty is not None and len(program.bounds) > LARGE
+    limit = max(50, len(weights) // 2, LARGE if many else 0)
     worst = violated[np.argsort(-shortfall[violated], kind="stable")[:limit]]
     wider = active.copy()
     wider[worst] = True

@@ -1,5 +1,7 @@
 """Quadratic programs of very many rows end where Clarabel ends, and masters use them alike."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from convex_cases import squared_to
@@ -10,6 +12,8 @@ from cg4ai.convex.objective import DistanceToUniform
 from cg4ai.convex.program import Program
 from cg4ai.convex.quadratic import Quadratic
 from cg4ai.errors import SolverFailure
+
+SOLVE = DenseQuadratic.solve
 
 
 def case(*, seed=0, size=20, rows=60, blocks=1, penalty=10.0, shift=0.2, groups=None):
@@ -95,12 +99,29 @@ def test_a_master_of_many_rows_has_the_same_optimum(monkeypatch):
     expected = by_clarabel.solve()
     for module in (dense, sequential):
         monkeypatch.setattr(module, "LARGE", 100)
+    sizes = []
+    monkeypatch.setattr(
+        DenseQuadratic, "solve", lambda self: sizes.append(len(self.bounds)) or SOLVE(self)
+    )
     many = master()
     found = many.solve()
+    assert max(sizes) > 100
     assert found.slack.max() > 0.01  # many rows are not met
     assert found.penalised == pytest.approx(expected.penalised, rel=1e-8)
     assert many.gap <= 1e-6 * expected.penalised
     np.testing.assert_allclose(found.weights, expected.weights, atol=1e-5)
+
+
+def test_hard_rows_enter_few_at_a_time():
+    program, _, _ = case(rows=1100, shift=-3.0)
+    none, slack = np.zeros(1100, np.bool_), np.zeros(1100)
+    uniform = np.full(20, 0.05)
+    soft = sequential._with_violated(program, uniform, active=none, slack=slack)
+    assert soft.sum() == 1000
+    hard = sequential._with_violated(
+        replace(program, penalty=None), uniform, active=none, slack=slack
+    )
+    assert hard.sum() == 50
 
 
 def test_numbers_that_are_none_are_a_failure():
