@@ -38,6 +38,13 @@ class Part:
     blocks: IntArray
     weights: Array
 
+    def kept(self) -> Part:
+        """The same with blocks and weights of its own that nobody can change."""
+        blocks, weights = np.array(self.blocks), np.array(self.weights)
+        for array in (blocks, weights):
+            array.setflags(write=False)
+        return Part(self.members, blocks, weights)
+
 
 class Ensemble:
     """`f(x) = sum_i weight_i member_i(x)`, the weights of each block summing to one.
@@ -56,7 +63,7 @@ class Ensemble:
     ) -> None:
         if not parts:
             raise InvalidInput("an ensemble needs at least one member")
-        self.parts = parts
+        self.parts = tuple(part.kept() for part in parts)
         self.layout = layout
         self.about = dict(about or {})
         self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
@@ -68,7 +75,7 @@ class Ensemble:
         in_order = np.array_equal(places, np.arange(len(layout) * width))
         self._width = width
         self._places = None if in_order else torch.as_tensor(places, device=self.device)
-        self._shares = [self._share(part) for part in parts]
+        self._shares = [self._share(part) for part in self.parts]
 
     def _check(self) -> None:
         total = np.zeros(len(self.layout))
@@ -131,10 +138,12 @@ class Ensemble:
         """
         if inputs.device != self.device:
             return self.outputs(inputs.to(self.device)).to(inputs.device)
-        if len(self.layout) == 1:
-            mixed = torch.stack([self._mix(part, inputs) for part in self.parts]).sum(0)
-            return mixed if self._places is None else mixed.index_select(1, self._places)
         shared = zip(self.parts, self._shares, strict=True)
+        if len(self.layout) == 1:
+            mixed = torch.stack([self._mix(part, share[0], inputs) for part, share in shared]).sum(
+                0
+            )
+            return mixed if self._places is None else mixed.index_select(1, self._places)
         mixed = reduce(add, (self._mix_blocks(part, share, inputs) for part, share in shared))
         values = mixed.transpose(1, 2).flatten(0, 1)  # (blocks * width, n)
         return (values if self._places is None else values.index_select(0, self._places)).T
@@ -145,8 +154,7 @@ class Ensemble:
         share[part.blocks, np.arange(len(part.weights))] = part.weights
         return torch.as_tensor(share, device=self.device)
 
-    def _mix(self, part: Part, inputs: Tensor) -> Tensor:
-        weights = torch.as_tensor(part.weights, device=inputs.device)
+    def _mix(self, part: Part, weights: Tensor, inputs: Tensor) -> Tensor:
         mixture: Callable[[Tensor, Tensor], Tensor] | None = getattr(part.members, "mixture", None)
         if mixture is not None:
             return mixture(inputs, weights)[..., : self.output_size]

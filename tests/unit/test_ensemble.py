@@ -139,6 +139,22 @@ def test_inputs_that_do_not_fit_are_refused(inputs: Any, message: str) -> None:
         mixed_kinds().predict(inputs)
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_arrays_changed_afterwards_do_not_change_the_mixture(several: bool, tmp_path: Path) -> None:
+    members = networks(4, 1)
+    numbers = np.array([0, 0, 1, 1]) if several else np.zeros(4, np.int64)
+    weights = np.full(4, 0.5 if several else 0.25)
+    layout = Layout((np.array([0]), np.array([1]))) if several else Layout.single(1)
+    mixture = Ensemble((Part(members, numbers, weights),), layout)
+    before = mixture.predict(X)
+    weights[:] = [1.0, 0.0, 1.0 if several else 0.0, 0.0]
+    numbers[:] = numbers[::-1].copy()
+    np.testing.assert_array_equal(mixture.predict(X), before)
+    np.testing.assert_array_equal(cg4ai.load(mixture.save(tmp_path)).predict(X), before)
+    with pytest.raises(ValueError, match="read-only"):
+        mixture.parts[0].weights[0] = 1.0
+
+
 def test_sizes_and_words() -> None:
     ensemble = single(networks(3), [0.5, 0.5, 0.0])
     assert len(ensemble) == 2
