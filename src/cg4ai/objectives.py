@@ -231,10 +231,10 @@ class Epigraph:
     """Mean over scenarios of the largest piece; `sampler` gives fresh scenarios to train on.
 
     `sampler(count, generator) -> (count, d)` float64, with a generator of the CPU; one with an
-    attribute `any_device` that is true gets generators of the training's device and draws there,
-    where a GPU is fastest. In the master each scenario has one variable t_s and lazily added rows
-    `t_s - piece(mixture at x_s) >= 0`. `tail` adds inputs at which the mixture is much worse than
-    it need be.
+    attribute `any_device` that is true must draw on the device of the generator that it gets,
+    which is the GPU's where steps are recorded as a graph. In the master each scenario has one
+    variable t_s and lazily added rows `t_s - piece(mixture at x_s) >= 0`. `tail` adds inputs at
+    which the mixture is much worse than it need be.
     """
 
     inputs: Array

@@ -1,7 +1,8 @@
 """One routing run in a folder: what was asked for, training with resume, evaluation, files.
 
-Beside what every run folder holds (see runs.py) there are `cuts.jsonl`, one line per violated
-demand vector that separation found, and `validation.safetensors`, the arrays behind the figures.
+Beside what every run folder holds (see runs.py) there are `cuts.jsonl`, one line per demand
+vector that separation or an attack while training found (see cuts.py), and
+`validation.safetensors`, the arrays behind the figures.
 """
 
 from __future__ import annotations
