@@ -73,8 +73,15 @@ class SimpleRows(ReadyRows):
     index: Tensor | None
 
     def values(self, outputs: Tensor) -> Tensor:
-        own = outputs if self.index is None else outputs.index_select(-2, self.index)
-        return (own * self.coefficients).sum(-1)
+        return (self._own(outputs) * self.coefficients).sum(-1)
+
+    def _own(self, outputs: Tensor) -> Tensor:
+        if self.index is None:
+            return outputs
+        # on a GPU the quicker way adds up gradients in any order, which no run would repeat
+        return (
+            outputs[..., self.index, :] if outputs.is_cuda else outputs.index_select(-2, self.index)
+        )
 
     def spread(self) -> SimpleRows:
         """The same rows with an input for each, repeated where several look at one."""
