@@ -2,7 +2,7 @@
 
 With `plateau` each model has a learning rate and an early stop of its own, as if it were trained
 alone, which library optimisers do not offer for a stack; `onecycle` has one rate for all and uses
-torch's fused kernel, a fifth of the time of the same arithmetic tensor by tensor.
+torch's fused kernel, much faster than the same arithmetic tensor by tensor.
 """
 
 from __future__ import annotations
