@@ -68,13 +68,9 @@ class Ensemble:
         self.about = dict(about or {})
         self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
         self._check()
-        width = max(len(block) for block in layout.blocks)
-        places = np.empty(layout.output_size, np.int64)
-        for number, positions in enumerate(layout.blocks):
-            places[positions] = number * width + np.arange(len(positions))
-        in_order = np.array_equal(places, np.arange(len(layout) * width))
-        self._width = width
-        self._places = None if in_order else torch.as_tensor(places, device=self.device)
+        self._width = max(len(block) for block in layout.blocks)
+        places = layout.places(self._width)
+        self._places = None if places is None else torch.as_tensor(places, device=self.device)
         self._shares = [self._share(part) for part in self.parts]
 
     def _check(self) -> None:

@@ -42,10 +42,15 @@ class Layout:
     def single(cls, output_size: int) -> Layout:
         return cls((np.arange(output_size),))
 
-    @property
-    def in_order(self) -> bool:
-        """Whether there is one block whose members' outputs are the predictor's as they are."""
-        return len(self) == 1 and np.array_equal(self.blocks[0], np.arange(self.output_size))
+    def places(self, width: int) -> IntArray | None:
+        """Where each output lies among those of all blocks side by side, `width` of each block.
+
+        None where they lie in order already, which needs no look-up.
+        """
+        places = np.empty(self.output_size, np.int64)
+        for number, positions in enumerate(self.blocks):
+            places[positions] = number * width + np.arange(len(positions))
+        return None if np.array_equal(places, np.arange(len(self) * width)) else places
 
     @property
     def output_size(self) -> int:

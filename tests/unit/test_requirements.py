@@ -126,10 +126,14 @@ class TestLinear:
             Linear(*arguments)
 
     def test_near_misses_are_accepted(self) -> None:
-        Linear(np.zeros((2, 4)), [1.0], [1.0, 1.0], "==")
-        Linear(np.zeros((2, 4)), [[2.0, 0], [-1, 0]], [2.0, -1.5])
-        Linear(X, [0.0, 0.0], 0.0)
-        Linear(BOX, [[1.0, 1], [-1, -1]], [0.5, -1])
+        equal = Linear(np.zeros((2, 4)), [1.0], [1.0, 1.0], "==")
+        opposed = Linear(np.zeros((2, 4)), [[2.0, 0], [-1, 0]], [2.0, -1.5])
+        trivial = Linear(X, [0.0, 0.0], 0.0)
+        for requirement, count in ((equal, 4), (opposed, 2), (trivial, len(X))):
+            rows = requirement.rows(0)
+            assert rows is not None
+            assert len(rows) == count
+        assert Linear(BOX, [[1.0, 1], [-1, -1]], [0.5, -1]).over_region
 
     def test_sizes_are_checked(self) -> None:
         requirement = Linear(X, [1.0, 2.0, 3.0], 0.0)

@@ -148,9 +148,8 @@ def test_layouts_name_every_output_once() -> None:
     layout = Layout((np.array([3, 0]), np.array([1]), np.array([2])))
     assert len(layout) == 3
     assert layout.output_size == 4
-    assert not layout.in_order
-    assert Layout.single(3).in_order
-    assert not Layout((np.array([1, 0]),)).in_order
+    assert Layout.single(3).places(3) is None
+    assert Layout((np.array([1, 0]),)).places(2) is not None
     for blocks in ((), (np.array([0, 2]),), (np.array([0, 1]), np.array([1])), (np.array([1]),)):
         with pytest.raises(InvalidInput, match="every output position exactly once"):
             Layout(blocks)
@@ -182,3 +181,13 @@ def test_merged_rows_have_the_values_of_their_parts() -> None:
         np.concatenate([naive(part, own) for part, own in zip(parts, outputs, strict=True)]),
     )
     np.testing.assert_array_equal(one.bounds, np.concatenate([part.bounds for part in parts]))
+
+
+def test_places_say_where_outputs_lie_among_those_of_all_blocks() -> None:
+    layout = Layout((np.array([2, 0]), np.array([1])))
+    places = layout.places(3)  # outputs of both blocks side by side: a0 a1 - | b0 - -
+    assert places is not None
+    side_by_side = np.array(["a0", "a1", "", "b0", "", ""])
+    assert side_by_side[places].tolist() == ["a1", "b0", "a0"]
+    assert Layout((np.array([0, 1]), np.array([2, 3]))).places(2) is None
+    assert Layout((np.array([0, 1]), np.array([2]))).places(2) is not None

@@ -180,7 +180,8 @@ def test_two_processes_do_not_write_one_folder(folder: Path) -> None:
 def test_the_lock_goes_with_a_forgotten_run(folder: Path) -> None:
     run: Run | None = Run.create(folder, "train", SETTINGS)
     del run
-    Run.open(folder).close()
+    with Run.open(folder) as again:
+        assert again.settings == SETTINGS
 
 
 def test_a_running_run_can_be_read_but_not_written(folder: Path) -> None:

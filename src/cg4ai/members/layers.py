@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-Parameters = dict[str, Tensor]
+from cg4ai.protocols import Parameters
 
 # relu_ and tanh_ work in place on the product just made, which autograd does not need itself.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -154,9 +154,7 @@ def scores(parameters: Parameters, inputs: Tensor, *, depth: int, activation: st
 
 
 def _laid_out(gradient: Tensor | None) -> Tensor | None:
-    """A gradient in order in memory: batched products of one that came transposed took ten times
-    as long on CPUs.
-    """
+    """A gradient in order in memory: batched products of one that came transposed are slow."""
     return None if gradient is None else gradient.contiguous()
 
 

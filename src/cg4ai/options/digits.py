@@ -16,6 +16,8 @@ from cg4ai.options.shared import (
     Quiet,
     Resume,
     Threads,
+    progress_of,
+    seconds_of,
 )
 
 
@@ -76,12 +78,12 @@ def digits(
         seed=seed,
         device=device,
         threads=threads,
-        time_limit_s=float("inf") if time_limit is None else time_limit,
+        time_limit_s=seconds_of(time_limit),
     )
     options = command.DigitsOptions(
         out=out,
         resume=resume,
         force=force,
-        progress="json" if json else "quiet" if quiet else "auto",
+        progress=progress_of(json=json, quiet=quiet),
     )
     raise typer.Exit(command.run(wanted, options))

@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from cg4ai.options.shared import Device, Images, Quiet, Seed
+from cg4ai.options.shared import (
+    Device,
+    Images,
+    Quiet,
+    Seed,
+    seconds_of,
+)
 
 app = typer.Typer(
     help="Repeat the experiments of the paper.", no_args_is_help=True, rich_markup_mode=None
@@ -61,7 +67,7 @@ def reproduce_routing(
         seed=seed,
         device=device,
         threads=threads,
-        time_limit_s=float("inf") if time_limit is None else time_limit,
+        time_limit_s=seconds_of(time_limit),
     )
     raise typer.Exit(
         command.run(

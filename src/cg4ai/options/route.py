@@ -17,6 +17,8 @@ from cg4ai.options.shared import (
     Resume,
     Seed,
     Threads,
+    progress_of,
+    seconds_of,
 )
 
 
@@ -93,13 +95,13 @@ def route(
         seed=seed,
         device=device,
         threads=threads,
-        time_limit_s=float("inf") if time_limit is None else time_limit,
+        time_limit_s=seconds_of(time_limit),
         lean=lean,
     )
     options = command.RouteOptions(
         out=out,
         resume=resume,
         force=force,
-        progress="json" if json else "quiet" if quiet else "auto",
+        progress=progress_of(json=json, quiet=quiet),
     )
     raise typer.Exit(command.run(wanted, options))

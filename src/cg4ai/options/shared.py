@@ -28,3 +28,13 @@ Resume = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in DIR.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Progress and result as JSON lines on stdout.")]
+
+
+def progress_of(*, json: bool, quiet: bool) -> str:
+    """How progress is shown."""
+    return "json" if json else "quiet" if quiet else "auto"
+
+
+def seconds_of(limit: float | None) -> float:
+    """A time limit as settings have it."""
+    return float("inf") if limit is None else limit

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from cg4ai.options.shared import DataFile, Device, Force, Json, Quiet, Resume, RulesFile, Seed
+from cg4ai.options.shared import (
+    DataFile,
+    Device,
+    Force,
+    Json,
+    Quiet,
+    Resume,
+    RulesFile,
+    Seed,
+    progress_of,
+)
 
 
 def train(
@@ -82,6 +92,6 @@ def train(
         assign=tuple(assign or ()),
         resume=resume,
         force=force,
-        progress="json" if json else "quiet" if quiet else "auto",
+        progress=progress_of(json=json, quiet=quiet),
     )
     raise typer.Exit(command.run(options))

@@ -88,7 +88,7 @@ class _Step:
         """A graph of this step; warming up leaves no trace in the parameters.
 
         Recorded without the context manager of torch, which empties the cache of device memory
-        each time: allocating anew took longer than recording.
+        each time, so that all would be allocated anew.
         """
         state = [*self.values, *self.adam.state, self.number, self.within]
         saved = [tensor.detach().clone() for tensor in state]

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from cg4ai.pricing.gradient import GradientPricer
 
 MEMORY = 64  # batches of rows remembered in one pricing call
+WINDOW = 6  # of which so many are trained on at each step
 ATTACK_ROWS = 64  # rows kept of one attack at most
 CHUNK = 8192  # inputs at which all members are evaluated at once
-WINDOW = 6  # of which so many are trained on at each step
 
 
 class Trainer:
@@ -47,13 +47,8 @@ class Trainer:
         self.objective: Objective = request.objective
         self.layout = layout
         self.shape = (pricer.restarts, pricer.group, len(layout))
-        place = np.empty((2, layout.output_size), np.int64)
-        for number, positions in enumerate(layout.blocks):
-            place[0, positions], place[1, positions] = number, np.arange(len(positions))
-        # equal blocks one after the other need no look-up, whose gradient is slow
-        self.regular = np.array_equal(np.concatenate(layout.blocks), np.arange(place.shape[1]))
-        self.block_of = torch.as_tensor(place[0], device=request.device)
-        self.place_in = torch.as_tensor(place[1], device=request.device)
+        places = layout.places(pricer.architecture.output_size)
+        self.places = None if places is None else torch.as_tensor(places, device=request.device)
         core, rest = weighted_rows(
             request,
             limit=None if pricer.draws_rows else pricer.row_limit,
@@ -146,13 +141,8 @@ class Trainer:
 
     def joint(self, raw: Tensor) -> Tensor:
         """(restarts * group * blocks, n, k) -> (restarts, group, n, r)."""
-        if self.layout.in_order:
-            shaped = raw.reshape(*self.shape[:2], *raw.shape[1:])
-            return shaped[..., : self.layout.output_size]
-        shaped = raw.reshape(*self.shape, *raw.shape[1:]).transpose(2, 3)
-        if self.regular and raw.shape[-1] * len(self.layout) == self.layout.output_size:
-            return shaped.flatten(-2)
-        return shaped[..., self.block_of, self.place_in]
+        shaped = raw.reshape(*self.shape, *raw.shape[1:]).transpose(2, 3).flatten(-2)
+        return shaped if self.places is None else shaped.index_select(-1, self.places)
 
     def _evaluate(
         self, parameters: Parameters, rows: Sequence[ReadyRows], *, objective: bool

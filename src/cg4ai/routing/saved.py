@@ -24,7 +24,6 @@ from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError, did_you_
 from cg4ai.loop import solve
 from cg4ai.problem import Problem
 from cg4ai.records import IterationRecord, StopReason
-from cg4ai.routing.cuts import CUTS, CutJournal
 from cg4ai.routing.data import Instance, instance
 from cg4ai.routing.functional import PathCost
 from cg4ai.routing.guarantee import (
@@ -35,6 +34,7 @@ from cg4ai.routing.guarantee import (
     shielded_router,
     write_proof,
 )
+from cg4ai.routing.journal import CUTS, CutJournal
 from cg4ai.routing.paper_mode import paper_problem, paper_recipe, paper_settings
 from cg4ai.routing.problem import Recipe, RoutingObjective, routing_problem
 from cg4ai.routing.shield import record_cuts

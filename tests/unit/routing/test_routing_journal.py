@@ -14,7 +14,7 @@ from cg4ai.problem import Problem
 from cg4ai.records import SeparationResult
 from cg4ai.requirements import Linear
 from cg4ai.routing import instance
-from cg4ai.routing.cuts import CUTS, CutJournal
+from cg4ai.routing.journal import CUTS, CutJournal
 from cg4ai.routing.members import RoutingPricer
 from cg4ai.routing.problem import Recipe, routing_problem
 from cg4ai.runs import Run
