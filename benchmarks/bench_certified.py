@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from cg4ai import storage
+from cg4ai.apps.routing import instance
+from cg4ai.apps.routing.certified import certified
+from cg4ai.apps.routing.guarantee import proof_summary, write_proof
+from cg4ai.apps.routing.problem import Recipe, routing_problem
+from cg4ai.apps.routing.train import VALIDATION, routing_settings
 from cg4ai.checker import check
 from cg4ai.checker.errors import Rejected
-from cg4ai.report.tables import markdown
-from cg4ai.routing import instance
-from cg4ai.routing.certified import certified
-from cg4ai.routing.guarantee import proof_summary, write_proof
-from cg4ai.routing.problem import Recipe, routing_problem
-from cg4ai.routing.reproduce import NAMES
-from cg4ai.routing.train import VALIDATION, routing_settings
+from cg4ai.cli.tables import markdown
+from cg4ai.runs import files
 from cg4ai.seeds import derived_seed
+from experiments.routing.reproduce import NAMES
 
 LIMIT_S = {5: 300.0, 10: 900.0, 15: 900.0}
 
@@ -120,7 +120,7 @@ def main() -> None:
     for name in options.configurations[part::parts]:
         if not _done(options.out, name):
             row = measure(name, options.out)
-            storage.write_json(options.out / f"{name}.json", row)
+            files.write_json(options.out / f"{name}.json", row)
             print(json.dumps(row), flush=True)
     text = table(options.out)
     (options.out / "certified.md").write_text(text)

@@ -23,14 +23,14 @@ import numpy as np
 import torch
 
 import cg4ai
-from cg4ai.digits.data import CLASSES, Split, digits
-from cg4ai.digits.measures import accuracy
-from cg4ai.digits.members import DigitPricer, SmoothNetwork
-from cg4ai.digits.problem import BY_RULE, DigitLoss
-from cg4ai.pricing.gradient import GradientPricer
-from cg4ai.pricing.training import Training
-from cg4ai.report.tables import markdown
-from cg4ai.rows import Layout
+from cg4ai.apps.digits.data import CLASSES, Split, digits
+from cg4ai.apps.digits.measures import accuracy
+from cg4ai.apps.digits.members import DigitPricer, SmoothNetwork
+from cg4ai.apps.digits.problem import BY_RULE, DigitLoss
+from cg4ai.cli.tables import markdown
+from cg4ai.members.layout import Layout
+from cg4ai.pricing.gradient.pricer import GradientPricer
+from cg4ai.pricing.gradient.training import Training
 
 THRESHOLD = BY_RULE["margin"]["threshold"]
 OBJECTIVE = 2000  # images over which the master takes the mean loss; members train on all

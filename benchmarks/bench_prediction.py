@@ -22,12 +22,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cg4ai.ensemble import Ensemble, Part
+from cg4ai.apps.routing import Instance, instance
+from cg4ai.apps.routing.members import SplitNetwork
+from cg4ai.cli.tables import markdown
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members import NetworkMembers
-from cg4ai.report.tables import markdown
-from cg4ai.routing import Instance, instance
-from cg4ai.routing.members import SplitNetwork
-from cg4ai.rows import Layout
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
 
 # configuration and active members: about as many as trained routers have, and 100 at the most
 CASES = (

@@ -19,12 +19,12 @@ from typing import Any
 
 import torch
 
-from cg4ai import storage
+from cg4ai.apps.routing.saved import Mode, Wanted, open_run, prepare, train_and_save
+from cg4ai.apps.routing.separation import FEASIBLE
+from cg4ai.cli.tables import markdown
 from cg4ai.errors import SolverFailure
-from cg4ai.report.tables import markdown
-from cg4ai.routing.reproduce import finished, wanted
-from cg4ai.routing.saved import Mode, Wanted, open_run, prepare, train_and_save
-from cg4ai.routing.separation import FEASIBLE
+from cg4ai.runs import files
+from experiments.routing.reproduce import finished, wanted
 
 CONFIGURATIONS = ("dfn-bwin-5-3", "nobel-germany-10-3", "nobel-us-5-3")
 METHODS: dict[Mode, str] = {"ours": "ours", "paper": "as published"}
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None, *, usual: Wanted | None = None)
     for name in given.configurations:
         rows += compare(name, given.out, usual, factor=given.factor)
         text = report(rows, usual, factor=given.factor)
-        storage.write_bytes(given.out / "comparison.md", text.encode())
+        files.write_bytes(given.out / "comparison.md", text.encode())
         print(markdown(rows[-2:]), flush=True)
     print(text)
     return text

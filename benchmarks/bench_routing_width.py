@@ -12,9 +12,9 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from cg4ai.report.tables import markdown
-from cg4ai.routing.reproduce import chosen, finished, wanted
-from cg4ai.routing.saved import Wanted, open_run, prepare, train_and_save
+from cg4ai.apps.routing.saved import Wanted, open_run, prepare, train_and_save
+from cg4ai.cli.tables import markdown
+from experiments.routing.reproduce import chosen, finished, wanted
 
 HIDDEN = (8, 16, 32, 64, 128, 256)
 LAYERS = (1, 2)

@@ -18,14 +18,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from cg4ai import load, storage
-from cg4ai.ensemble import Ensemble, Part
-from cg4ai.report.tables import markdown
-from cg4ai.routing.data import Instance, instance
-from cg4ai.routing.problem import Recipe, first_request, routing_problem
-from cg4ai.routing.reproduce import chosen
-from cg4ai.routing.shield import ShieldReport, measure_shield, shield
-from cg4ai.routing.train import Plain
+from cg4ai import load
+from cg4ai.apps.routing.data import Instance, instance
+from cg4ai.apps.routing.problem import Recipe, first_request, routing_problem
+from cg4ai.apps.routing.shield import ShieldReport, measure_shield, shield
+from cg4ai.apps.routing.train import Plain
+from cg4ai.cli.tables import markdown
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.members.mixture import Part
+from cg4ai.runs import files
+from experiments.routing.reproduce import chosen
 
 
 def main() -> None:
@@ -69,7 +71,7 @@ def line(report: ShieldReport) -> dict[str, Any]:
 
 def saved(folder: Path) -> tuple[Instance, Ensemble]:
     """The router of a run folder with the instance it was trained for."""
-    asked = storage.read_json(folder / "run.json")["settings"]
+    asked = files.read_json(folder / "run.json")["settings"]
     made = instance(asked["network"], asked["demands"], asked["paths"], load=asked["load"])
     ensemble = load(folder)
     if not np.array_equal(ensemble.about.get("demand_max", made.demand_max), made.demand_max):

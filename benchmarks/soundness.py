@@ -19,13 +19,14 @@ import numpy as np
 import torch
 from sklearn.tree import DecisionTreeRegressor
 
-from cg4ai.certification import AffineCoefficients, certify, rules_of
-from cg4ai.ensemble import Ensemble, Part
+from cg4ai.cli.tables import markdown
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members import ConstantMembers, NetworkArchitecture, from_sklearn
-from cg4ai.regions import Ball, Box
-from cg4ai.report.tables import markdown
-from cg4ai.requirements import Linear
-from cg4ai.rows import Layout
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
+from cg4ai.proofs import AffineCoefficients, certify, rules_of
+from cg4ai.rules import Linear
+from cg4ai.rules.regions import Ball, Box
 
 POINTS = 60_000  # random points per attacked claim; a grid and climbing points come on top
 ACTIVATIONS = ("relu", "gelu", "tanh")

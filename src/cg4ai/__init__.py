@@ -12,45 +12,45 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from cg4ai.certificates import write_certificate
-    from cg4ai.certification.certify import certify
     from cg4ai.checker import check
-    from cg4ai.ensemble import Ensemble, load
+    from cg4ai.ensemble.ensemble import Ensemble, load
     from cg4ai.errors import Cg4aiError
-    from cg4ai.estimators import ConstrainedClassifier, ConstrainedRegressor
-    from cg4ai.loop import solve
-    from cg4ai.pipelines import fit_with_requirements, transformed
-    from cg4ai.problem import Problem, Result
+    from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
+    from cg4ai.estimators.pipelines import fit_with_requirements, transformed
+    from cg4ai.proofs.certificate import write_certificate
+    from cg4ai.proofs.certify import certify
     from cg4ai.records import StopReason
-    from cg4ai.regions import Ball, Box, Pool
-    from cg4ai.requirements import Concave, Difference, Linear, Margin, Probability, Rate
+    from cg4ai.rules import Concave, Difference, Linear, Margin, Probability, Rate
+    from cg4ai.rules.regions import Ball, Box, Pool
     from cg4ai.settings import Settings
+    from cg4ai.solving.loop import solve
+    from cg4ai.solving.problem import Problem, Result
 
 _HOMES = {
-    "Ball": "regions",
-    "Box": "regions",
+    "Ball": "rules",
+    "Box": "rules",
     "Cg4aiError": "errors",
-    "Concave": "requirements",
-    "ConstrainedClassifier": "estimators",
-    "ConstrainedRegressor": "estimators",
-    "Difference": "requirements",
-    "Ensemble": "ensemble",
-    "Linear": "requirements",
-    "Margin": "requirements",
-    "Pool": "regions",
-    "Probability": "requirements",
-    "Problem": "problem",
-    "Rate": "requirements",
-    "Result": "problem",
+    "Concave": "rules",
+    "ConstrainedClassifier": "estimators.estimators",
+    "ConstrainedRegressor": "estimators.estimators",
+    "Difference": "rules",
+    "Ensemble": "ensemble.ensemble",
+    "Linear": "rules",
+    "Margin": "rules",
+    "Pool": "rules",
+    "Probability": "rules",
+    "Problem": "solving.problem",
+    "Rate": "rules",
+    "Result": "solving.problem",
     "Settings": "settings",
     "StopReason": "records",
-    "certify": "certification",
+    "certify": "proofs",
     "check": "checker",
-    "fit_with_requirements": "pipelines",
-    "load": "ensemble",
-    "solve": "loop",
-    "transformed": "pipelines",
-    "write_certificate": "certificates",
+    "fit_with_requirements": "estimators.pipelines",
+    "load": "ensemble.ensemble",
+    "solve": "solving.loop",
+    "transformed": "estimators.pipelines",
+    "write_certificate": "proofs.certificate",
 }
 
 __all__ = [  # noqa: RUF022 - grouped as the documentation is

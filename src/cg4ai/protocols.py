@@ -19,10 +19,10 @@ from cg4ai.records import (
 )
 
 if TYPE_CHECKING:
-    from cg4ai.ensemble import Ensemble
+    from cg4ai.members.mixture import Mixture
     from cg4ai.objectives import Objective
-    from cg4ai.requirements import Requirement
-    from cg4ai.rows import RowSet
+    from cg4ai.rules import Requirement
+    from cg4ai.rules.rows import RowSet
 
 
 class Members(Protocol):
@@ -98,16 +98,13 @@ class PricingRequest:
     rows: RowSet
     objective: Objective
     loss_weight: float
-    ensemble: Ensemble | None
+    ensemble: Mixture | None
     device: str
     requirements: Sequence[Requirement] = ()
 
 
 class Pricer(Protocol):
-    """Trains members for given duals. `exact` pricers return proven lower bounds."""
-
-    @property
-    def exact(self) -> bool: ...
+    """Trains members for given duals; may prove lower bounds of their reduced cost."""
 
     def price(self, request: PricingRequest) -> PricingResult: ...
 
@@ -117,7 +114,7 @@ class Separator(Protocol):
 
     def find(
         self,
-        ensemble: Ensemble,
+        ensemble: Mixture,
         requirement: Requirement,
         *,
         seed: int,

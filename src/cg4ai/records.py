@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from cg4ai.protocols import Members
-    from cg4ai.rows import Rows
+    from cg4ai.rules.rows import Rows
 
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 import torch
 import torch.fx.experimental.symbolic_shapes  # else each child imports it while it trains
 
-import cg4ai.commands.train
-from cg4ai.cli import main
+import cg4ai.cli.train
+from cg4ai.cli.main import main
 
 
 def kill_at_file_operation(number: int) -> None:
@@ -79,6 +79,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     # a shell's background jobs ignore Ctrl-C and hand that on
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    assert cg4ai.commands.train.run is not None
+    assert cg4ai.cli.train.run is not None
     for line in sys.stdin:
         print(json.dumps(serve(json.loads(line))), flush=True)

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.certification import certify
-from cg4ai.ensemble import Ensemble, Part
+from cg4ai.apps.routing import anchor, instance
+from cg4ai.apps.routing.members import SplitNetwork
+from cg4ai.apps.routing.problem import Recipe, capacity
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members import ConstantMembers
-from cg4ai.routing import anchor, instance
-from cg4ai.routing.members import SplitNetwork
-from cg4ai.routing.problem import Recipe, capacity
-from cg4ai.rows import Layout
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
+from cg4ai.proofs import certify
 
 
 def router(network, *, size, share):

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import cg4ai
-from cg4ai.cli import app, main
+from cg4ai.cli.main import app, main
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "rules.md"
 HEAVY = ("torch", "numpy", "sklearn", "pandas", "scipy", "highspy", "matplotlib", "rich")
@@ -63,7 +63,7 @@ def house(*arguments: str) -> list[str]:
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = (
-        "import sys; from cg4ai.cli import main; code = main(sys.argv[1:]); "
+        "import sys; from cg4ai.cli.main import main; code = main(sys.argv[1:]); "
         f"print('HEAVY', [name for name in {HEAVY} if name in sys.modules]); sys.exit(code)"
     )
     done = subprocess.run(
@@ -351,7 +351,7 @@ def test_other_commands_refuse_with_code_2(
 def test_bad_input_through_the_process(work: Path) -> None:
     options = ["--target", "a", "--rules", "rules.json", "--out", "run"]
     done = subprocess.run(
-        [sys.executable, "-m", "cg4ai.cli", "train", "absent.csv", *options],
+        [sys.executable, "-m", "cg4ai.cli.main", "train", "absent.csv", *options],
         capture_output=True,
         text=True,
         check=False,

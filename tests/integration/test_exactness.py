@@ -18,12 +18,12 @@ from torch import Tensor
 
 from cg4ai import Linear, Problem, Result, Settings, StopReason, solve
 from cg4ai.members import ConstantMembers, affine
+from cg4ai.members.layout import Layout
 from cg4ai.objectives import Epigraph, Supervised
-from cg4ai.pricing.affine import AffinePricer
-from cg4ai.pricing.finite import FinitePricer
+from cg4ai.pricing.exact.affine import AffinePricer
+from cg4ai.pricing.exact.finite import FinitePricer
 from cg4ai.protocols import Members
 from cg4ai.records import IntArray
-from cg4ai.rows import Layout
 
 Array = NDArray[np.float64]
 INPUTS = 2  # features

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import cg4ai
-from cg4ai.cli import main
-from cg4ai.routing import guarantee, saved, train
-from cg4ai.routing.problem import Recipe
+from cg4ai.apps.routing import guarantee, saved, train
+from cg4ai.apps.routing.problem import Recipe
+from cg4ai.cli.main import main
+from experiments.routing.__main__ import main as experiment
 
 NETWORK = {
     "directed": True,
@@ -122,7 +123,7 @@ def test_an_overload_ends_with_its_own_code(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The published method after a moment of training overloads a link, and says so."""
-    from cg4ai.commands import route as command
+    from cg4ai.cli import route as command
 
     wanted = saved.Wanted(
         network="abilene",
@@ -148,8 +149,8 @@ def test_no_router_at_all_is_a_failure(
 ) -> None:
     """The published method needs an iteration per demand before there is a mixture."""
     monkeypatch.setattr(saved, "paper_problem", functools.partial(saved.paper_problem, epochs=2))
-    arguments = ["reproduce", "routing", "abilene-5-3", "--mode", "paper", "--time-limit", "1e-6"]
-    assert main([*arguments, "--out", "runs", "--threads", "1"]) == NOT_KEPT
+    arguments = ["abilene-5-3", "--mode", "paper", "--time-limit", "1e-6"]
+    assert experiment([*arguments, "--out", "runs", "--threads", "1"]) == NOT_KEPT
     assert "before every block had a member" in capsys.readouterr().err
     assert "| abilene | 5 | 3 | no result |" in (work / "runs" / "table.md").read_text()
 
@@ -189,21 +190,21 @@ def test_bad_input(
 def test_reproduce_resumes_and_writes_tables(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["reproduce", "routing", "polska-5-3", "--out", "runs", "--threads", "1"]
-    code = main([*arguments, "--time-limit", "1"])
+    arguments = ["polska-5-3", "--out", "runs", "--threads", "1"]
+    code = experiment([*arguments, "--time-limit", "1"])
     assert code in (KEPT, NOT_KEPT)
     shown = capsys.readouterr()
     assert "[1/1] polska-5-3: " in shown.err
     table = (work / "runs" / "table.md").read_text()
     assert "| polska | 5 | 3 |" in table
     summary = (work / "runs" / "polska-5-3" / "summary.json").read_bytes()
-    assert main([*arguments, "--time-limit", "1"]) == code
+    assert experiment([*arguments, "--time-limit", "1"]) == code
     assert "there already" in capsys.readouterr().err
     assert (work / "runs" / "polska-5-3" / "summary.json").read_bytes() == summary
     # more time is used, on top of what was done
-    assert main([*arguments, "--time-limit", "2"]) in (KEPT, NOT_KEPT)
+    assert experiment([*arguments, "--time-limit", "2"]) in (KEPT, NOT_KEPT)
     assert (work / "runs" / "polska-5-3" / "summary.json").read_bytes() != summary
-    assert main(["reproduce", "routing", "polska-5-4"]) == BAD_INPUT
+    assert experiment(["polska-5-4"]) == BAD_INPUT
 
 
 def test_a_certified_router_comes_with_a_certificate_that_another_program_accepts(

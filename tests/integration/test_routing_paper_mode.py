@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 import cg4ai
-from cg4ai.routing import paper_mode, saved, train
-from cg4ai.routing.data import instance
-from cg4ai.routing.problem import Recipe
-from cg4ai.routing.saved import Wanted, open_run, prepare, train_and_save
-from cg4ai.routing.separation import attack
+from cg4ai.apps.routing import saved, train
+from cg4ai.apps.routing.data import instance
+from cg4ai.apps.routing.problem import Recipe
+from cg4ai.apps.routing.saved import Wanted, open_run, prepare, train_and_save
+from cg4ai.apps.routing.separation import attack
+from experiments.routing import paper_mode
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SHORT = Recipe(scenarios=30, priced=50, first_steps=60, later_steps=30, batch_size=64, starts=2)

@@ -1,6 +1,6 @@
 """The independent checker: verifies a certificate file with NumPy and SciPy alone.
 
-It shares no bounding code with `cg4ai.certification`, so that a mistake there cannot prove
+It shares no bounding code with `cg4ai.proofs`, so that a mistake there cannot prove
 itself right here. `check` is where it starts.
 """
 

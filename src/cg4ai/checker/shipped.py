@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai import storage
 from cg4ai.checker.claim import Claim
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.parts import PartSource
 from cg4ai.errors import RunFolderError
 from cg4ai.records import MemberState
+from cg4ai.runs import files
 
 SHARED = ("normalise_shift", "normalise_scale")  # one for all members of a stack
 
@@ -22,10 +22,10 @@ SHARED = ("normalise_shift", "normalise_scale")  # one for all members of a stac
 def compare(claim: Claim, folder: str | Path) -> list[str]:
     """What was found equal, in words; Rejected at the first difference."""
     path = Path(folder) / "ensemble.json"
-    content = storage.read_json(path)
+    content = files.read_json(path)
     try:
         layout, blocks, weights = content["layout"], content["blocks"], content["weights"]
-        states = storage.load_members(folder, "members")
+        states = files.load_members(folder, "members")
         shipped = [
             _used(state, np.array(own, np.int64), np.array(weight, np.float64))
             for state, own, weight in zip(states, blocks, weights, strict=True)

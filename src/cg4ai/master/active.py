@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cg4ai.errors import SolverFailure
-from cg4ai.highs import BASIC, LIMITS, OPTIMAL, LinearProgram
+from cg4ai.master.highs import BASIC, LIMITS, OPTIMAL, LinearProgram
 from cg4ai.master.table import DUMMY_MULTIPLE, OWN_SLACK, Table
 from cg4ai.records import Array, Duals, IntArray
 

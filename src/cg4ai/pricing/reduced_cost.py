@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
+from cg4ai.members.mixture import Mixture
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import Members, PricingRequest
 from cg4ai.records import Array, IntArray
-from cg4ai.rows import ConcaveRows, LinearRows
+from cg4ai.rules.rows import ConcaveRows, LinearRows
 
 CHUNK = 20_000_000  # numbers held at once while evaluating members
 ConcaveMode = Literal["refuse", "linearise", "skip"]
@@ -48,7 +48,7 @@ def loss_is_linearised(request: PricingRequest) -> bool:
     return request.objective.kind == "mixture" and request.ensemble is not None
 
 
-def mixture_outputs(ensemble: Ensemble, inputs: Array, device: str) -> Array:
+def mixture_outputs(ensemble: Mixture, inputs: Array, device: str) -> Array:
     """Outputs (n, r) of the mixture at `inputs` (n, d)."""
     with torch.no_grad():
         outputs = ensemble.outputs(torch.as_tensor(inputs, dtype=torch.float64, device=device))

@@ -12,7 +12,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members import concatenate
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.objectives import Supervised
-from cg4ai.pricing.finite import best_per_block
+from cg4ai.pricing.exact.finite import best_per_block
 from cg4ai.pricing.reduced_cost import (
     loss_gradient,
     loss_is_linearised,
@@ -47,8 +47,6 @@ class TreePricer:
     Concave rows enter by their gradient at the current mixture. Any estimator that `from_sklearn`
     knows will do; `random_state`, where it has one, is set from the request's seed.
     """
-
-    exact = False
 
     def __init__(
         self, estimator: Any, *, scales: Sequence[float] = (0.3, 1.0, 3.0, 10.0), per_call: int = 4

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cg4ai.regions import Ball, Box
+from cg4ai.rules.regions import Ball, Box
 from cg4ai.separation.ascent import GradientAscent
 from cg4ai.separation.blackbox import BlackBox
 from cg4ai.separation.scan import PoolScan
 
 if TYPE_CHECKING:
     from cg4ai.protocols import Separator
-    from cg4ai.requirements import Requirement
+    from cg4ai.rules import Requirement
 
 __all__ = ["BlackBox", "GradientAscent", "PoolScan", "default_separator"]
 

@@ -10,14 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
+from cg4ai.members.mixture import Mixture
 from cg4ai.records import Array, IntArray, SeparationResult
-from cg4ai.regions import Ball
-from cg4ai.requirements.place import whole_number
-from cg4ai.separation.blackbox import BlackBox
-from cg4ai.separation.evaluation import (
-    Mixture,
+from cg4ai.rules.evaluation import (
+    Predictor,
     candidates,
     harvest,
     pick_starts,
@@ -25,9 +22,12 @@ from cg4ai.separation.evaluation import (
     region_violations,
     search_region,
 )
+from cg4ai.rules.place import whole_number
+from cg4ai.rules.regions import Ball
+from cg4ai.separation.blackbox import BlackBox
 
 if TYPE_CHECKING:
-    from cg4ai.requirements import Requirement
+    from cg4ai.rules import Requirement
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class GradientAscent:
 
     def find(
         self,
-        ensemble: Mixture,
+        ensemble: Predictor,
         requirement: Requirement,
         *,
         seed: int,
@@ -108,17 +108,17 @@ class GradientAscent:
             polish=max(self.polish, 5),
         )
 
-    def _polished(self, ensemble: Mixture, requirement: Requirement, points: Array) -> Array:
+    def _polished(self, ensemble: Predictor, requirement: Requirement, points: Array) -> Array:
         """Where NLopt gets to from the worst points, each climbing the rule it breaks most."""
         violations = region_violations(ensemble, requirement, points)
         worst = np.argsort(-violations.max(axis=1), kind="stable")[: self.polish]
         rules = violations[worst].argmax(axis=1)
         # one input at a time is quicker on a CPU
-        near = ensemble.to("cpu") if isinstance(ensemble, Ensemble) else ensemble
+        near = ensemble.to("cpu") if isinstance(ensemble, Mixture) else ensemble
         return BlackBox(evaluations=200).climb(near, requirement, points[worst], rules)
 
     def _climb(
-        self, ensemble: Mixture, requirement: Requirement, points: Array, rules: IntArray
+        self, ensemble: Predictor, requirement: Requirement, points: Array, rules: IntArray
     ) -> Array:
         """The best point reached from each start, (n, d)."""
         region = search_region(requirement, "GradientAscent")

@@ -10,12 +10,9 @@ import numpy as np
 import torch
 
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.executors import map_jobs
 from cg4ai.records import Array, IntArray, SeparationResult
-from cg4ai.regions import Region
-from cg4ai.requirements.place import whole_number
-from cg4ai.separation.evaluation import (
-    Mixture,
+from cg4ai.rules.evaluation import (
+    Predictor,
     candidates,
     harvest,
     pick_starts,
@@ -23,9 +20,11 @@ from cg4ai.separation.evaluation import (
     region_violations,
     search_region,
 )
+from cg4ai.rules.place import whole_number
+from cg4ai.rules.regions import Region
 
 if TYPE_CHECKING:
-    from cg4ai.requirements import Requirement
+    from cg4ai.rules import Requirement
 
 # only methods that draw no random numbers of their own: NLopt's generator is not ours to seed
 LOCAL = ("LN_COBYLA", "LN_BOBYQA", "LN_NELDERMEAD", "LN_SBPLX")
@@ -47,14 +46,12 @@ class BlackBox:
 
     Starts come from the centre, random inputs and up to `vertices` vertices: half the most
     violated, half at random. Global methods (GN_...) ignore the start and run once per rule.
-    `workers` searches run at once in threads. One by one is faster unless a prediction takes
-    milliseconds: what a search of a small mixture waits for is Python, which runs one at a time.
+    Searches run one by one: threads only waited for each other.
     """
 
     algorithm: str = "LN_COBYLA"
     starts: int = 8
     evaluations: int = 300
-    workers: int = 1
     vertices: int = 64
 
     def __post_init__(self) -> None:
@@ -64,13 +61,13 @@ class BlackBox:
                 f"unknown algorithm {self.algorithm!r}{hint}; use one of "
                 f"{', '.join(LOCAL + GLOBAL)}"
             )
-        for what in ("starts", "evaluations", "workers"):
+        for what in ("starts", "evaluations"):
             whole_number(getattr(self, what), what, least=1)
         whole_number(self.vertices, "vertices", least=0)
 
     def find(
         self,
-        ensemble: Mixture,
+        ensemble: Predictor,
         requirement: Requirement,
         *,
         seed: int,
@@ -98,20 +95,17 @@ class BlackBox:
         )
 
     def climb(
-        self, ensemble: Mixture, requirement: Requirement, points: Array, rules: IntArray
+        self, ensemble: Predictor, requirement: Requirement, points: Array, rules: IntArray
     ) -> Array:
         """The best input reached from each start, (n, d); start i climbs rule `rules[i]`."""
         jobs = [_Job(int(rule), point) for rule, point in zip(rules, points, strict=True)]
-        reached = map_jobs(
-            lambda job: self._search(ensemble, requirement, job), jobs, workers=self.workers
-        )
-        return np.stack(reached)
+        return np.stack([self._search(ensemble, requirement, job) for job in jobs])
 
     def thorough(self) -> BlackBox:
         """The same search with four times the starts, for a last look."""
         return replace(self, starts=4 * self.starts)
 
-    def _search(self, ensemble: Mixture, requirement: Requirement, job: _Job) -> Array:
+    def _search(self, ensemble: Predictor, requirement: Requirement, job: _Job) -> Array:
         """The most violated input seen by one search, (d,)."""
         region = search_region(requirement, "BlackBox")
         lower, upper = region.bounds()
@@ -140,7 +134,7 @@ class _Climb:
 
     def __init__(
         self,
-        ensemble: Mixture,
+        ensemble: Predictor,
         requirement: Requirement,
         region: Region,
         job: _Job,

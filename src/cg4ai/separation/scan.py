@@ -10,10 +10,10 @@ import torch
 
 from cg4ai.errors import InvalidInput
 from cg4ai.records import SeparationResult
-from cg4ai.separation.evaluation import Mixture, predictions, refuse_not_finite
+from cg4ai.rules.evaluation import Predictor, predictions, refuse_not_finite
 
 if TYPE_CHECKING:
-    from cg4ai.requirements import Requirement
+    from cg4ai.rules import Requirement
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class PoolScan:
 
     def find(
         self,
-        ensemble: Mixture,
+        ensemble: Predictor,
         requirement: Requirement,
         *,
         seed: int,

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cg4ai.certificates import certificate_bytes, sealed
-from cg4ai.certification import AffineCoefficients, Certification, OpenCells, RuleProof, rules_of
 from cg4ai.checker.claim import Claim
 from cg4ai.checker.file import parse_certificate
-from cg4ai.ensemble import Ensemble, Part
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members import ConstantMembers, NetworkArchitecture, NetworkMembers, TreeMembers
-from cg4ai.regions import Box
-from cg4ai.requirements import Linear
-from cg4ai.rows import Layout
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
+from cg4ai.proofs import AffineCoefficients, Certification, OpenCells, RuleProof, rules_of
+from cg4ai.proofs.certificate import certificate_bytes, sealed
+from cg4ai.rules import Linear
+from cg4ai.rules.regions import Box
 
 
 @dataclass(frozen=True)

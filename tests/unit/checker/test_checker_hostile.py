@@ -18,12 +18,13 @@ from cg4ai.checker.cells import Cells
 from cg4ai.checker.claim import Region
 from cg4ai.checker.scale import LARGEST
 from cg4ai.checker.shipped import compare
-from cg4ai.commands import check as command
-from cg4ai.ensemble import Ensemble, Part
+from cg4ai.cli import check as command
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members import NetworkArchitecture, TreeMembers
-from cg4ai.regions import Ball, Box
-from cg4ai.requirements import Linear
-from cg4ai.rows import Layout
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
+from cg4ai.rules import Linear
+from cg4ai.rules.regions import Ball, Box
 
 
 def alone(members):

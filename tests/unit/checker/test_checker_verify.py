@@ -15,7 +15,7 @@ from cg4ai.checker.cells import Cells, check_tree, leaf_cells
 from cg4ai.checker.file import parse_certificate
 from cg4ai.checker.shipped import compare
 from cg4ai.errors import InvalidInput
-from cg4ai.regions import Ball, Box
+from cg4ai.rules.regions import Ball, Box
 
 INPUTS = 2
 ROOM = 0.02
@@ -317,9 +317,9 @@ def test_checking_never_imports_torch(tmp_path):
     ensemble.save(tmp_path)
     (tmp_path / "certificate.cg4ai").write_bytes(data)
     code = (
-        "import sys; from cg4ai.cli import main\n"
+        "import sys; from cg4ai.cli.main import main\n"
         f"ended = main(['check', r'{tmp_path / 'certificate.cg4ai'}', '--run', r'{tmp_path}'])\n"
-        "heavy = {'torch', 'cg4ai.certification', 'cg4ai.members', 'cg4ai.ensemble'}\n"
+        "heavy = {'torch', 'cg4ai.proofs', 'cg4ai.members', 'cg4ai.ensemble.ensemble'}\n"
         "sys.exit(ended or (9 if heavy & set(sys.modules) else 0))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -9,8 +9,8 @@ import pytest
 from linear_programs import one_block, random_master
 
 from cg4ai.errors import SolverFailure
-from cg4ai.highs import LinearProgram
 from cg4ai.master import OWN_SLACK, LinearMaster
+from cg4ai.master.highs import LinearProgram
 
 
 def test_idle_rows_leave_and_the_basis_stays():

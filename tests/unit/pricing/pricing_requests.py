@@ -5,7 +5,7 @@ import numpy as np
 from cg4ai.objectives import Objective
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Duals
-from cg4ai.rows import LinearRows, RowSet
+from cg4ai.rules.rows import LinearRows, RowSet
 
 
 def make_request(

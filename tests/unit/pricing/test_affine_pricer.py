@@ -6,17 +6,19 @@ from hypothesis import strategies as st
 from pricing_requests import make_request, point_rows
 from scipy.optimize import linprog, minimize
 
-from cg4ai.columns import all_values, block_outputs
-from cg4ai.ensemble import Ensemble, Part
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members import concatenate
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
 from cg4ai.members.networks import affine
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing import reduced_costs
-from cg4ai.pricing.affine import AffinePricer
-from cg4ai.pricing.affine_problem import AffineProblem, Standardiser
-from cg4ai.pricing.ball import Quadratic
-from cg4ai.rows import ConcaveRows, Layout, LinearRows, RowSet
+from cg4ai.pricing.exact.affine import AffinePricer
+from cg4ai.pricing.exact.affine_problem import AffineProblem, Standardiser
+from cg4ai.pricing.exact.ball import Quadratic
+from cg4ai.rules.rows import ConcaveRows, LinearRows, RowSet
+from cg4ai.solving.columns import all_values, block_outputs
 
 LOSSES = ["squared", "cross_entropy", "absolute", "none"]
 

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cg4ai.ensemble import Ensemble, Part
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
 from cg4ai.objectives import Supervised
-from cg4ai.pricing.alternating import AlternatingPricer, misses_rows
+from cg4ai.pricing.wrappers import AlternatingPricer, misses_rows
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Duals, PricingResult
-from cg4ai.rows import Layout, LinearRows, RowSet
+from cg4ai.rules.rows import LinearRows, RowSet
 
 
 @dataclass

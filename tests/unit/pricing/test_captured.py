@@ -6,18 +6,19 @@ import numpy as np
 import pytest
 import torch
 
+from cg4ai.members.layout import Layout
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.objectives import Epigraph, Supervised
-from cg4ai.pricing.captured import _Step, train_captured
-from cg4ai.pricing.gradient import GradientPricer
-from cg4ai.pricing.guided import Trainer
-from cg4ai.pricing.laid_out import laid_out
-from cg4ai.pricing.training import Training, train
+from cg4ai.pricing.gradient.captured import _Step, train_captured
+from cg4ai.pricing.gradient.guided import Trainer
+from cg4ai.pricing.gradient.laid_out import laid_out
+from cg4ai.pricing.gradient.pricer import GradientPricer
+from cg4ai.pricing.gradient.training import Training, train
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Duals
-from cg4ai.regions import Box
-from cg4ai.requirements import Concave, Linear
-from cg4ai.rows import Layout, RowSet
+from cg4ai.rules import Concave, Linear
+from cg4ai.rules.regions import Box
+from cg4ai.rules.rows import RowSet
 from cg4ai.seeds import generator
 
 INPUTS = np.linspace(-1.0, 1.0, 40).reshape(20, 2)

@@ -3,14 +3,16 @@ import pytest
 import torch
 from pricing_requests import make_request, point_rows
 
-from cg4ai.ensemble import Ensemble, Part
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
 from cg4ai.members.networks import affine
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing import price_terms, reduced_costs
-from cg4ai.pricing.finite import FinitePricer
-from cg4ai.rows import ConcaveRows, Layout, LinearRows, RowSet
+from cg4ai.pricing.exact.finite import FinitePricer
+from cg4ai.rules.rows import ConcaveRows, LinearRows, RowSet
 
 LAYOUT = Layout((np.array([2, 0]), np.array([1])))
 

@@ -12,16 +12,18 @@ from pricing_requests import make_request, point_rows
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from cg4ai.ensemble import Ensemble, Part
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members import ConstantMembers, ModuleArchitecture, NetworkArchitecture
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing import reduced_costs
-from cg4ai.pricing.gradient import GradientPricer
-from cg4ai.pricing.training import Training
+from cg4ai.pricing.gradient.pricer import GradientPricer
+from cg4ai.pricing.gradient.training import Training
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
-from cg4ai.rows import ConcaveRows, Layout, RowSet
+from cg4ai.rules.rows import ConcaveRows, RowSet
 from cg4ai.seeds import generator
 
 RNG = np.random.default_rng(5)

@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from pricing_requests import make_request, point_rows
 
 from cg4ai.members import NetworkArchitecture
+from cg4ai.members.layout import Layout
 from cg4ai.objectives import Supervised
-from cg4ai.pricing.gradient import GradientPricer
-from cg4ai.pricing.guided import Trainer
-from cg4ai.pricing.laid_out import laid_out
-from cg4ai.pricing.row_draws import RowDraws, chances, draw
-from cg4ai.pricing.row_tensors import ready
-from cg4ai.pricing.training import Training
-from cg4ai.requirements import Margin, Rate
-from cg4ai.rows import Layout, RowSet
+from cg4ai.pricing.gradient.guided import Trainer
+from cg4ai.pricing.gradient.laid_out import laid_out
+from cg4ai.pricing.gradient.pricer import GradientPricer
+from cg4ai.pricing.gradient.row_draws import RowDraws, chances, draw
+from cg4ai.pricing.gradient.row_tensors import ready
+from cg4ai.pricing.gradient.training import Training
+from cg4ai.rules import Margin, Rate
+from cg4ai.rules.rows import RowSet
 from cg4ai.seeds import generator
 
 MADE = np.random.default_rng(0)

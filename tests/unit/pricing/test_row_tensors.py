@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.pricing.row_tensors import SimpleRows, joined, ready
-from cg4ai.requirements import Margin, Rate
-from cg4ai.rows import LinearRows
+from cg4ai.pricing.gradient.row_tensors import SimpleRows, joined, ready
+from cg4ai.rules import Margin, Rate
+from cg4ai.rules.rows import LinearRows
 
 MADE = np.random.default_rng(0)
 

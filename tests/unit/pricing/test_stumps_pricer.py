@@ -6,14 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pricing_requests import make_request, point_rows
 
-from cg4ai.ensemble import Ensemble, Part
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing import reduced_costs
-from cg4ai.pricing.leaves import SimplexLeaves
-from cg4ai.pricing.stumps import StumpPricer
-from cg4ai.rows import ConcaveRows, Layout, RowSet
+from cg4ai.pricing.exact.leaves import SimplexLeaves
+from cg4ai.pricing.exact.stumps import StumpPricer
+from cg4ai.rules.rows import ConcaveRows, RowSet
 
 
 class FirstOutput:
@@ -160,7 +162,7 @@ def test_linear_prices_go_to_corners_for_epigraph_none_and_mixture(loss):
 
 
 def _stump(feature, threshold, leaf):
-    from cg4ai.pricing.stumps import _Stump
+    from cg4ai.pricing.exact.stumps import _Stump
 
     return _Stump(0.0, int(feature), threshold, leaf[:1], leaf[1:])
 

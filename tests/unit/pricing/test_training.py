@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.members import NetworkArchitecture
-from cg4ai.pricing.training import FusedAdam, Training, train
+from cg4ai.pricing.gradient.training import FusedAdam, Training, train
 from cg4ai.protocols import Parameters
 from cg4ai.seeds import generator
 

@@ -7,13 +7,15 @@ from sklearn.ensemble import GradientBoostingRegressor, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from cg4ai.ensemble import Ensemble, Part
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing import reduced_costs
 from cg4ai.pricing.trees import TreePricer
-from cg4ai.rows import ConcaveRows, Layout, RowSet
+from cg4ai.rules.rows import ConcaveRows, RowSet
 
 
 class FirstOutput:

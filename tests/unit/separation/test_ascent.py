@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.regions import Ball, Box
-from cg4ai.requirements import Concave, Linear, Margin, Probability
+from cg4ai.rules import Concave, Linear, Margin, Probability
+from cg4ai.rules.regions import Ball, Box
 from cg4ai.separation import BlackBox, GradientAscent
 
 
@@ -122,14 +122,6 @@ def test_same_seed_same_answer(separator: Any) -> None:
     assert np.array_equal(one.violations, other.violations)
 
 
-def test_workers_do_not_change_the_answer() -> None:
-    requirement = Linear(Box(LOWER, UPPER), RULES, 0.0)
-    serial, threads = (
-        search(BlackBox(starts=2, evaluations=60, workers=w), AFFINE, requirement) for w in (1, 3)
-    )
-    assert np.array_equal(serial.rows.inputs, threads.rows.inputs)
-
-
 @pytest.mark.parametrize("separator", SEARCHES, ids=["ascent", "black box"])
 def test_rows_repeat_the_violations_and_keep_within_the_limit(separator: Any) -> None:
     for requirement in (
@@ -188,7 +180,7 @@ def test_an_error_of_the_mixture_is_not_swallowed() -> None:
         return x
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        search(BlackBox(workers=1), Function(fails), Linear(Box(LOWER, UPPER), np.ones(D), 0.0))
+        search(BlackBox(), Function(fails), Linear(Box(LOWER, UPPER), np.ones(D), 0.0))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +192,6 @@ def test_an_error_of_the_mixture_is_not_swallowed() -> None:
         (lambda: BlackBox("LN_COBILA"), "did you mean 'LN_COBYLA'"),
         (lambda: BlackBox("GN_CRS2_LM"), "use one of"),
         (lambda: BlackBox(evaluations=0), "evaluations"),
-        (lambda: BlackBox(workers=1.5), "workers"),
     ],
 )
 def test_wrong_settings_are_refused(make: Callable[[], Any], message: str) -> None:

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from cg4ai.errors import InvalidInput
-from cg4ai.regions import Ball, Box, Pool
-from cg4ai.requirements import Linear, Margin, Probability
+from cg4ai.rules import Linear, Margin, Probability
+from cg4ai.rules.regions import Ball, Box, Pool
 from cg4ai.separation import BlackBox, GradientAscent, PoolScan, default_separator
 
 

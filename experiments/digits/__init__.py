@@ -1,0 +1,1 @@
+"""The paper's experiments on digits: `python -m experiments.digits`."""

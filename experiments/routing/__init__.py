@@ -1,0 +1,1 @@
+"""The paper's routing configurations: `python -m experiments.routing`."""

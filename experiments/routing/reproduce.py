@@ -1,0 +1,354 @@
+"""All 41 configurations of the paper, each in a run folder of its own, and one table of them.
+
+A configuration that has ended with the same settings is not run again, and one that was killed
+goes on where it was. Tables are made from saved summaries alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cg4ai.apps.routing.data import CONFIGURATIONS
+from cg4ai.apps.routing.problem import RoutingObjective
+from cg4ai.apps.routing.saved import (
+    COMMAND,
+    Mode,
+    Prepared,
+    Wanted,
+    check_same,
+    open_run,
+    prepare,
+    train_and_save,
+)
+from cg4ai.apps.routing.separation import FEASIBLE
+from cg4ai.cli.tables import cell, csv_text, markdown
+from cg4ai.errors import Cg4aiError, InvalidInput, did_you_mean
+from cg4ai.records import StopReason
+from cg4ai.runs import files
+from cg4ai.runs.folder import Run
+from experiments.routing.paper import PAPER, PaperRow
+
+ABLATION = "ta1-10-2-cost"  # the paper's test with another objective; not in its table
+NAMES = tuple(f"{network}-{demands}-{paths}" for network, demands, paths in CONFIGURATIONS)
+
+# column of the paper's table: (field of PaperRow, key of our summary)
+PAPER_COLUMNS = {
+    "#iter": ("iterations", "iterations"),
+    "#cols": ("columns", "columns"),
+    "#rows": ("rows", "found_rows"),
+    "col_time": ("column_time", "pricing_s"),
+    "row_time": ("row_time", "separation_s"),
+    "tot_time": ("total_time", "total_s"),
+    "opt_mlu": ("optimal_mlu", "mean_optimal_mlu"),
+    "#mod": ("models", "active_members"),
+    "val. loss": ("validation_loss", "split_loss"),
+    "max_diff": ("max_difference", "max_mlu_gap"),
+}
+OUR_COLUMNS = {
+    "mean gap": "mean_mlu_gap",
+    "max gap": "max_mlu_gap",
+    "worst utilisation": "worst_utilisation",
+    "plain worst": "plain_worst_utilisation",
+    "plain gap": "plain_mean_mlu_gap",
+    "total_s": "total_s",
+    "evaluation_s": "evaluation_s",
+    "speedup": "speedup",
+    "stopped": "stop_reason",
+}
+NO_RESULT = "no result"
+Summaries = Mapping[str, Mapping[str, Any]]
+
+
+def chosen(names: Sequence[str], mode: Mode = "ours") -> tuple[str, ...]:
+    """The configurations named, or all of them and the ablation.
+
+    The ablation is about the objective, which the published method leaves no choice of.
+    """
+    known = (*NAMES, ABLATION) if mode == "ours" else NAMES
+    for name in names:
+        if name == ABLATION and mode != "ours":
+            raise InvalidInput(
+                f"{ABLATION} trains for another objective, but --mode {mode} has the squared loss "
+                "only; leave it out or use --mode ours"
+            )
+        if name not in known:
+            raise InvalidInput(
+                f"unknown configuration {name!r}{did_you_mean(name, known)}; use NETWORK-D-P, one "
+                f"of {', '.join(known)}"
+            )
+    return tuple(names) or known
+
+
+def wanted(name: str, usual: Wanted) -> Wanted:
+    """What a configuration's name stands for; the rest is as in `usual`."""
+    network, demands, paths = name.removesuffix("-cost").rsplit("-", 2)
+    objective: RoutingObjective = "cost" if name == ABLATION else "mlu"
+    return replace(
+        usual, network=network, demands=int(demands), paths=int(paths), objective=objective
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`done`: summaries of the configurations asked for; `failed`: why others have none."""
+
+    done: dict[str, dict[str, Any]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    interrupted: bool = False
+
+
+def reproduce(
+    names: Sequence[str],
+    out: Path,
+    usual: Wanted,
+    *,
+    force: bool = False,
+    say: Callable[[str], None] = print,
+) -> Outcome:
+    """Run what is missing and write the tables of all that is there.
+
+    A configuration that ends without a result is said and left: the others go on.
+    """
+    names = chosen(names, usual.mode)
+    prepared = {name: prepare(wanted(name, usual)) for name in names}
+    outcome = Outcome()
+    for name in names if not force else ():
+        done = finished(out / name, prepared[name])  # or an error, before hours are spent
+        if done is not None:
+            outcome.done[name] = done
+    for number, name in enumerate(names, start=1):
+        before = f"[{number}/{len(names)}] {name}: "
+        if name in outcome.done:
+            say(f"{before}there already; {_line(outcome.done[name])}")
+            continue
+        try:
+            with open_run(out / name, prepared[name], resume=not force, force=force) as run:
+                routed = train_and_save(prepared[name], run)
+        except Cg4aiError as error:
+            outcome.failed[name] = str(error)
+            say(f"{before}no result: {error}")
+            continue
+        if routed is None:
+            return replace(outcome, interrupted=True)
+        outcome.done[name] = routed.summary
+        say(before + _line(routed.summary))
+        write_tables(out, results(out, usual.mode))
+    write_tables(out, results(out, usual.mode, without=tuple(outcome.failed)))
+    return outcome
+
+
+@dataclass(frozen=True)
+class Results:
+    """Summaries by name of the runs of one mode that have ended; `missing` have none."""
+
+    summaries: Summaries
+    mode: Mode = "ours"
+    missing: tuple[str, ...] = ()
+
+    @property
+    def table(self) -> dict[str, Mapping[str, Any]]:
+        """Those that the paper's table has, in its order."""
+        return {name: self.summaries[name] for name in NAMES if name in self.summaries}
+
+    @property
+    def listed(self) -> list[str]:
+        """The same and those without a result."""
+        return [name for name in NAMES if name in self.summaries or name in self.missing]
+
+
+def results(out: Path, mode: Mode, *, without: tuple[str, ...] = ()) -> Results:
+    """What lies under `out`, whichever command made it; `without`: known to have no result."""
+    summaries, missing = {}, set(without)
+    for name in (*NAMES, ABLATION):
+        if not (out / name / "run.json").exists():
+            continue
+        run = Run.open(out / name, read_only=True)
+        if run.command != COMMAND or run.settings.get("mode") != mode:
+            continue
+        summary = run.summary()
+        if summary is None:
+            missing.add(name)
+        else:
+            summaries[name] = summary
+    ordered = tuple(name for name in (*NAMES, ABLATION) if name in missing - summaries.keys())
+    return Results(summaries, mode, ordered)
+
+
+def finished(folder: Path, prepared: Prepared) -> dict[str, Any] | None:
+    """The summary of a run that has ended; an error if the folder holds a different run.
+
+    One that ended at another time limit than now has not: it goes on.
+    """
+    if not (folder / "run.json").exists():
+        return None
+    run = Run.open(folder, read_only=True)
+    check_same(run, prepared)
+    summary = run.summary()
+    if summary is not None and summary["stop_reason"] == StopReason.TIME_LIMIT:
+        same_limit = summary["time_limit_s"] == prepared.settings.time_limit_s
+        return summary if same_limit else None
+    return summary
+
+
+def _line(summary: Mapping[str, Any]) -> str:
+    return (
+        f"{summary['total_s']:.1f} s, worst utilisation {summary['worst_utilisation']:.6f}, "
+        f"gap mean {summary['mean_mlu_gap']:.4f} max {summary['max_mlu_gap']:.3f} "
+        f"(plain: {summary['plain_worst_utilisation']:.3f}, "
+        f"{summary['plain_mean_mlu_gap']:.4f})"
+    )
+
+
+def write_tables(out: Path, found: Results) -> None:
+    """table.csv, table.md and totals.json, from what has ended so far."""
+    rows = [_full_row(name, found.summaries.get(name)) for name in found.listed]
+    out.mkdir(parents=True, exist_ok=True)
+    files.write_bytes(out / "table.csv", csv_text(rows).encode())
+    files.write_bytes(out / "table.md", markdown_report(found).encode())
+    files.write_json(out / "totals.json", totals(found.table))
+
+
+def _full_row(name: str, summary: Mapping[str, Any] | None) -> dict[str, Any]:
+    paper = paper_row(name)
+    row = _start(paper)
+    row |= {title: _ours(summary, key) for title, (_, key) in PAPER_COLUMNS.items()}
+    row |= {
+        f"paper {title}": _known(getattr(paper, name)) for title, (name, _) in PAPER_COLUMNS.items()
+    }
+    row |= {title: _ours(summary, key) for title, key in OUR_COLUMNS.items()}
+    return row if summary is not None else row | {"stopped": NO_RESULT}
+
+
+def _start(paper: PaperRow) -> dict[str, Any]:
+    return {"instance": paper.instance, "#d": paper.demands, "#p": paper.paths}
+
+
+def _ours(summary: Mapping[str, Any] | None, key: str) -> Any:
+    """A figure of a summary; rows found stand for all rows where they were not counted."""
+    if summary is None:
+        return None
+    return summary.get("found_rows", summary["rows"]) if key == "found_rows" else summary.get(key)
+
+
+def _known(value: Any) -> Any:
+    """None for what the paper prints as NaN."""
+    return None if isinstance(value, float) and np.isnan(value) else value
+
+
+def paper_row(name: str) -> PaperRow:
+    network, demands, paths = name.rsplit("-", 2)
+    return PAPER[network, int(demands), int(paths)]
+
+
+def totals(table: Summaries) -> dict[str, Any]:
+    """Sums and means over configurations, and the paper's for the same ones."""
+
+    def every(key: str) -> list[float]:
+        return [float(summary[key]) for summary in table.values()]
+
+    feasible = [value <= FEASIBLE for value in every("worst_utilisation")]
+    plain = [value <= FEASIBLE for value in every("plain_worst_utilisation")]
+    return {
+        "configurations": len(table),
+        "feasible": sum(feasible),
+        "plain_feasible": sum(plain),
+        "total_s": float(np.sum(every("total_s"))),
+        "evaluation_s": float(np.sum(every("evaluation_s"))),
+        "paper_total_s": float(np.sum([paper_row(name).total_time for name in table])),
+        "mean_of_mean_gaps": _mean(every("mean_mlu_gap")),
+        "plain_mean_of_mean_gaps": _mean(every("plain_mean_mlu_gap")),
+        "mean_of_max_gaps": _mean(every("max_mlu_gap")),
+        "paper_mean_of_max_gaps": _mean([paper_row(name).max_difference for name in table]),
+        "max_gap_below_paper": sum(
+            table[name]["max_mlu_gap"] <= paper_row(name).max_difference for name in table
+        ),
+        "mean_speedup": _mean(every("speedup")),
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    known = [value for value in values if np.isfinite(value)]
+    return float(np.mean(known)) if known else None
+
+
+def markdown_report(found: Results) -> str:
+    """Both tables and the totals, for people."""
+    listed = found.listed
+    lines = ["# Routing: the configurations of the paper", ""]
+    if listed:
+        lines += [
+            _note(found),
+            "",
+            markdown([_compared(name, found.summaries.get(name)) for name in listed]),
+            "What the paper does not report:",
+            "",
+            markdown([_own(name, found.summaries.get(name)) for name in listed]),
+            "Totals:",
+            "",
+            markdown([{"": key, "value": value} for key, value in totals(found.table).items()]),
+        ]
+    if found.missing:
+        lines += [
+            f"No result: {', '.join(found.missing)}. The run has not ended, or ended before every "
+            "demand had a member.",
+            "",
+        ]
+    if ABLATION in found.summaries:
+        lines += [_ablation(found.summaries[ABLATION]), ""]
+    return "\n".join(lines)
+
+
+def _compared(name: str, summary: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Our figure and the paper's in each cell; - where there is none."""
+    paper = paper_row(name)
+    pairs = {
+        title: tuple(
+            "-" if value is None else cell(value, digits=3)
+            for value in (_ours(summary, key), _known(getattr(paper, field)))
+        )
+        for title, (field, key) in PAPER_COLUMNS.items()
+    }
+    return _start(paper) | {title: " / ".join(pair) for title, pair in pairs.items()}
+
+
+def _own(name: str, summary: Mapping[str, Any] | None) -> dict[str, Any]:
+    start = _start(paper_row(name))
+    if summary is None:
+        return start | {"feasible": NO_RESULT}
+    feasible = {"feasible": summary["worst_utilisation"] <= FEASIBLE}
+    return start | feasible | {title: summary.get(key) for title, key in OUR_COLUMNS.items()}
+
+
+def _note(found: Results) -> str:
+    """What the cells of the first table hold."""
+    whose = {
+        "ours": "Ours / the paper's.",
+        "paper": "As published, run here / the paper's figures.",
+    }
+    uncounted = [name for name, summary in found.table.items() if "found_rows" not in summary]
+    rows = "`#rows`: rows of the capacities that a search found, without those from the start"
+    if uncounted:
+        rows += (
+            f" (but all rows of the master where these were not counted: {', '.join(uncounted)})"
+        )
+    return (
+        f"{whose[found.mode]} Times are seconds, on different machines. `#cols`: all columns, "
+        f"constant splits too. {rows}. `opt_mlu`: ours is the mean optimal MLU; `val. loss`: "
+        "squared distance to one optimal split of several, which ours is not trained for unless "
+        "the objective is `split`; `max_diff`: largest gap to the optimal MLU on 10,000 vectors."
+    )
+
+
+def _ablation(summary: Mapping[str, Any]) -> str:
+    plain = summary.get("plain_mean_cost_gap")
+    beside = "" if plain is None else f", plain networks: {100 * plain:.2f} %"
+    return (
+        f"Least total path cost instead of least MLU ({ABLATION}): mean cost gap "
+        f"{100 * summary['mean_cost_gap']:.2f} % (the paper: 11.20 %{beside}), worst utilisation "
+        f"{summary['worst_utilisation']:.6f}."
+    )

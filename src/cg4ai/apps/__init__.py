@@ -1,0 +1,1 @@
+"""The three applications: tables, routing and digits."""

@@ -1,0 +1,153 @@
+"""Members that read an image: small networks with smooth first layers, and the base member."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai.apps.digits.data import CLASSES, PIXELS
+from cg4ai.errors import InvalidInput
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Mixture, Part
+from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
+from cg4ai.members.smooth import blurred
+from cg4ai.objectives import cross_entropy
+from cg4ai.pricing.gradient.pricer import GradientPricer
+from cg4ai.pricing.gradient.training import Training, train
+from cg4ai.protocols import Architecture, Members, Parameters, PricingRequest
+from cg4ai.records import Array, IntArray, PricingResult
+from cg4ai.rules.rows import Rows
+from cg4ai.seeds import derived_seed, generator
+from cg4ai.solving.columns import row_values
+
+Rule = Literal["margin", "probability"]
+SIDE = 28
+
+
+def network(rule: Rule, hidden: int) -> NetworkArchitecture:
+    """The paper's member: 784-h-10 with ReLU; probabilities out, or logits for margins."""
+    output: Literal["linear", "softmax"] = "linear" if rule == "margin" else "softmax"
+    return NetworkArchitecture(PIXELS, CLASSES, hidden=(hidden,), output=output)
+
+
+@dataclass(frozen=True)
+class SmoothNetwork:
+    """The paper's member, trained through a first layer that is blurred; 0 is no blur.
+
+    Training moves free weights V; the network's first layer is `gain * blur(V)`, a Gaussian blur
+    of `blur` pixels over each neuron's 28 x 28 weights. Neighbouring pixels then get similar
+    weights, which few images alone do not teach. A finished member holds the blurred weights: it
+    is a plain 784-h-10 network. `gain` makes up for the size that blurring takes away.
+    """
+
+    rule: Rule
+    hidden: int = 4
+    blur: float = 0.0
+    gain: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.blur < SIDE or not self.gain > 0:
+            raise InvalidInput(
+                f"blur must lie in [0, {SIDE}) pixels and gain be positive, got {self.blur} and "
+                f"{self.gain}"
+            )
+
+    @cached_property
+    def network(self) -> NetworkArchitecture:
+        return network(self.rule, self.hidden)
+
+    @property
+    def input_size(self) -> int:
+        return PIXELS
+
+    @property
+    def output_size(self) -> int:
+        return CLASSES
+
+    def initialise(self, count: int, generator: torch.Generator) -> Parameters:
+        return self.network.initialise(count, generator)
+
+    def blurred(self, parameters: Parameters) -> Parameters:
+        """The network's own parameters: the first layer blurred along both axes."""
+        return blurred(parameters, blur=self.blur, gain=self.gain)
+
+    def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        return self.network.forward(self.blurred(parameters), inputs)
+
+    def members(self, parameters: Parameters) -> NetworkMembers:
+        return self.network.members(self.blurred(parameters))
+
+    def parameters(self, members: Members) -> Parameters | None:
+        """None under a blur: it cannot be undone reliably, so there are no warm starts."""
+        return self.network.parameters(members) if self.blur == 0 else None
+
+    def scale_outputs(self, parameters: Parameters, factors: Tensor) -> Parameters:
+        return self.network.scale_outputs(parameters, factors)
+
+
+@dataclass(frozen=True)
+class DigitPricer:
+    """Trains groups jointly until there is too little left to gain, then proposes nothing.
+
+    Losses are at least 0, so a mixture whose rows are all met and whose loss is at most `enough`
+    cannot be improved by more than that: no further group is trained to find out.
+    """
+
+    training: GradientPricer
+    enough: float = 0.05
+
+    @property
+    def architecture(self) -> Architecture:
+        return self.training.architecture
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        if request.ensemble is not None and self._enough(request, request.ensemble):
+            none = np.empty(0, np.int64)
+            return PricingResult(None, none, none, note="all rows met, loss at most enough")
+        return self.training.price(request)
+
+    def _enough(self, request: PricingRequest, mixture: Mixture) -> bool:
+        """Whether the mixture meets every row and its loss on the objective's images is small.
+
+        A new row of a cut has no dual yet; it is evaluated here like all others.
+        """
+        for rows in request.rows.batches:
+            reached = sum(
+                _values(rows, part, request.device) @ part.weights for part in mixture.parts
+            )
+            if np.any(reached < rows.bounds):
+                return False
+        objective = request.objective
+        everything = objective.batch(None, generator(0), device=request.device, dtype=torch.float64)
+        with torch.no_grad():
+            loss = objective.value(everything, mixture.outputs(everything.inputs))
+        return float(loss) <= self.enough
+
+
+def _values(rows: Rows, part: Part, device: str) -> Array:
+    """(len(rows), members): each member's own row value."""
+    return row_values(rows, Layout.single(CLASSES), part.members, part.blocks, device)
+
+
+def base_member(
+    images: Array, labels: IntArray, *, rule: Rule, hidden: int, seed: int
+) -> NetworkMembers:
+    """One member alone, trained as in the paper: cross-entropy, Adam at 1e-3, early stopping.
+
+    The baseline of all scenarios, and the member whose mistakes are corrected or attacked.
+    """
+    logits = network("margin", hidden)
+    x = torch.as_tensor(images, dtype=torch.float32)
+    y = torch.as_tensor(labels)
+
+    def loss(parameters: Parameters, step: int) -> Tensor:
+        return cross_entropy(logits.forward(parameters, x), y).mean(-1)
+
+    start = logits.initialise(1, generator(derived_seed(seed, 0, "base member")))
+    usual = Training(1000, learning_rate=1e-3, schedule="plateau", patience=50, decay=1.0)
+    return network(rule, hidden).members(train(start, loss, usual, models=1))

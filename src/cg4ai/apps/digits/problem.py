@@ -1,0 +1,324 @@
+"""The digits problem for the loop: which images are rows, which are in the loss, which members."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+
+from cg4ai.apps.digits.augment import Affine
+from cg4ai.apps.digits.data import CLASSES, Split
+from cg4ai.apps.digits.members import DigitPricer, Rule, SmoothNetwork
+from cg4ai.apps.digits.separation import Attack, PixelFlips, broken
+from cg4ai.apps.digits.withstand import Withstand, attacked
+from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.members.layout import Layout
+from cg4ai.objectives import Batch, Supervised
+from cg4ai.pricing.gradient.pricer import GradientPricer
+from cg4ai.pricing.gradient.training import Training
+from cg4ai.records import Array, IntArray
+from cg4ai.rules import Margin, Probability
+from cg4ai.rules.evaluation import Predictor
+from cg4ai.rules.rows import Rows
+from cg4ai.seeds import derived_seed, generator
+from cg4ai.settings import Settings
+from cg4ai.solving.problem import Problem
+
+Scenario = Literal["plain", "hard", "robust", "correct", "relabel"]
+RELABELLED, RELABELLED_AS = 3, 2
+# threshold, output_limit and headroom, which mean one thing for leads and another for probabilities
+BY_RULE: dict[Rule, dict[str, float | None]] = {
+    "margin": {"threshold": 0.05, "output_limit": 1000.0, "headroom": 1.0},
+    "probability": {"threshold": 0.51, "output_limit": None, "headroom": 0.2},
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How digit mixtures are trained; `usual_recipe` gives the defaults, found by measurement.
+
+    group: members trained together on the loss of their mean; rounds: groups at most.
+    steps, learning_rate, batch_size: of each group; the batch is drawn from the loss's images and
+        their copies, or None for all images at once.
+    individual: weight of each member's own loss beside that of the mean.
+    row_weight, headroom: of the hinge on the rows; the hinge aims this much above the threshold.
+        The weight is that of as many rows as images, and falls with the share of rows.
+    blur, gain: of the members' first layer, see `SmoothNetwork`.
+    threshold: what a row demands: a lead in logits, or a probability.
+    output_limit: no member's logits exceed this on the images it was trained on; the scale on
+        which a margin's threshold is to be read.
+    threshold, output_limit, headroom: by the rule where left out.
+    copies: affine copies of each image as further data; 0 is no augmentation.
+    enough: with all rows met and a loss of at most this, no further group is trained.
+    """
+
+    rule: Rule = "margin"
+    hidden: int = 4
+    threshold: float = math.nan
+    output_limit: float | None = math.nan
+    group: int = 100
+    rounds: int = 4
+    steps: int = 1000
+    learning_rate: float = 1e-2
+    batch_size: int | None = 256
+    individual: float = 0.3
+    row_weight: float = 2.0
+    headroom: float = math.nan
+    blur: float = 2.0
+    gain: float = 1.0
+    copies: int = 0
+    enough: float = 0.05
+    affine: Affine = field(default_factory=Affine)
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.rule not in get_args(Rule):
+            hint = did_you_mean(str(self.rule), get_args(Rule))
+            raise InvalidInput(f"rule must be margin or probability, got {self.rule!r}{hint}")
+        for name, usual in BY_RULE[self.rule].items():
+            value = getattr(self, name)
+            if value is not None and math.isnan(value):
+                object.__setattr__(self, name, usual)
+        self._check_threshold()
+        for name, least in (("hidden", 1), ("group", 1), ("rounds", 1), ("steps", 1)):
+            if getattr(self, name) < least:
+                raise InvalidInput(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.copies < 0:
+            raise InvalidInput(f"copies must be 0 or more, got {self.copies}")
+
+    def _check_threshold(self) -> None:
+        """Refuse what does not make the class demanded the answer, or belongs to the other rule."""
+        if self.rule == "margin" and not 0 < self.threshold < math.inf:
+            raise InvalidInput(f"the threshold of a margin must be positive, got {self.threshold}")
+        if self.rule == "probability":
+            if not 0.5 < self.threshold < 1:
+                raise InvalidInput(
+                    "the threshold of a probability must lie between 0.5 and 1, so that the class "
+                    f"demanded is the answer, got {self.threshold}"
+                )
+            if self.output_limit is not None:
+                raise InvalidInput(
+                    "output_limit is the scale of margins; probabilities have none, leave it out "
+                    f"or give None, got {self.output_limit}"
+                )
+
+    def check_rule(self, rule: Rule) -> None:
+        """Refuse a recipe for the other rule: thresholds and losses would not be what was meant."""
+        if self.rule != rule:
+            raise InvalidInput(f"the recipe is for the rule {self.rule}, asked for is {rule}")
+
+
+def usual_recipe(
+    rule: Rule, n: int, *, constraints_only: bool, augment: bool, seed: int, hidden: int = 4
+) -> Recipe:
+    """The defaults for one kind of run.
+
+    Copies of the images teach what a blur would; with few images and no copies the blur is wide.
+    """
+    if constraints_only and augment:
+        raise InvalidInput(
+            "copies are further data of the loss, and with constraints_only there is none; leave "
+            "out augment"
+        )
+    margin, few = rule == "margin", n < 300
+    return Recipe(
+        rule=rule,
+        hidden=hidden,
+        group=200 if margin and augment else 100,
+        steps=1000 if few and not augment else 2000 if augment and not few else 2500,
+        individual=0.3 if margin else 0.0,
+        row_weight=(2.0 if augment else 6.0) if margin else 10.0,
+        blur=0.0 if augment else 2.0 if few else 1.0,
+        gain=1.0 if few else 1.5,
+        copies=max(1, min(200, 60_000 // n)) if augment else 0,
+        enough=0.05 if margin else 1.0,  # probabilities of small members stay far from 1
+        seed=seed,
+    )
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one scenario asks: images in the loss, images that are rows, attacks to withstand.
+
+    `rows` hold the labels demanded, which are not the true ones where digits are relabelled.
+    """
+
+    scenario: Scenario
+    loss: tuple[Array, IntArray] | None
+    rows: tuple[Array, IntArray] | None
+    attacks: Sequence[Attack] = ()
+
+
+def demand(
+    scenario: Scenario,
+    split: Split,
+    *,
+    base: Predictor,
+    hard_per_class: int | None = None,
+    constraints_only: bool = False,
+    attacks: Sequence[Attack] = (),
+) -> Demand:
+    """The images of a scenario; `base` is the mixture of the base member alone."""
+    images, labels = split.train_images, split.train_labels
+    everything = (images, labels)
+    if scenario not in get_args(Scenario):
+        hint = did_you_mean(str(scenario), get_args(Scenario))
+        raise InvalidInput(
+            f"scenario must be one of {', '.join(get_args(Scenario))}, got {scenario!r}{hint}"
+        )
+    if scenario != "hard" and (hard_per_class is not None or constraints_only):
+        raise InvalidInput(
+            f"hard_per_class and constraints_only belong to the scenario hard, got {scenario}"
+        )
+    if scenario != "robust" and attacks:
+        raise InvalidInput(f"attacks belong to the scenario robust, got {scenario}")
+    if scenario == "plain":
+        return Demand(scenario, everything, None)
+    if scenario == "robust":
+        return Demand(scenario, everything, None, tuple(attacks) or (PixelFlips(),))
+    if scenario == "correct":
+        chosen = broken(base, images, labels)
+        rows = (images[chosen], labels[chosen]) if chosen.any() else None
+        return Demand(scenario, everything, rows)
+    if scenario == "relabel":
+        chosen = labels == RELABELLED
+        return Demand(scenario, everything, (images[chosen], np.full(chosen.sum(), RELABELLED_AS)))
+    hard = _first_of_each_class(labels, hard_per_class)
+    rows = (images[hard], labels[hard]) if hard.any() else None
+    left = (images[~hard], labels[~hard]) if (~hard).any() else None
+    trained = everything if hard_per_class is None else left
+    return Demand(scenario, None if constraints_only else trained, rows)
+
+
+def _first_of_each_class(
+    labels: IntArray, count: int | None
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which images are in the hard set: `count` of each class, or all for None."""
+    chosen = np.zeros(len(labels), bool)
+    for label in range(CLASSES):
+        mine = np.flatnonzero(labels == label)
+        if count is not None and not 0 <= count <= len(mine):
+            raise InvalidInput(
+                f"hard_per_class must lie between 0 and the {len(mine)} training images of class "
+                f"{label}, got {count}"
+            )
+        chosen[mine[:count]] = True
+    return chosen
+
+
+@dataclass(frozen=True)
+class DigitLoss(Supervised):
+    """Mean loss over images; batches are drawn from the affine copies in `soft` where given.
+
+    `soft` includes the images themselves, in float32 already: a batch is one look-up.
+    """
+
+    def batch(
+        self, size: int | None, generator: torch.Generator, *, device: str, dtype: torch.dtype
+    ) -> Batch:
+        if size is None or self.soft is None:
+            return super().batch(size, generator, device=device, dtype=dtype)
+        inputs, targets = torch.as_tensor(self.soft[0]), torch.as_tensor(self.soft[1])
+        pick = torch.randint(len(inputs), (size,), generator=generator)
+        return Batch(inputs[pick].to(device=device, dtype=dtype), targets[pick].to(device), None)
+
+
+def digits_problem(wanted: Demand, recipe: Recipe, *, base: Predictor) -> Problem:
+    """Objective, rows, pricer and, where attacked, the first cuts: what fools the base member."""
+    requirements: list[Margin | Probability | Withstand] = []
+    start_rows: list[Rows] = []
+    if wanted.rows is not None:
+        requirements.append(listed(*wanted.rows, recipe, name=wanted.scenario))
+    if wanted.attacks:
+        assert wanted.loss is not None
+        withstand = Withstand(*wanted.loss, wanted.attacks, recipe.rule, recipe.threshold)
+        requirements.append(withstand)
+        inputs, which = attacked(base, withstand, seed=derived_seed(recipe.seed, 0, "base attack"))
+        if len(which):
+            start_rows.append(withstand.rows_at(inputs, which, len(requirements) - 1))
+    return Problem(
+        objective=_objective(wanted, recipe),
+        requirements=tuple(requirements),
+        pricers=(_pricer(recipe, row_weight=recipe.row_weight * _share_of_rows(wanted)),),
+        layout=Layout.single(CLASSES),
+        start_rows=tuple(start_rows),
+    )
+
+
+def listed(images: Array, labels: IntArray, recipe: Recipe, *, name: str) -> Margin | Probability:
+    """Every image answered by its label: the requirement that `rows` and audits come from."""
+    kind = Margin if recipe.rule == "margin" else Probability
+    return kind(images, labels, recipe.threshold, name=name, classes=CLASSES)
+
+
+def _objective(wanted: Demand, recipe: Recipe) -> DigitLoss:
+    if wanted.loss is None:
+        if wanted.rows is None:
+            raise InvalidInput("nothing to learn from: there are neither rows nor a loss")
+        return DigitLoss(*wanted.rows, "none", "average")
+    images, labels = wanted.loss
+    soft = None
+    if recipe.copies:
+        made = generator(derived_seed(recipe.seed, 0, "copies"))
+        plain = torch.as_tensor(images, dtype=torch.float32)
+        copies = [recipe.affine.copies(plain, made) for _ in range(recipe.copies)]
+        pool = torch.cat([plain, *copies]).numpy()
+        soft = (pool, np.tile(labels, recipe.copies + 1))
+    loss = "cross_entropy" if recipe.rule == "margin" else "log_loss"
+    return DigitLoss(images, labels, loss, "mixture", soft=soft)
+
+
+def _share_of_rows(wanted: Demand) -> float:
+    """What the rows' term of training counts, 1 where every image is a row.
+
+    It is a mean over rows as the loss is a mean over images. Unscaled, a few rows that contradict
+    the loss would outweigh all images: relabelled networks then answered 2 whatever they saw.
+    """
+    if wanted.rows is None or wanted.loss is None or wanted.attacks:
+        return 1.0
+    return min(1.0, len(wanted.rows[1]) / len(wanted.loss[1]))
+
+
+def _pricer(recipe: Recipe, *, row_weight: float) -> DigitPricer:
+    training = GradientPricer(
+        SmoothNetwork(recipe.rule, recipe.hidden, recipe.blur, recipe.gain),
+        restarts=1,
+        group=recipe.group,
+        training=Training(recipe.steps, recipe.learning_rate, "onecycle"),
+        batch_size=recipe.batch_size,
+        individual=recipe.individual,
+        row_weight=row_weight,
+        headroom=recipe.headroom,
+        finish=0.0,
+        output_limit=recipe.output_limit,
+    )
+    return DigitPricer(training, recipe.enough)
+
+
+def digit_settings(
+    recipe: Recipe, wanted: Demand, *, column_limit: int = 400, time_limit_s: float = np.inf
+) -> Settings:
+    """The loop's settings: groups until the rows are met and the loss falls by less than half."""
+    usual = Settings(
+        column_limit=column_limit,
+        iteration_limit=recipe.rounds,
+        improvement_tolerance=0.5,
+        improvement_window=1,
+        patience=1,
+        final_weights="uniform",
+        time_limit_s=time_limit_s,
+        seed=recipe.seed,
+        device=recipe.device,
+    )
+    if not wanted.attacks:
+        return usual
+    images = 0 if wanted.loss is None else len(wanted.loss[0])
+    # one attack per group; the last mixture is attacked when it is evaluated
+    return replace(
+        usual, cut_rounds=1, cuts_per_round=max(1, images * len(wanted.attacks)), final_rounds=0
+    )

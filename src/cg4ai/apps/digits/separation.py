@@ -1,0 +1,182 @@
+"""Attacks on digit classifiers: perturbed images that are answered wrongly become cutting planes.
+
+An attack is any callable `(mixture, images, labels, seed=...) -> perturbed images` of the same
+shape, pixels in [0, 1]; an image for which it found nothing comes back as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cg4ai.apps.digits.data import PIXELS
+from cg4ai.errors import InvalidInput
+from cg4ai.records import Array, IntArray
+from cg4ai.rules.evaluation import Predictor, predictions
+
+CHUNK = 1024  # images attacked at once
+
+
+class Attack(Protocol):
+    """What the robust scenario asks of an attack; functions of this shape will do."""
+
+    def __call__(
+        self, mixture: Predictor, images: Array, labels: IntArray, *, seed: int
+    ) -> Array: ...
+
+
+def answers(mixture: Predictor, images: Array) -> IntArray:
+    """The class of the highest score, (n,)."""
+    return predictions(mixture, images).argmax(-1).numpy()
+
+
+def broken(mixture: Predictor, images: Array, labels: IntArray) -> NDArray[np.bool_]:
+    """Which images are answered wrongly, (n,)."""
+    return np.asarray(answers(mixture, images) != labels)
+
+
+def checked(
+    attack: Attack, mixture: Predictor, images: Array, labels: IntArray, seed: int
+) -> Array:
+    """The attack's images, refused unless they are images; for user-supplied attacks too.
+
+    An attack gets copies: one that works in place does not change what is trained on.
+    """
+    found = np.asarray(attack(mixture, images.copy(), labels.copy(), seed=seed), np.float64)
+    if found.shape != images.shape or not np.all((found >= 0) & (found <= 1)):
+        raise InvalidInput(
+            f"an attack must return images {images.shape} with pixels in [0, 1], got shape "
+            f"{found.shape} with values from {found.min(initial=0):.3g} to "
+            f"{found.max(initial=0):.3g}"
+        )
+    return found
+
+
+def lead(outputs: Tensor, labels: Tensor) -> Tensor:
+    """How far the right class leads the best other one: (n, r), (n,) -> (n,)."""
+    own = outputs.gather(-1, labels[:, None]).squeeze(-1)
+    return own - outputs.scatter(-1, labels[:, None], -torch.inf).amax(-1)
+
+
+@dataclass(frozen=True)
+class PixelFlips:
+    """Greedy saliency: flip the pixels that cost the right class most, up to `pixels` of them.
+
+    A flip turns a pixel to 0 or 1, whichever is further. Its saliency is the change of the right
+    class's lead to first order, recomputed after every `at_once` flips; an image is done as soon
+    as its answer is wrong, so few flips are used where few suffice.
+    """
+
+    pixels: int = 100
+    at_once: int = 5
+
+    def __post_init__(self) -> None:
+        if self.at_once < 1 or not 1 <= self.pixels <= PIXELS:
+            raise InvalidInput(
+                f"pixel flips need pixels from 1 to {PIXELS} and at_once of 1 or more, got pixels "
+                f"{self.pixels} and at_once {self.at_once}"
+            )
+
+    def __call__(self, mixture: Predictor, images: Array, labels: IntArray, *, seed: int) -> Array:
+        parts = [
+            self._flip(mixture, images[start : start + CHUNK], labels[start : start + CHUNK])
+            for start in range(0, len(images), CHUNK)
+        ]
+        return np.concatenate(parts) if parts else images.copy()
+
+    def _flip(self, mixture: Predictor, images: Array, labels: IntArray) -> Array:
+        x = torch.tensor(images, dtype=torch.float64)
+        y = torch.as_tensor(labels)
+        flipped = torch.zeros(x.shape, dtype=torch.bool)
+        left = self.pixels
+        while left > 0:
+            with torch.no_grad():
+                going = torch.nonzero(lead(mixture.outputs(x), y) > 0).squeeze(-1)
+            if not len(going):
+                break
+            count = min(self.at_once, left)
+            here = x[going]
+            target = (here < 0.5).to(here)
+            change = _slopes(mixture, here, y[going]) * (target - here)
+            change[flipped[going]] = torch.inf
+            worst = change.topk(count, dim=-1, largest=False).indices
+            x[going] = here.scatter(-1, worst, target.gather(-1, worst))
+            flipped[going] = flipped[going].scatter(-1, worst, torch.ones_like(worst).bool())
+            left -= count
+        withstood = ~broken(mixture, x.numpy(), labels)
+        return np.where(withstood[:, None], images, x.numpy())
+
+
+def _slopes(mixture: Predictor, inputs: Tensor, labels: Tensor) -> Tensor:
+    """d lead / d pixel, (n, 784)."""
+    point = inputs.clone().requires_grad_(True)
+    with torch.enable_grad():
+        (slopes,) = torch.autograd.grad(lead(mixture.outputs(point), labels).sum(), point)
+    return slopes
+
+
+@dataclass(frozen=True)
+class SmallestChange:
+    """A black-box search for the smallest perturbation that breaks the answer: scores only.
+
+    Starts at the nearest image of another class that is answered otherwise, goes back towards the
+    image by bisection, then tries `rounds` times to restore random pixels. What is larger than
+    `within` (Euclidean norm over pixels) does not count: halfway to another digit a wrong answer
+    is no mistake.
+    """
+
+    within: float = 2.0
+    rounds: int = 60
+    bisections: int = 12
+
+    def __post_init__(self) -> None:
+        if not self.within > 0 or self.rounds < 0 or self.bisections < 1:
+            raise InvalidInput(
+                "a search for the smallest change needs within > 0, rounds >= 0 and bisections "
+                f">= 1, got {self}"
+            )
+
+    def __call__(self, mixture: Predictor, images: Array, labels: IntArray, *, seed: int) -> Array:
+        made = np.random.default_rng(seed)
+        wrong = broken(mixture, images, labels)
+        start, known = self._starts(mixture, images, labels)
+        found = self._towards(mixture, images, start, labels)
+        for _ in range(self.rounds):
+            restored = made.random(images.shape) < made.uniform(0.02, 0.3, (len(images), 1))
+            trial = np.where(restored, images, found)
+            better = broken(mixture, trial, labels)
+            found = np.where(better[:, None], trial, found)
+        found = self._towards(mixture, images, found, labels)
+        near = np.linalg.norm(found - images, axis=1) <= self.within
+        return np.where((known & near & ~wrong)[:, None], found, images)
+
+    def _starts(
+        self, mixture: Predictor, images: Array, labels: IntArray
+    ) -> tuple[Array, NDArray[np.bool_]]:
+        """For each image the nearest other one answered otherwise, and whether there is one."""
+        answered = answers(mixture, images)
+        square = (images**2).sum(1)
+        start, known = images.copy(), np.zeros(len(images), bool)
+        for first in range(0, len(images), CHUNK):
+            part = slice(first, first + CHUNK)
+            distance = square[part, None] + square - 2 * images[part] @ images.T
+            distance[answered[None, :] == labels[part, None]] = np.inf
+            nearest = distance.argmin(axis=1)
+            known[part] = np.isfinite(distance[np.arange(len(nearest)), nearest])
+            start[part] = np.where(known[part][:, None], images[nearest], images[part])
+        return start, known
+
+    def _towards(self, mixture: Predictor, images: Array, found: Array, labels: IntArray) -> Array:
+        """The wrongly answered point nearest to the image on the way from `found`."""
+        low, high = np.zeros(len(images)), np.ones(len(images))
+        for _ in range(self.bisections):
+            middle = (low + high) / 2
+            trial = images + middle[:, None] * (found - images)
+            wrong = broken(mixture, trial, labels)
+            low, high = np.where(wrong, low, middle), np.where(wrong, middle, high)
+        return np.clip(images + high[:, None] * (found - images), 0.0, 1.0)

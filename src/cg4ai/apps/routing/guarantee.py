@@ -1,0 +1,93 @@
+"""What a routing run was asked to guarantee, established and written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cg4ai.apps.routing.certified import certified
+from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.problem import Recipe, capacity
+from cg4ai.apps.routing.shield import measure_shield, shield
+from cg4ai.ensemble.claims import record_certified
+from cg4ai.ensemble.shield import ShieldedEnsemble
+from cg4ai.proofs import Certification
+from cg4ai.proofs.certificate import FILE_NAME, write_certificate
+from cg4ai.records import IterationRecord
+from cg4ai.settings import Settings
+from cg4ai.solving.problem import Problem, Result
+
+if TYPE_CHECKING:
+    from cg4ai.ensemble.ensemble import Ensemble
+
+Guarantee = Literal["attacked", "certified", "shielded"]
+SHIELD_INPUTS = 1_000_000
+
+
+def proven_router(
+    problem: Problem,
+    settings: Settings,
+    progress: Callable[[IterationRecord], None] | None,
+) -> tuple[Result, Certification]:
+    """The loop that goes on until the whole box is proven, or a limit."""
+    outcome = certified(problem, settings, progress=progress)
+    return outcome.result, outcome.certification
+
+
+def shielded_router(instance: Instance, result: Result, *, seed: int) -> Result:
+    """The same result with its router behind a shield."""
+    return replace(result, ensemble=shield(instance, result.ensemble, seed=seed))
+
+
+def shield_summary(instance: Instance, router: ShieldedEnsemble, *, seed: int) -> dict[str, Any]:
+    """How often and how much the shield acts, and what it costs."""
+    report = measure_shield(instance, router, inputs=SHIELD_INPUTS, seed=seed)
+    return {"strength": "shielded", "shield": asdict(report)}
+
+
+def proof_summary(instance: Instance, answer: Certification) -> dict[str, Any]:
+    """The proof, or how far it came: the best bound and which links resist.
+
+    Without a proof the strength stays what the attack established.
+    """
+    left = sorted(
+        (proof for proof in answer.rules if proof.status != "proven"),
+        key=lambda proof: -proof.bound,
+    )
+    return {
+        **({"strength": "certified"} if answer.status == "proven" else {}),
+        "proof": {
+            "status": answer.status,
+            "cells": answer.cells,
+            "seconds": answer.seconds,
+            "best_bound": max(proof.bound for proof in answer.rules),
+            "resisting": [
+                {
+                    "link": list(instance.arcs[proof.rule]),
+                    "status": proof.status,
+                    "bound": proof.bound,
+                }
+                for proof in left
+            ],
+        },
+    }
+
+
+def write_proof(
+    folder: Path, instance: Instance, ensemble: Ensemble, answer: Certification
+) -> dict[str, Any]:
+    """The certificate in the run's folder, noted in the ensemble; what the summary says of it."""
+    requirement = capacity(instance, Recipe(device=str(ensemble.device)))
+    digest = write_certificate(
+        folder / FILE_NAME,
+        ensemble,
+        requirement=requirement,
+        certification=answer,
+        title=f"the router of {instance.name}, {len(instance.demand_max)} demands",
+        rule_names=[f"link {source}->{target}" for source, target in instance.arcs],
+    )
+    record_certified(ensemble, requirement, certification=answer)
+    entry = {"file": FILE_NAME, "sha256": digest}
+    return {"certificate": {**entry, "cells": answer.cells, "seconds": answer.seconds}}

@@ -1,0 +1,129 @@
+"""A journal of the violated demand vectors that were found, iteration by iteration.
+
+Separation finds what the mixture violates; attacks while training find what the group in training
+does, and those lines say so. The figures on one arc's history are drawn from it. It is written as
+the run goes on; a resumed run repeats lines exactly, so repeated lines count once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai.apps.routing.members import RoutingPricer
+from cg4ai.errors import RunFolderError
+from cg4ai.members.mixture import Mixture
+from cg4ai.pricing.gradient.guided import attack_tolerance
+from cg4ai.protocols import Separator
+from cg4ai.records import SeparationResult
+from cg4ai.rules import Linear, Requirement
+from cg4ai.rules.rows import LinearRows
+from cg4ai.runs import files
+from cg4ai.runs.folder import Run
+from cg4ai.separation import default_separator
+from cg4ai.settings import Settings
+from cg4ai.solving.problem import Problem
+
+CUTS = "cuts.jsonl"
+
+
+class CutJournal:
+    """Writes `cuts.jsonl` in a run folder; `iteration` is the one going on."""
+
+    def __init__(self, run: Run, settings: Settings) -> None:
+        self.path = run.folder / CUTS
+        # who searches is known by the tolerance: the loop, pricers, or audits, which are left out
+        self.tolerance = settings.feasibility_tolerance - settings.row_margin / 2
+        self.in_training: set[float] = set()
+        checkpoint = run.load_checkpoint()
+        self.iteration = 0 if checkpoint is None else checkpoint.iteration + 1
+        if self.path.exists():  # a kill may have torn the last line
+            files.write_bytes(self.path, b"".join(line + b"\n" for line in self._lines()))
+
+    def listen(self, problem: Problem) -> Problem:
+        """The same problem, whose separators also write down what they find."""
+        for pricer in problem.pricers:
+            if isinstance(pricer, RoutingPricer):
+                self.in_training.add(attack_tolerance(pricer.headroom))
+        requirements: list[Requirement] = []
+        for requirement in problem.requirements:
+            if isinstance(requirement, Linear) and requirement.region is not None:
+                inner = default_separator(requirement, True)
+                requirement = replace(requirement, separator=_Listening(inner, self))
+            requirements.append(requirement)
+        return replace(problem, requirements=tuple(requirements))
+
+    def write(self, found: SeparationResult, *, training: bool) -> None:
+        if not isinstance(found.rows, LinearRows) or found.rows.origin is None:
+            return
+        inputs = found.rows.inputs[np.asarray(found.rows.index)]
+        lines = [
+            files.json_line(
+                {
+                    "iteration": self.iteration,
+                    "arc": int(arc),
+                    "utilisation": 1.0 + float(violation),
+                    "demands": vector.tolist(),
+                    **({"training": True} if training else {}),
+                }
+            )
+            for arc, violation, vector in zip(
+                found.rows.origin[:, 1], found.violations, inputs, strict=True
+            )
+        ]
+        try:
+            with open(self.path, "ab") as file:
+                file.writelines(lines)
+        except OSError as error:
+            raise RunFolderError(f"cannot write {self.path}: {error.strerror or error}") from error
+
+    def arrays(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
+        """All cuts: iteration (k,), arc (k,), utilisation when found (k,), demands (k, D).
+
+        As `cut_...` those of the mixture, as `met_...` those of groups in training.
+        """
+        entries = [files.parse_json_line(line) for line in self._lines()]
+        arrays: dict[str, NDArray[np.float64] | NDArray[np.int64]] = {}
+        for name, training in (("cut", False), ("met", True)):
+            own = [entry for entry in entries if entry.get("training", False) == training]
+            if own:
+                arrays |= {
+                    f"{name}_iteration": np.array([entry["iteration"] for entry in own], np.int64),
+                    f"{name}_arc": np.array([entry["arc"] for entry in own], np.int64),
+                    f"{name}_utilisation": np.array([entry["utilisation"] for entry in own]),
+                    f"{name}_demands": np.array([entry["demands"] for entry in own], np.float64),
+                }
+        return arrays
+
+    def _lines(self) -> list[bytes]:
+        if not self.path.exists():
+            return []
+        return list(dict.fromkeys(files.read_bytes(self.path).split(b"\n")[:-1]))
+
+
+@dataclass(frozen=True)
+class _Listening:
+    """A separator that shows the journal what was found by it."""
+
+    inner: Separator
+    journal: CutJournal
+
+    def find(
+        self,
+        ensemble: Mixture,
+        requirement: Requirement,
+        *,
+        seed: int,
+        limit: int,
+        tolerance: float,
+    ) -> SeparationResult:
+        found = self.inner.find(ensemble, requirement, seed=seed, limit=limit, tolerance=tolerance)
+        training = tolerance in self.journal.in_training
+        if training or tolerance == self.journal.tolerance:
+            self.journal.write(found, training=training)
+        return found
+
+    def thorough(self) -> Separator:
+        return _Listening(self.inner.thorough(), self.journal)

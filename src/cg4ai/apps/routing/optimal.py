@@ -1,0 +1,290 @@
+"""Optimal routings of many demand vectors, and the constant split that is safe on the whole box.
+
+The variables are flows, so that between demand vectors only right-hand sides change and the
+solver goes on from the last basis. A flow is stated in units of its demand's largest volume and a
+link's load in units of its capacity, so every figure in the programs is near one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from scipy import sparse
+
+from cg4ai.apps.routing.least_norm import least_norm
+from cg4ai.errors import InvalidInput, SolverFailure
+from cg4ai.master.highs import INFEASIBLE, OPTIMAL, LinearProgram
+from cg4ai.records import Array
+
+if TYPE_CHECKING:
+    from cg4ai.apps.routing.data import Instance
+
+TOLERANCE = 1e-9
+PRICED_TOGETHER = 500  # vectors solved between two looks at whether there are new prices
+SAFETY = 1e-6  # what an anchor keeps below full capacity, where the load leaves that much
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OptimalRouting:
+    """`mlu` (N,): largest link utilisation; `splits` (N, P) and `cost` (N,) where asked for.
+
+    `cost` is the sum over paths of length x flow.
+    """
+
+    mlu: Array
+    splits: Array | None = None
+    cost: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bottleneck:
+    """The least MLU at the corner, the arcs that bound it and the demands that must cross them."""
+
+    mlu: float
+    arcs: list[int]
+    demands: list[int]
+
+
+class _Flows:
+    """One program over flows, solved again and again for other demands.
+
+    Without `weights`: least t with every link's utilisation at most t. With `weights` (P,), the
+    price of a whole demand on each path: least total price with utilisation at most `bound`.
+    """
+
+    def __init__(self, instance: Instance, weights: Array | None = None) -> None:
+        paths, arcs = instance.incidence.shape
+        demands = len(instance.demand_max)
+        self.paths, self.demands, self.arcs = paths, demands, arcs
+        membership = np.zeros((demands, paths))
+        membership[instance.path_demand, np.arange(paths)] = 1.0
+        matrix = np.vstack([membership, utilisation_per_share(instance).T])
+        cost, self.bounded = weights, weights is not None
+        if cost is None:
+            level = np.concatenate([np.zeros(demands), -np.ones(arcs)])
+            matrix = np.column_stack([matrix, level])
+            cost = np.concatenate([np.zeros(paths), [1.0]])
+        self.lower = np.concatenate([np.zeros(demands), np.full(arcs, -np.inf)])
+        self.upper = np.zeros(demands + arcs)
+        self.program = _program(cost, matrix, self.lower, self.upper)
+
+    def solve(self, shares: Array, bound: float = 0.0) -> bool:
+        """For demands of `shares` (D,) of their largest volumes; False if `bound` is too low."""
+        self.lower[: self.demands] = shares
+        self.upper[: self.demands] = shares
+        self.upper[self.demands :] = bound
+        self.program.change_row_bounds(self.lower, self.upper)
+        answers = (OPTIMAL, INFEASIBLE) if self.bounded else (OPTIMAL,)
+        return _run(self.program, answers) == OPTIMAL
+
+    @property
+    def value(self) -> float:
+        return self.program.objective()
+
+    def flows(self) -> Array:
+        values = self.program.solution().values
+        return np.asarray(np.maximum(values[: self.paths], 0.0))
+
+    def duals(self) -> tuple[Array, Array]:
+        """Prices of the demands (D,), and of the arcs (A,) >= 0."""
+        duals = self.program.solution().duals
+        return duals[: self.demands], np.maximum(-duals[self.demands :], 0.0)
+
+
+def utilisation_per_share(instance: Instance) -> Array:
+    """(P, A): what a path adds to a link's utilisation if it takes all of the largest demand."""
+    largest = instance.demand_max[instance.path_demand]
+    return np.asarray(instance.incidence * largest[:, None] / instance.capacity)
+
+
+def _program(cost: Array, matrix: Array, lower: Array, upper: Array) -> LinearProgram:
+    """`cost`.x minimised over x >= 0, lower <= matrix x <= upper."""
+    program = LinearProgram(TOLERANCE)
+    empty = sparse.csc_matrix((0, len(cost)))
+    program.add_columns(cost, np.zeros(len(cost)), empty)
+    program.add_rows(lower, upper, sparse.csr_matrix(matrix))
+    return program
+
+
+def _run(program: LinearProgram, answers: tuple[str, ...] = (OPTIMAL,)) -> str:
+    """The status, which is one of `answers`."""
+    status = program.run(answers=answers).status
+    if status not in answers:
+        raise SolverFailure(
+            f"a routing program ended as {status}, expected {' or '.join(answers)}; demands or "
+            "capacities may differ by too many orders of magnitude"
+        )
+    return status
+
+
+def bottleneck(instance: Instance) -> Bottleneck:
+    """What the corner of the box, all demands at their largest, costs at best."""
+    program = _Flows(instance)
+    program.solve(np.ones(program.demands))
+    demand_prices, arc_prices = program.duals()
+    return Bottleneck(
+        mlu=program.value,
+        arcs=np.flatnonzero(arc_prices > 1e-7).tolist(),
+        demands=np.flatnonzero(demand_prices > 1e-7).tolist(),
+    )
+
+
+def demand_prices(instance: Instance, B: Array, *, unseen: float = 0.0) -> Array:
+    """The distinct dual prices (k, D) of a unit of each demand at the vectors B (N, D).
+
+    By duality the optimal MLU of *any* vector b is at least price . b for each of them, and the
+    optimum is the largest of finitely many such forms: a few hundred cover a whole box closely.
+    Random vectors need not all be solved: the share of prices met only once estimates how often
+    the next vector has a new one (Good and Turing), and from `unseen` of it on the rest is left.
+    """
+    program = _Flows(instance)
+    found: Counter[bytes] = Counter()
+    for number, vector in enumerate(instance.vectors(B) / instance.demand_max, start=1):
+        program.solve(vector)
+        found[np.round(program.duals()[0], 9).tobytes()] += 1
+        if number % PRICED_TOGETHER == 0 and _met_once(found) < unseen * number:
+            break
+    prices = np.array([np.frombuffer(price) for price in found])
+    return np.asarray(np.unique(prices, axis=0) / instance.demand_max)
+
+
+def _met_once(found: Counter[bytes]) -> int:
+    return sum(count == 1 for count in found.values())
+
+
+def optimal_routing(
+    instance: Instance,
+    B: Array,
+    *,
+    splits: bool = False,
+    objective: Literal["mlu", "cost"] = "mlu",
+) -> OptimalRouting:
+    """The best routing of each vector (N, D).
+
+    "mlu": the least maximum link utilisation. "cost": the least sum of path length x flow with
+    every link at most full. With `splits` also the one canonical split: for "mlu" the least
+    total utilisation among optimal ones, and then for both the least sum of squared shares. A
+    demand of zero is split evenly.
+    """
+    shares = instance.vectors(B) / instance.demand_max
+    if objective == "mlu":
+        mlu = _least_mlu(instance, shares)
+        if not splits:
+            return OptimalRouting(mlu)
+        weights = utilisation_per_share(instance).sum(axis=1)
+        found = _canonical(instance, shares, weights, mlu + TOLERANCE)
+        return OptimalRouting(mlu, found, _cost(instance, B, found))
+    if objective == "cost":
+        weights = instance.path_length * instance.demand_max[instance.path_demand]
+        bounds = np.ones(len(shares))
+        found = _canonical(instance, shares, weights, bounds, unique=splits)
+        mlu = instance.utilisation(B, found).max(axis=1)
+        return OptimalRouting(mlu, found if splits else None, _cost(instance, B, found))
+    raise InvalidInput(f"the objective is 'mlu' or 'cost', got {objective!r}")
+
+
+def _cost(instance: Instance, B: Array, splits: Array) -> Array:
+    flows = instance.vectors(B)[:, instance.path_demand] * splits
+    return np.asarray(flows @ instance.path_length)
+
+
+def _least_mlu(instance: Instance, shares: Array) -> Array:
+    program = _Flows(instance)
+    values = np.empty(len(shares))
+    for position, vector in enumerate(shares):
+        program.solve(vector)
+        values[position] = program.value
+    return values
+
+
+def _canonical(
+    instance: Instance, shares: Array, weights: Array, bounds: Array, *, unique: bool = True
+) -> Array:
+    """Splits (N, P) of least total weight with every link's utilisation at most its bound.
+
+    With `unique`, the one of least norm where several exist.
+    """
+    weights = weights / max(float(weights.max()), 1e-300)
+    program, loads = _Flows(instance, weights), utilisation_per_share(instance)
+    counts = np.bincount(instance.path_demand)
+    result = np.empty((len(shares), len(weights)))
+    for position, (vector, bound) in enumerate(zip(shares, bounds, strict=True)):
+        if not program.solve(vector, bound):
+            raise InvalidInput(
+                f"demand vector {position} cannot be routed within the capacities; "
+                "stay inside the box of the instance"
+            )
+        per_path = vector[instance.path_demand]
+        flows = program.flows()
+        totals = np.bincount(instance.path_demand, flows, len(counts))
+        # A demand this small may be lost in the solver's tolerance: any split of it will do.
+        routed = (vector > 1e-7) & (totals > 0)
+        split = flows / np.where(routed, totals, 1.0)[instance.path_demand]
+        split = np.where(routed[instance.path_demand], split, 1.0 / counts[instance.path_demand])
+        if unique:
+            demand_prices, arc_prices = program.duals()
+            slack = weights + loads @ arc_prices - demand_prices[instance.path_demand]
+            split = least_norm(
+                split,
+                instance.path_demand,
+                free=routed[instance.path_demand] & (slack < 1e-7),
+                loads=loads * per_path[:, None],
+                bound=bound,
+                tight=arc_prices > 1e-7,
+            )
+        result[position] = split
+    return result
+
+
+def anchor(instance: Instance, samples: Array, *, reserve: float = SAFETY) -> Array:
+    """The constant split (P,) of least mean MLU over `samples` (N, D) that fits at the corner.
+
+    With a constant split every link's load grows with the demands, so what fits at the corner of
+    the box fits in all of it. Rows `load of arc a at sample s <= t_s` are added as they are
+    violated. Where the load leaves room, links keep a share `reserve` of it at the corner.
+    """
+    vectors = instance.vectors(samples) / instance.demand_max
+    if len(vectors) == 0:
+        raise InvalidInput("an anchor needs at least one sample of the demands")
+    loads, count = utilisation_per_share(instance), len(vectors)
+    paths, arcs = loads.shape
+    membership = np.zeros((len(instance.demand_max), paths + count))
+    membership[instance.path_demand, np.arange(paths)] = 1.0
+    corner = np.hstack([loads.T, np.zeros((arcs, count))])
+    limit = max(bottleneck(instance).mlu, 1.0 - reserve)
+    program = _program(
+        np.concatenate([np.zeros(paths), np.full(count, 1.0 / count)]),
+        np.vstack([membership, corner]),
+        np.concatenate([np.ones(len(membership)), np.full(arcs, -np.inf)]),
+        np.concatenate([np.ones(len(membership)), np.full(arcs, limit)]),
+    )
+    per_path = vectors[:, instance.path_demand]
+    known: set[tuple[int, int]] = set()
+    while True:
+        _run(program)
+        values = program.solution().values
+        split = np.maximum(values[:paths], 0.0)
+        split /= np.bincount(instance.path_demand, split)[instance.path_demand]
+        utilisation = (per_path * split) @ loads
+        worst = utilisation.argmax(axis=1)
+        short = utilisation.max(axis=1) > values[paths:] + 1e-7
+        new = [(int(s), int(worst[s])) for s in np.flatnonzero(short)]
+        new = [pair for pair in new if pair not in known]
+        if not new:
+            return np.asarray(split)
+        known.update(new)
+        _add_sample_rows(program, new, per_path, loads)
+
+
+def _add_sample_rows(
+    program: LinearProgram, pairs: list[tuple[int, int]], per_path: Array, loads: Array
+) -> None:
+    """Rows `load of arc a at sample s - t_s <= 0`."""
+    samples, arcs = np.array(pairs).T
+    levels = np.zeros((len(pairs), len(per_path)))
+    levels[np.arange(len(pairs)), samples] = -1.0
+    matrix = sparse.csr_matrix(np.hstack([per_path[samples] * loads[:, arcs].T, levels]))
+    program.add_rows(np.full(len(pairs), -np.inf), np.zeros(len(pairs)), matrix)

@@ -1,0 +1,213 @@
+"""The routing problem for the loop: a member per demand, capacities over the whole box."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+import numpy as np
+import torch
+
+from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.functional import PathCost, Utilisation
+from cg4ai.apps.routing.members import FreshDemands, RoutingPricer, SplitNetwork
+from cg4ai.apps.routing.optimal import anchor
+from cg4ai.apps.routing.tail import GapTail, LeastMlu
+from cg4ai.errors import InvalidInput
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.layout import Layout
+from cg4ai.objectives import Epigraph, Objective, Supervised
+from cg4ai.pricing.gradient.training import Training
+from cg4ai.protocols import PricingRequest
+from cg4ai.records import Array, Duals, IntArray
+from cg4ai.rules import Linear
+from cg4ai.rules.regions import Box
+from cg4ai.rules.rows import Rows, RowSet
+from cg4ai.seeds import derived_seed
+from cg4ai.separation import BlackBox, GradientAscent
+from cg4ai.solving.problem import Problem
+
+RoutingObjective = Literal["mlu", "split", "cost"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How routers are trained; the defaults are one set for all networks, found by measurement.
+
+    hidden: sizes of the hidden layers; skip: a linear path beside them.
+    scenarios: demand vectors over which the master takes the mean MLU.
+    priced: demand vectors solved for dual prices at most, from which the optimum of any other is
+        known closely enough to find those that a router serves worst.
+    first_steps, later_steps, batch_size: gradient steps of the first group of members and of each
+        later one, and fresh demand vectors per step.
+    rounds: groups of members at most; training ends before when the objective hardly falls.
+    starts, ascent_steps: of the separation inside the loop, per arc.
+
+    On a GPU what runs side by side is nearly free and what is launched is not: there half as many
+    later groups take twice the steps, attacks come less often, from four times the starts and
+    with half the ascent steps.
+    """
+
+    objective: RoutingObjective = "mlu"
+    separator: Literal["ascent", "nlopt"] = "ascent"
+    hidden: tuple[int, ...] = (32,)
+    skip: bool = True
+    scenarios: int = 300
+    priced: int = 5_000
+    first_steps: int = 3000
+    later_steps: int = 1000
+    batch_size: int = 512
+    rounds: int = 12
+    starts: int = 8
+    ascent_steps: int = 25
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name in (
+            "scenarios",
+            "priced",
+            "first_steps",
+            "later_steps",
+            "batch_size",
+            "rounds",
+            "starts",
+        ):
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+def margin(instance: Instance) -> float:
+    """How far below capacity the master keeps every link: a tenth of the room there is, at most.
+
+    What separation misses then rarely reaches the capacity itself.
+    """
+    corner = float(instance.optimal(instance.demand_max[None]).mlu[0])
+    return float(min(1e-3, max(0.0, (1.0 - corner) / 10)))
+
+
+def on_gpu(recipe: Recipe) -> bool:
+    return torch.device(recipe.device).type == "cuda"
+
+
+def capacity(instance: Instance, recipe: Recipe) -> Linear:
+    """No arc above its capacity, at every demand vector of the box."""
+    wide = on_gpu(recipe)
+    search = (
+        GradientAscent(
+            starts=recipe.starts * (4 if wide else 1),
+            steps=math.ceil(recipe.ascent_steps / (2 if wide else 1)),
+            vertices=512,
+            device=recipe.device,
+        )
+        if recipe.separator == "ascent"
+        else BlackBox(starts=1, evaluations=300)
+    )
+    return Linear(
+        Box(np.zeros(len(instance.demand_max)), instance.demand_max),
+        Utilisation(instance),
+        np.ones(len(instance.arcs)),
+        sense="<=",
+        name="capacity",
+        separator=search,
+    )
+
+
+def routing_problem(instance: Instance, recipe: Recipe | None = None) -> Problem:
+    """Objective, capacity, pricer, anchor and first rows of one routing instance."""
+    recipe = recipe or Recipe()
+    requirement = capacity(instance, recipe)
+    layout = Layout(instance.blocks)
+    requirement.check(len(instance.demand_max), layout.output_size)
+    sample = instance.sample(recipe.scenarios, derived_seed(recipe.seed, 0, "scenarios"))
+    # the best anchor uses all room at the corner, where it could then offset no one's excess
+    anchors = [anchor(instance, sample, reserve=share) for share in (margin(instance), 1.0)]
+    pricer = RoutingPricer(
+        SplitNetwork(instance, hidden=recipe.hidden, skip=recipe.skip),
+        first=Training(recipe.first_steps, learning_rate=0.01, schedule="onecycle"),
+        later=Training(
+            recipe.later_steps * (2 if on_gpu(recipe) else 1),
+            learning_rate=0.004,
+            schedule="onecycle",
+        ),
+        batch_size=recipe.batch_size,
+        attack_every=500 if on_gpu(recipe) else 200,
+    )
+    return Problem(
+        objective=_objective(instance, recipe, sample),
+        requirements=(requirement,),
+        pricers=(pricer,),
+        layout=layout,
+        start=tuple(_anchor_members(instance, split) for split in anchors),
+        start_rows=(first_rows(instance, requirement),),
+    )
+
+
+def first_request(problem: Problem, *, seed: int, device: str, attacked: bool) -> PricingRequest:
+    """What a pricer is asked before there is a master: train by the objective alone.
+
+    With `attacked` it also learns the rules, from attacks on what it trains.
+    """
+    return PricingRequest(
+        iteration=0,
+        seed=seed,
+        duals=Duals(np.zeros(0), np.zeros(len(problem.layout))),
+        guide=np.zeros(0),
+        rows=RowSet(problem.layout),
+        objective=problem.objective,
+        loss_weight=1.0,
+        ensemble=None,
+        device=device,
+        requirements=problem.requirements if attacked else (),
+    )
+
+
+def _objective(instance: Instance, recipe: Recipe, sample: Array) -> Objective:
+    if recipe.objective == "split":
+        vectors = instance.sample(1000, derived_seed(recipe.seed, 0, "labels"))
+        labels = instance.optimal(vectors, splits=True).splits
+        assert labels is not None
+        return Supervised(vectors, labels, "squared", "average")
+    fresh = FreshDemands(instance.demand_max)
+    if recipe.objective == "cost":
+        return Epigraph(sample, PathCost(instance), sampler=fresh)
+    vectors = instance.sample(recipe.priced, derived_seed(recipe.seed, 0, "priced"))
+    tail = GapTail(instance, LeastMlu(instance, vectors), device=recipe.device)
+    return Epigraph(sample, Utilisation(instance), sampler=fresh, tail=tail)
+
+
+def _anchor_members(instance: Instance, split: Array) -> tuple[ConstantMembers, IntArray]:
+    """The anchor as one constant member per demand."""
+    blocks = instance.blocks
+    values = np.zeros((len(blocks), max(len(block) for block in blocks)))
+    for number, block in enumerate(blocks):
+        values[number, : len(block)] = split[block]
+    return ConstantMembers(values, len(blocks)), np.arange(len(blocks))
+
+
+def first_rows(instance: Instance, requirement: Linear) -> Rows:
+    """Rows where overloads are likely: the corner, and captive demands at their maximum.
+
+    A demand is captive to an arc if all its paths use it (the paper's observation on Arc 13). For
+    each arc with captives: captives at their maximum with the others at 0 and at their maximum;
+    and for every arc all demands that can use it at their maximum, the others at 0.
+    """
+    count = len(instance.demand_max)
+    uses = np.zeros((count, len(instance.arcs)))
+    captive = np.zeros_like(uses, dtype=bool)
+    for number, block in enumerate(instance.blocks):
+        uses[number] = instance.incidence[block].max(axis=0)
+        captive[number] = instance.incidence[block].min(axis=0) > 0
+    inputs, which = [], []
+    for arc, kind in product(range(len(instance.arcs)), ("corner", "users", "captives")):
+        chosen = {
+            "corner": np.ones(count, bool),
+            "users": uses[:, arc] > 0,
+            "captives": captive[:, arc],
+        }[kind]
+        if chosen.any():
+            inputs.append(np.where(chosen, instance.demand_max, 0.0))
+            which.append(arc)
+    return requirement.rows_at(np.array(inputs), np.array(which), 0)

@@ -1,0 +1,259 @@
+"""Files of SNDlib (native text and XML) and lists of demands (CSV), read into a `Network`.
+
+Both SNDlib formats mean the same: a link's capacity is what is pre-installed plus its largest
+module, a demand's volume is its value times its routing unit, links are used in both directions.
+Costs, admissible paths and limits on path lengths are ignored. Figures are taken as they stand
+in the file. Errors name the file and the line.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.parsers import expat
+
+from cg4ai.apps.routing.network import Network, NetworkBuilder, number
+from cg4ai.errors import InvalidInput, did_you_mean
+
+
+def read_text(path: Path) -> str:
+    """The file's text; what keeps it from being read becomes an error that names the file."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path}: is not UTF-8 text ({error.reason}); save it as such") from None
+
+
+def read_native(path: Path) -> Network:
+    """A network in SNDlib's native text format."""
+    lines = read_text(path).splitlines()
+    header = lines[0] if lines else ""
+    if not header.startswith("?SNDlib native format") or "type: network" not in header:
+        raise InvalidInput(
+            f"{path}, line 1: expected '?SNDlib native format; type: network; version: 1.0', "
+            f"got {header[:60]!r}; only SNDlib's native network files are read from .txt"
+        )
+    builder = NetworkBuilder(path.stem)
+    section, depth, seen = "", 0, set[str]()
+    for position, line in enumerate(lines[1:], start=2):
+        place = f"{path}, line {position}"
+        words = _words(line)
+        if not words:
+            continue
+        if not section:
+            if len(words) != 2 or words[1] != "(":
+                raise InvalidInput(f"{place}: expected a section such as 'NODES (', got {line!r}")
+            section, depth = words[0], 1
+            seen.add(section)
+        elif section == "META":  # free text, in which brackets mean nothing
+            section = "" if words == [")"] else section
+        elif section == "ADMISSIBLE_PATHS":
+            depth += words.count("(") - words.count(")")
+            section = section if depth > 0 else ""
+        elif words == [")"]:
+            section = ""
+        else:
+            _native_entry(builder, section, words, place)
+    if section:
+        raise InvalidInput(f"{path}, line {len(lines)}: the section {section} is not closed by ')'")
+    for needed in ("NODES", "LINKS", "DEMANDS"):
+        if needed not in seen:
+            raise InvalidInput(f"{path}, line {len(lines)}: the section {needed} is missing")
+    return builder.build(place=str(path))
+
+
+def _words(line: str) -> list[str]:
+    words = line.replace("(", " ( ").replace(")", " ) ").split()
+    comment = next((i for i, word in enumerate(words) if word.startswith("#")), len(words))
+    return words[:comment]
+
+
+def _native_entry(builder: NetworkBuilder, section: str, words: list[str], place: str) -> None:
+    shape = ["()".find(word) if word in ("(", ")") else 2 for word in words]
+    if section == "NODES":
+        if shape not in ([2], [2, 0, 2, 2, 1]):
+            raise _unexpected(place, "<node> [( <x> <y> )]", words)
+        position = None
+        if len(words) > 1:
+            x, y = (number(word, what="a coordinate", place=place) for word in words[2:4])
+            position = (x, y)
+        builder.node(words[0], place=place, position=position)
+    elif section == "LINKS":
+        modules = words[10:-1]
+        expected = [2, 0, 2, 2, 1, 2, 2, 2, 2, 0, *[2] * len(modules), 1]
+        if len(words) < 11 or shape != expected or len(modules) % 2:
+            form = "<link> ( <source> <target> ) <pre-installed capacity> <its cost>"
+            form += " <routing cost> <setup cost> ( {<capacity> <cost>}* )"
+            raise _unexpected(place, form, words)
+        _add_link(builder, words[0], words[2:4], words[5], modules[::2], place)
+    elif section == "DEMANDS":
+        if shape != [2, 0, 2, 2, 1, 2, 2, 2]:
+            form = "<demand> ( <source> <target> ) <routing unit> <value> <longest path>"
+            raise _unexpected(place, form, words)
+        _add_demand(builder, words[0], words[2:4], words[5:7], place)
+    else:
+        known = ("META", "NODES", "LINKS", "DEMANDS", "ADMISSIBLE_PATHS")
+        raise InvalidInput(
+            f"{place}: in the unknown section {section!r}{did_you_mean(section, known)}; "
+            f"expected {', '.join(known)}"
+        )
+
+
+def _unexpected(place: str, form: str, words: list[str]) -> InvalidInput:
+    return InvalidInput(f"{place}: expected '{form}', got {' '.join(words)[:120]!r}")
+
+
+def _add_link(
+    builder: NetworkBuilder,
+    identifier: str,
+    ends: list[str],
+    installed: str,
+    modules: list[str],
+    place: str,
+) -> None:
+    base = number(installed, what="the pre-installed capacity", place=place, least=0)
+    sizes = [number(m, what="a module's capacity", place=place, least=0) for m in modules]
+    capacity = base + max(sizes, default=0.0)
+    builder.link(*ends, capacity=capacity, place=place, identifier=identifier)
+
+
+def _add_demand(
+    builder: NetworkBuilder, identifier: str, ends: list[str], amount: list[str], place: str
+) -> None:
+    unit = number(amount[0], what="the routing unit", place=place, least=0)
+    value = number(amount[1], what="the demand value", place=place, least=0)
+    builder.demand(*ends, volume=unit * value, place=place, identifier=identifier)
+
+
+@dataclass
+class Element:
+    """An XML element that remembers its line, which the standard tree does not."""
+
+    tag: str
+    attributes: dict[str, str]
+    place: str
+    text: str = ""
+    children: list[Element] = field(default_factory=list)
+
+    def all(self, tag: str) -> list[Element]:
+        return [child for child in self.children if child.tag == tag]
+
+    def one(self, tag: str) -> Element:
+        found = self.all(tag)
+        if len(found) != 1:
+            raise InvalidInput(
+                f"{self.place}: <{self.tag}> needs exactly one <{tag}>, got {len(found)}"
+            )
+        return found[0]
+
+    def content(self, tag: str) -> str:
+        return self.one(tag).text.strip()
+
+    def identifier(self) -> str:
+        return self.attribute("id")
+
+    def attribute(self, name: str) -> str:
+        if name not in self.attributes:
+            raise InvalidInput(f"{self.place}: <{self.tag}> needs an attribute {name!r}")
+        return self.attributes[name]
+
+
+def read_xml(path: Path) -> Network:
+    """A network in SNDlib's XML format."""
+    root = parse_xml(path)
+    if root.tag != "network":
+        raise InvalidInput(f"{root.place}: expected SNDlib's <network>, got <{root.tag}>")
+    structure, builder = root.one("networkStructure"), NetworkBuilder(path.stem)
+    for node in structure.one("nodes").all("node"):
+        position = None
+        for coordinates in node.all("coordinates"):
+            x, y = (
+                number(coordinates.content(axis), what=axis, place=coordinates.place)
+                for axis in ("x", "y")
+            )
+            position = (x, y)
+        builder.node(node.identifier(), place=node.place, position=position)
+    for link in structure.one("links").all("link"):
+        ends = [link.content("source"), link.content("target")]
+        installed = [module.content("capacity") for module in link.all("preInstalledModule")]
+        modules = [
+            module.content("capacity")
+            for group in link.all("additionalModules")
+            for module in group.all("addModule")
+        ]
+        first = installed[0] if installed else "0"
+        _add_link(builder, link.identifier(), ends, first, modules, link.place)
+    for demand in root.one("demands").all("demand"):
+        ends = [demand.content("source"), demand.content("target")]
+        unit = demand.content("routingUnit") if demand.all("routingUnit") else "1"
+        amount = [unit, demand.content("demandValue")]
+        _add_demand(builder, demand.identifier(), ends, amount, demand.place)
+    return builder.build(place=str(path))
+
+
+def parse_xml(path: Path) -> Element:
+    """The root element; a file that is not well-formed or declares entities is refused."""
+    text = read_text(path)
+    parser = expat.ParserCreate()
+    top = Element("", {}, str(path))
+    stack = [top]
+
+    def place() -> str:
+        return f"{path}, line {parser.CurrentLineNumber}"
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        element = Element(tag.rpartition(":")[2], attributes, place())
+        stack[-1].children.append(element)
+        stack.append(element)
+
+    def end(tag: str) -> None:
+        stack.pop()
+
+    def characters(data: str) -> None:
+        stack[-1].text += data
+
+    def entity(name: str, *rest: object) -> None:
+        # Entities can make a small file expand without end, and no network needs them.
+        raise InvalidInput(f"{place()}: declares the entity {name!r}; remove the declaration")
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = characters
+    parser.EntityDeclHandler = entity
+    try:
+        parser.Parse(text, True)
+    except expat.ExpatError as error:
+        raise InvalidInput(
+            f"{path}, line {error.lineno}: not well-formed XML "
+            f"({expat.errors.messages[error.code]}); repair the file"
+        ) from None
+    return top.children[0]
+
+
+def read_demands(path: Path, network: Network) -> dict[tuple[int, int], float]:
+    """Volumes by (source, target) position from a CSV with columns source, target, volume."""
+    builder = NetworkBuilder(network.name)
+    for node in network.nodes:
+        builder.node(node, place=str(path))
+    rows = csv.reader(read_text(path).splitlines())
+    header = [word.strip().lower() for word in next(rows, [])]
+    columns = ("source", "target", "volume")
+    missing = [column for column in columns if header.count(column) != 1]
+    if missing:
+        raise InvalidInput(
+            f"{path}, line 1: expected a header with the columns source,target,volume, "
+            f"got {','.join(header)!r}"
+        )
+    for row in rows:
+        place = f"{path}, line {rows.line_num}"
+        if not any(word.strip() for word in row):
+            continue
+        if len(row) != len(header):
+            raise InvalidInput(f"{place}: expected {len(header)} values, got {len(row)}")
+        source, target, text = (row[header.index(column)].strip() for column in columns)
+        volume = number(text, what="volume", place=place, least=0)
+        builder.demand(source, target, volume=volume, place=place, identifier=f"{source}->{target}")
+    return builder.volumes

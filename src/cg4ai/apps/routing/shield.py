@@ -1,0 +1,168 @@
+"""The shield of a router: no link above capacity at any demand vector of the box, and its price."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.optimal import anchor
+from cg4ai.apps.routing.problem import Recipe, capacity
+from cg4ai.ensemble.claims import record_audited
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.shield import ShieldedEnsemble
+from cg4ai.records import Array
+from cg4ai.rules import Linear
+from cg4ai.rules.evaluation import CHUNK, predictions
+from cg4ai.runs import files
+from cg4ai.seeds import derived_seed
+from cg4ai.separation import GradientAscent
+
+SAMPLES = 300  # demand vectors over which the anchor's mean MLU is least
+REPEATS = 200  # timed calls of each, in turns
+TIMED = 1000  # vectors predicted in one timed call
+KINDS = ("box", "corner", "vertices", "ascent")
+
+
+def shield(instance: Instance, ensemble: Ensemble, *, seed: int = 0) -> ShieldedEnsemble:
+    """The router, moved towards a constant split where it would overload a link.
+
+    The anchor loads the corner of the box as little as possible, and among such splits has the
+    least mean MLU: the more room it has at the corner, the less of it is needed. Load grows with
+    the demands under a constant split, so what it keeps at the corner it keeps in the whole box.
+    """
+    sample = instance.sample(SAMPLES, derived_seed(seed, 0, "shield"))
+    return ensemble.shielded(anchor(instance, sample, reserve=1.0), _capacity(instance, ensemble))
+
+
+def record_cuts(instance: Instance, ensemble: Ensemble, folder: str | Path) -> int:
+    """Note the violated demand vectors that a run stored and at which the router keeps capacity.
+
+    Returns how many; `predict(..., explain=True)` labels them "audited".
+    """
+    stored = files.read_arrays(Path(folder) / "validation.safetensors")
+    if "cut_demands" not in stored:
+        return 0
+    return record_audited(ensemble, _capacity(instance, ensemble), inputs=stored["cut_demands"])
+
+
+def _capacity(instance: Instance, ensemble: Ensemble) -> Linear:
+    return capacity(instance, Recipe(device=str(ensemble.device)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShieldReport:
+    """What the shield does and costs; gaps are mean MLU minus the least possible, on validation.
+
+    acting: share of validation vectors on which theta > 0; mean_theta, largest_theta: over those,
+    0 if there are none. adversarial_acting: the same share among the `inputs` adversarial and
+    random vectors, on which worst and worst_unshielded are the highest utilisations. cost: what
+    predicting 1,000 validation vectors takes more of the processor, as a share of that without.
+    """
+
+    acting: float
+    mean_theta: float
+    largest_theta: float
+    mean_gap: float
+    mean_gap_unshielded: float
+    inputs: int
+    adversarial_acting: float
+    worst: float
+    worst_unshielded: float
+    cost: float
+
+
+def measure_shield(
+    instance: Instance,
+    shielded: ShieldedEnsemble,
+    *,
+    inputs: int = 1_000_000,
+    validation: int = 10_000,
+    seed: int = 0,
+) -> ShieldReport:
+    """Measure on fresh vectors; utilisations are recomputed from splits by the instance itself."""
+    mixture = shielded.unshielded
+    vectors = instance.sample(validation, derived_seed(seed, 0, "shield validation"))
+    theta = _theta(shielded, vectors)
+    best = instance.optimal(vectors).mlu
+    gaps = [
+        float((_mlu(instance, router, vectors) - best).mean()) for router in (shielded, mixture)
+    ]
+    attacked = adversarial(instance, shielded, inputs, seed=seed)
+    return ShieldReport(
+        acting=float((theta > 0).mean()),
+        mean_theta=float(theta[theta > 0].mean()) if theta.any() else 0.0,
+        largest_theta=float(theta.max()),
+        mean_gap=gaps[0],
+        mean_gap_unshielded=gaps[1],
+        inputs=len(attacked),
+        adversarial_acting=float((_theta(shielded, attacked) > 0).mean()),
+        worst=float(_mlu(instance, shielded, attacked).max()),
+        worst_unshielded=float(_mlu(instance, mixture, attacked).max()),
+        cost=_cost(shielded, mixture, vectors[:TIMED]),
+    )
+
+
+def adversarial(instance: Instance, shielded: ShieldedEnsemble, count: int, *, seed: int) -> Array:
+    """`count` demand vectors (count, D), a quarter of each of `KINDS`.
+
+    Uniform in the box; within 5 % of the corner; vertices; and points that ascent reached on the
+    mixture and on the shielded router, with neighbours at distances from 1e-9 to 0.1 of the box.
+    """
+    generator = np.random.default_rng(derived_seed(seed, 0, "shield attack"))
+    size = len(instance.demand_max)
+    each = [len(part) for part in np.array_split(np.arange(count), len(KINDS))]
+    reached = _ascent(instance, shielded, seed=seed) / instance.demand_max
+    chosen = reached[generator.integers(len(reached), size=each[3])]
+    distance = 10.0 ** generator.uniform(-9, -1, (each[3], 1))
+    distance[: len(reached)] = 0.0
+    chosen[: len(reached)] = reached[: each[3]]
+    shares = [
+        generator.uniform(0, 1, (each[0], size)),
+        1 - 0.05 * generator.uniform(0, 1, (each[1], size)),
+        generator.integers(0, 2, (each[2], size)).astype(np.float64),
+        np.clip(chosen + distance * generator.normal(size=chosen.shape), 0, 1),
+    ]
+    # a share of 1 times the largest demand is that demand exactly, so all stay in the box
+    return np.asarray(np.concatenate(shares) * instance.demand_max)
+
+
+def _ascent(instance: Instance, shielded: ShieldedEnsemble, *, seed: int) -> Array:
+    requirement = _capacity(instance, shielded)
+    requirement.check(shielded.input_size, shielded.output_size)
+    search = GradientAscent(starts=16, steps=40, vertices=4096, device=str(shielded.device))
+    found = [
+        search.find(router, requirement, seed=seed, limit=1000, tolerance=-0.02)
+        for router in (shielded.unshielded, shielded)
+    ]
+    points = [instance.demand_max[None], *(one.rows.inputs for one in found if one.rows)]
+    return np.concatenate(points)
+
+
+def _theta(shielded: ShieldedEnsemble, vectors: Array) -> Array:
+    with torch.no_grad():
+        parts = [
+            shielded.blend(torch.as_tensor(vectors[start : start + CHUNK], device=shielded.device))
+            for start in range(0, len(vectors), CHUNK)
+        ]
+    return np.asarray(torch.cat([theta for _, theta in parts]).cpu().numpy())
+
+
+def _mlu(instance: Instance, router: Ensemble, vectors: Array) -> Array:
+    splits = predictions(router, vectors).numpy()
+    return np.asarray(instance.utilisation(vectors, splits).max(axis=1))
+
+
+def _cost(shielded: Ensemble, mixture: Ensemble, vectors: Array) -> float:
+    """In processor time, which other programs on the machine hardly change: the quickest calls."""
+    quickest = [np.inf, np.inf]
+    for _ in range(REPEATS):
+        for place, router in enumerate((shielded, mixture)):
+            started = time.process_time()
+            router.predict(vectors)
+            quickest[place] = min(quickest[place], time.process_time() - started)
+    return quickest[0] / quickest[1] - 1.0

@@ -1,0 +1,85 @@
+"""Rare demand vectors at which a router is far above the optimum: found without solving LPs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.functional import Utilisation
+from cg4ai.apps.routing.optimal import demand_prices
+from cg4ai.records import Array
+from cg4ai.seeds import derived_seed, generator
+
+CHUNK = 16384
+UNSEEN = 5e-3  # the share of vectors whose price may be unknown
+
+
+class LeastMlu:
+    """A lower bound of the optimal MLU at any demand vectors, from the dual prices of some.
+
+    It is exact wherever one of the prices is optimal, nearly everywhere in practice, and costs a
+    matrix product instead of one linear program per vector.
+    """
+
+    def __init__(self, instance: Instance, vectors: Array) -> None:
+        self.prices = demand_prices(instance, vectors, unseen=UNSEEN)
+
+    def __call__(self, demands: Tensor) -> Tensor:
+        """(n, D) -> (n,)."""
+        prices = torch.as_tensor(self.prices, dtype=demands.dtype, device=demands.device)
+        return (demands @ prices.T).amax(-1)
+
+
+@dataclass(frozen=True)
+class GapTail:
+    """The worst of many random demand vectors, where the MLU is `allowed` above the optimum.
+
+    weight: of each vector's excess in the master's objective.
+    screened, limit: vectors looked at in each search, and kept of it at most.
+    device: where the vectors are predicted.
+    """
+
+    instance: Instance
+    least: LeastMlu = field(repr=False)
+    allowed: float = 0.04
+    weight: float = 0.02
+    screened: int = 50_000
+    limit: int = 32
+    device: str = "cpu"
+
+    def gaps(
+        self, predict: Callable[[Tensor], Tensor], count: int, *, seed: int
+    ) -> tuple[Tensor, Tensor]:
+        """`count` random vectors (count, D) and the MLU above the optimum at each (count,)."""
+        functional = Utilisation(self.instance)
+        largest = torch.as_tensor(self.instance.demand_max)
+        made = generator(seed)
+        vectors, gaps = [], []
+        for start in range(0, count, CHUNK):
+            size = (min(CHUNK, count - start), len(largest))
+            share = torch.rand(size, generator=made, dtype=torch.float64)
+            here = (share * largest).to(self.device)
+            mlu = functional.values(here, predict(here)).amax(-1)
+            vectors.append(here)
+            gaps.append(mlu - self.least(here))
+        return torch.cat(vectors), torch.cat(gaps)
+
+    def find(self, predict: Callable[[Tensor], Tensor], *, seed: int) -> tuple[Array, Array]:
+        """Vectors (k, D) of large gap, worst first, and the MLU they should not exceed (k,)."""
+        vectors, gaps = self.gaps(predict, self.screened, seed=derived_seed(seed, 0, "tail"))
+        worst = torch.argsort(gaps, descending=True, stable=True)[: self.limit]
+        worst = worst[gaps[worst] > self.allowed]
+        chosen = vectors[worst]
+        levels = self.least(chosen) + self.allowed
+        return chosen.cpu().numpy(), np.asarray(levels.cpu().numpy())
+
+    def hardest(self, predict: Callable[[Tensor], Tensor], *, seed: int) -> Array:
+        """The hundredth of the screened vectors with the largest gaps."""
+        vectors, gaps = self.gaps(predict, self.screened, seed=derived_seed(seed, 0, "hardest"))
+        worst = torch.argsort(gaps, descending=True, stable=True)[: max(1, self.screened // 100)]
+        return np.asarray(vectors[worst].cpu().numpy())

@@ -1,0 +1,1 @@
+"""Tables: classifiers and regressors from a CSV file under rules from a JSON file."""

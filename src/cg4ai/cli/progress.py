@@ -1,0 +1,172 @@
+"""What a run shows while it goes on: a live table, plain lines, JSON lines or nothing.
+
+`progress(mode)` picks one. People get the table or the lines on standard error, so that standard
+output stays free for the result; programs get JSON lines on standard output.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from typing import TYPE_CHECKING, Self, TextIO
+
+from cg4ai.cli.tables import cell
+from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.records import IterationRecord
+from cg4ai.runs.files import json_line, jsonable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+MODES = ("auto", "quiet", "json")
+SHOWN_ROWS = 12
+WIDTHS = {
+    "iteration": 9,
+    "objective": 11,
+    "slack": 9,
+    "worst violation": 15,
+    "columns": 12,
+    "rows": 15,
+    "reduced cost": 12,
+    "seconds": 9,
+}
+STAND_IN = 1e11  # values from here on stand for infinity
+
+
+class Progress:
+    """Shows nothing; the kinds below override `update`, `message` and `close`."""
+
+    def update(self, record: IterationRecord) -> None:
+        """Show one finished iteration."""
+
+    def message(self, text: str) -> None:
+        """Show a remark between iterations."""
+
+    def close(self) -> None:
+        """Leave the terminal as it should be; may be called twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class PlainProgress(Progress):
+    """One aligned line per iteration, for files and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._started = False
+
+    def update(self, record: IterationRecord) -> None:
+        if not self._started:
+            self._line(list(WIDTHS), "")
+            self._started = True
+        self._line(cells(record), record.note)
+
+    def message(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+    def _line(self, texts: list[str], note: str) -> None:
+        aligned = [text.rjust(width) for text, width in zip(texts, WIDTHS.values(), strict=True)]
+        print("  ".join([*aligned, note]).rstrip(), file=self._stream, flush=True)
+
+
+class JsonProgress(Progress):
+    """One JSON object per line: `event` is "iteration", with the record's fields, or "message"."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def update(self, record: IterationRecord) -> None:
+        self._write({"event": "iteration", **jsonable(record)})
+
+    def message(self, text: str) -> None:
+        self._write({"event": "message", "text": text})
+
+    def _write(self, event: dict[str, object]) -> None:
+        self._stream.write(json_line(event).decode())
+        self._stream.flush()
+
+
+class LiveProgress(Progress):
+    """A table of the last iterations, redrawn in place on a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._records: deque[IterationRecord] = deque(maxlen=SHOWN_ROWS)
+        self._console = Console(file=stream, force_terminal=True)
+        self._live = Live(console=self._console, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def update(self, record: IterationRecord) -> None:
+        self._records.append(record)
+        self._live.start()  # does nothing if it has begun
+        self._live.update(self._table(), refresh=True)
+
+    def message(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _table(self) -> Table:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table()
+        for name in WIDTHS:
+            table.add_column(name, justify="right", no_wrap=True)
+        for record in self._records:
+            table.add_row(*cells(record))
+        note = self._records[-1].note
+        table.caption = Text(note) if note else None
+        return table
+
+
+def progress(mode: str = "auto", stream: TextIO | None = None) -> Progress:
+    """The kind for `mode`: "auto" (a live table on terminals, else lines), "quiet" or "json"."""
+    if mode == "quiet":
+        return Progress()
+    if mode == "json":
+        return JsonProgress(stream if stream is not None else sys.stdout)
+    if mode != "auto":
+        raise InvalidInput(
+            f"unknown progress mode {mode!r}{did_you_mean(mode, MODES)}: use one of "
+            f"{', '.join(MODES)}"
+        )
+    target = stream if stream is not None else sys.stderr
+    if target.isatty() and os.environ.get("TERM") != "dumb":
+        return LiveProgress(target)
+    return PlainProgress(target)
+
+
+def cells(record: IterationRecord) -> list[str]:
+    """One text per column of the table."""
+    return [
+        str(record.iteration),
+        _or_dash(record.objective, digits=5),
+        cell(record.slack, digits=3),
+        _or_dash(record.worst_violation),
+        _with_added(record.columns, record.added_columns),
+        _with_added(record.rows, record.added_rows),
+        _or_dash(record.best_reduced_cost),
+        f"{record.total_s:.1f}",
+    ]
+
+
+def _or_dash(value: float | None, *, digits: int = 3) -> str:
+    """A dash for what is not known, and for the stand-ins used before the first member."""
+    known = value is not None and not abs(value) >= STAND_IN  # NaN is shown
+    return cell(value, digits=digits) if known else "-"
+
+
+def _with_added(count: int, added: int) -> str:
+    return f"{count} (+{added})" if added else str(count)

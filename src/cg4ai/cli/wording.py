@@ -1,0 +1,154 @@
+"""Results in words and numbers: the summary that a run keeps, and the report people read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cg4ai.apps.tabular.rulefile import Rule
+from cg4ai.cli.tables import plain
+from cg4ai.ensemble.audit import Audit
+from cg4ai.records import StopReason
+from cg4ai.solving.problem import Result
+
+SHOWN = 5  # violated rows of each requirement that the report names
+
+STOPS = {
+    StopReason.OPTIMAL: "proven: no further member of this kind can improve the mixture",
+    StopReason.INFEASIBLE: "proven: no mixture of members of this kind can keep all rules",
+    StopReason.NO_IMPROVING_COLUMN: "training found no further member that improves the mixture",
+    StopReason.PROVEN: "the rules are proven at every input of their regions",
+    StopReason.STALLED: "the rules are kept and the objective hardly improves any more",
+    StopReason.COLUMN_LIMIT: "the limit on members was reached",
+    StopReason.ITERATION_LIMIT: "the limit on iterations was reached",
+    StopReason.TIME_LIMIT: "the time limit was reached",
+    StopReason.INTERRUPTED: "it was interrupted",
+}
+STRENGTHS = {
+    "audited": "recomputed at every listed input; says nothing of other inputs",
+    "attacked": "violations were searched for in the region; a search is no proof",
+    "certified": "proven at every input of the region",
+    "shielded": "kept at every input of the region by correcting predictions",
+}
+
+
+def summary(result: Result, rules: Sequence[Rule]) -> dict[str, Any]:
+    """What summary.json holds: the result in numbers and words, without the members."""
+    return {
+        "stop_reason": result.stop_reason.value,
+        "stopped_because": STOPS[result.stop_reason],
+        "feasible": result.feasible,
+        "objective": result.objective,
+        "loss": result.loss,
+        "bound": result.bound,
+        "gap": result.gap,
+        "slack": result.slack,
+        "iterations": len(result.history),
+        "columns": result.columns,
+        "rows": result.rows,
+        "active_members": len(result.ensemble),
+        "audits": [
+            audit_entry(audit, rule) for audit, rule in zip(result.audits, rules, strict=True)
+        ],
+        "outputs": list(rules[0].outputs) if rules else [],
+        "note": result.note,
+        "seconds": result.seconds,
+    }
+
+
+def audit_entry(audit: Audit, rule: Rule) -> dict[str, Any]:
+    """One audit as plain data; violated rows worst first, with the line of the file they are on."""
+    statement, *_ = str(audit).splitlines()
+    listed_rows = rule.requirement.rows(0)
+    origin = None if listed_rows is None else listed_rows.origin
+    violated = []
+    for j, size, text in zip(audit.violated, audit.violations, audit.descriptions, strict=True):
+        source = "" if origin is None else rule.source(int(origin[j, 0]))
+        violated.append({"missed_by": float(size), "text": text, "source": source})
+    return {
+        "requirement": audit.requirement,
+        "holds": audit.holds,
+        "strength": audit.strength,
+        "place": audit.place,
+        "rows": audit.rows,
+        "satisfied": audit.satisfied,
+        "worst_violation": audit.worst_violation,
+        "tolerance": audit.tolerance,
+        "statement": statement,
+        "violated": violated,
+        "decision_rates": {str(name): rate for name, rate in audit.decision_rates.items()},
+        "effort": dict(audit.effort),
+    }
+
+
+def report(result: dict[str, Any]) -> str:
+    """The report on a summary."""
+    lines = [
+        f"Stopped after {result['iterations']} iterations and {result['seconds']:.1f} s: "
+        f"{result['stopped_because']}.",
+        f"Of {result['columns']} trained members {result['active_members']} make up the mixture; "
+        f"its loss on the data is {result['loss']:.5g}.",
+    ]
+    if result["bound"] is not None and np.isfinite(result["bound"]):
+        lines.append(
+            f"Proven: no mixture of members of this kind has an objective below "
+            f"{result['bound']:.5g} (this one: {result['objective']:.5g})."
+        )
+    if result["note"]:
+        lines.append(f"Note: {result['note']}.")
+    if result["audits"]:
+        lines += ["", audit_report(result["audits"], result["outputs"])]
+    else:
+        lines += ["", "There were no rules, so nothing is guaranteed."]
+    return "\n".join(lines)
+
+
+def audit_report(entries: Sequence[dict[str, Any]], outputs: Sequence[str] = ()) -> str:
+    """A table of the requirements, what each strength means, and the rows that are violated."""
+    table = plain([_table_row(entry) for entry in entries], digits=3)
+    broken = [entry for entry in entries if not entry["holds"]]
+    met = len(entries) - len(broken)
+    lines = [f"{met} of {len(entries)} requirements met", ""]
+    lines += [f"  {line}" for line in table.splitlines()]
+    lines += ["", "What this means"]
+    for strength in dict.fromkeys(entry["strength"] for entry in entries):
+        lines.append(f"  {strength}: {STRENGTHS[strength]}")
+    for entry in entries:
+        lines.append(f"  - {entry['statement']}")
+        if entry["decision_rates"]:
+            rates = ", ".join(
+                f"{name}: {rate:.4g}" for name, rate in entry["decision_rates"].items()
+            )
+            lines.append(f"    decisions at one half (not bound by the rule): {rates}")
+    if broken:
+        lines += ["", "Not met, worst first"]
+        for entry in broken:
+            lines += _violated(entry)
+        if len(outputs) > 1:
+            names = ", ".join(f"{number} = {name}" for number, name in enumerate(outputs))
+            lines.append(f"  (classes: {names})")
+    return "\n".join(lines)
+
+
+def _table_row(entry: dict[str, Any]) -> dict[str, Any]:
+    listed = entry["strength"] == "audited"
+    worst, holds = entry["worst_violation"], entry["holds"]
+    return {
+        "requirement": entry["requirement"],
+        "met": "yes" if holds else "NO",
+        "strength": entry["strength"],
+        "rows met": f"{entry['satisfied']} of {entry['rows']}" if listed else "",
+        "closest": f"{max(0.0, -worst):.3g} to spare" if holds else f"missed by {worst:.3g}",
+    }
+
+
+def _violated(entry: dict[str, Any]) -> list[str]:
+    lines = []
+    for one in entry["violated"][:SHOWN]:
+        source = f" ({one['source']})" if one["source"] else ""
+        lines.append(f"  missed by {one['missed_by']:.3g}: {one['text']}{source}")
+    if len(entry["violated"]) > SHOWN:
+        lines.append(f"  and {len(entry['violated']) - SHOWN} more of {entry['requirement']}")
+    return lines

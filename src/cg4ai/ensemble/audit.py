@@ -1,0 +1,161 @@
+"""Does the ensemble keep a requirement? Read from recomputed predictions, never from the LP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from cg4ai.records import Array, IntArray
+from cg4ai.rules import Rate
+from cg4ai.rules.evaluation import predictions
+from cg4ai.rules.regions import Ball, Box
+from cg4ai.separation import default_separator
+
+if TYPE_CHECKING:
+    from cg4ai.ensemble.ensemble import Ensemble
+    from cg4ai.rules import Requirement
+    from cg4ai.rules.rows import Rows
+
+SHOWN = 5  # violated rows spelled out when an audit is printed
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What was found for one requirement.
+
+    strength "audited": every listed row was recomputed, `rows` of them. strength "attacked": a
+    region was searched with the stated `effort`; `rows` then counts the violated inputs found and
+    `satisfied` is 0. `violated` holds row numbers worst first, with `violations` and
+    `descriptions` alongside; `worst_violation` is negative when all rows have room to spare.
+    """
+
+    requirement: str
+    strength: str
+    place: str
+    rows: int
+    satisfied: int
+    worst_violation: float
+    tolerance: float
+    violated: IntArray
+    violations: Array
+    descriptions: tuple[str, ...]
+    decision_rates: Mapping[Any, float] = field(default_factory=dict)
+    threshold: float | None = None
+    effort: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def holds(self) -> bool:
+        """No violation above the tolerance was found; over a region that is no proof."""
+        return len(self.violated) == 0
+
+    def __str__(self) -> str:
+        lines = [self._attacked() if self.strength == "attacked" else self._audited()]
+        for text, size in zip(self.descriptions[:SHOWN], self.violations, strict=False):
+            lines.append(f"  missed by {size:.3g}: {text}")
+        if len(self.descriptions) > SHOWN:
+            lines.append(f"  and {len(self.descriptions) - SHOWN} more")
+        if self.decision_rates:
+            rates = ", ".join(f"{name}: {rate:.4g}" for name, rate in self.decision_rates.items())
+            lines.append(
+                f"  decisions at threshold {self.threshold:g} (not bound by the rule): {rates}"
+            )
+        return "\n".join(lines)
+
+    def _audited(self) -> str:
+        verdict = "holds" if self.holds else "is violated"
+        return (
+            f"{self.requirement} {verdict} (audited): {self.satisfied} of {self.rows} rows at "
+            f"{self.place} satisfied within {self.tolerance:g}, worst violation "
+            f"{self.worst_violation:.3g}; nothing is said about other inputs"
+        )
+
+    def _attacked(self) -> str:
+        effort = ", ".join(f"{name} {value}" for name, value in self.effort.items())
+        if self.holds:
+            return (
+                f"{self.requirement} was attacked over {self.place} and no violation above "
+                f"{self.tolerance:g} was found (worst {self.worst_violation:.3g}; {effort}); "
+                "a search is no proof"
+            )
+        return (
+            f"{self.requirement} is violated (attacked) over {self.place}: {self.rows} violated "
+            f"inputs found, worst violation {self.worst_violation:.3g} ({effort})"
+        )
+
+
+def audit(
+    requirement: Requirement,
+    ensemble: Ensemble,
+    *,
+    tolerance: float = 1e-6,
+    threshold: float = 0.5,
+    seed: int = 0,
+    limit: int = 100,
+) -> Audit:
+    """Recompute every listed row in float64; over a Box or Ball, search for violations.
+
+    `threshold` turns scores into decisions for a Rate; `seed` and `limit` (of inputs reported) are
+    for the search, which the requirement's separator does, or the default one.
+    """
+    probe = torch.zeros(1, requirement.input_size, dtype=torch.float64)
+    requirement.check(requirement.input_size, ensemble.outputs(probe).shape[-1])
+    rows = requirement.rows(0)
+    if rows is None:
+        return _attack(requirement, ensemble, tolerance=tolerance, seed=seed, limit=limit)
+    outputs = predictions(ensemble, rows.inputs)
+    with torch.no_grad():
+        violations = rows.bounds - rows.values(outputs).numpy()
+    # a prediction that is no number keeps no rule
+    violations = np.where(np.isfinite(violations), violations, np.inf)
+    order = np.argsort(-violations, kind="stable")
+    violated = order[violations[order] > tolerance]
+    rates = isinstance(requirement, Rate)
+    return Audit(
+        requirement=requirement.name,
+        strength="audited",
+        place=f"{len(rows.inputs)} listed inputs",
+        rows=len(rows),
+        satisfied=len(rows) - len(violated),
+        worst_violation=float(violations.max()),
+        tolerance=tolerance,
+        violated=violated,
+        violations=violations[violated],
+        descriptions=_descriptions(requirement, rows, violated),
+        decision_rates=(
+            requirement.decision_rates(outputs.numpy(), threshold)
+            if isinstance(requirement, Rate)
+            else {}
+        ),
+        threshold=threshold if rates else None,
+        effort={"search": "recomputation", "evaluations": len(rows.inputs)},
+    )
+
+
+def _attack(
+    requirement: Requirement, ensemble: Ensemble, *, tolerance: float, seed: int, limit: int
+) -> Audit:
+    separator = default_separator(requirement, ensemble.differentiable)
+    found = separator.find(ensemble, requirement, seed=seed, limit=limit, tolerance=tolerance)
+    violated = np.arange(len(found.violations))
+    region = requirement.region
+    return Audit(
+        requirement=requirement.name,
+        strength="attacked",
+        place=str(region) if isinstance(region, Box | Ball) else "its region",
+        rows=len(violated),
+        satisfied=0,
+        worst_violation=found.worst,
+        tolerance=tolerance,
+        violated=violated,
+        violations=found.violations,
+        descriptions=() if found.rows is None else _descriptions(requirement, found.rows, violated),
+        effort=found.effort,
+    )
+
+
+def _descriptions(requirement: Requirement, rows: Rows, violated: IntArray) -> tuple[str, ...]:
+    return tuple(requirement.describe(rows, int(j)) for j in violated)

@@ -1,0 +1,273 @@
+"""How strongly each single prediction is covered: what is recorded with an ensemble, read back.
+
+Claims are plain data in `ensemble.about["guarantees"]`, so they are saved and loaded with it. Each
+names the mixture and the rules it was established for by digest; a claim about another mixture
+counts for nothing, and rules that differ are never merged by their name.
+`Ensemble.predict(inputs, explain=True)` turns them into a label per input.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cg4ai import arrays
+from cg4ai.ensemble.subject import (
+    mixture_digest,
+    rule_arrays_digest,
+    rules_digest,
+    subject_digest,
+)
+from cg4ai.errors import InvalidInput
+from cg4ai.proofs.records import Certification
+from cg4ai.records import Array
+from cg4ai.rules.affine import rules_of
+from cg4ai.rules.evaluation import predictions, region_violations
+from cg4ai.rules.guards import AffineRules, Guard, guard
+from cg4ai.rules.regions import Ball, Box, Region
+from cg4ai.rules.rows import LinearRows, Rows
+
+if TYPE_CHECKING:
+    from cg4ai.ensemble.ensemble import Ensemble
+    from cg4ai.rules import Requirement
+
+Labels = NDArray[np.str_]
+# a requirement's name and the digest of its rules, None where they have no normal form
+Subject = tuple[str, str | None]
+UNSTATED = "unstated"  # the rules of claims recorded before these were digested
+GUARANTEES = "guarantees"
+WEAKEST_FIRST = ("unverified", "audited", "shielded", "certified")
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Predictions with what is established about each.
+
+    outputs: what `predict` gives without `explain`.
+    labels (n,): "certified", "shielded", "audited" or "unverified"; where several requirements are
+        known, the weakest over all of them.
+    by_requirement: the label (n,) for each requirement that is recorded or shielded.
+    theta (n,): how far a shield moved the prediction towards its anchor; 0 without a shield.
+    """
+
+    outputs: Any
+    labels: Labels
+    by_requirement: Mapping[str, Labels]
+    theta: Array
+
+
+def record_certified(
+    ensemble: Ensemble, requirement: Requirement, *, certification: Certification
+) -> None:
+    """Note that the requirement is proven for this mixture at every input of its Box or Ball.
+
+    `certification` is the proof: what `certify` said of this very mixture, requirement and region.
+    """
+    region = requirement.region
+    if not isinstance(region, Box | Ball):
+        raise InvalidInput(
+            f"a certificate covers a Box or a Ball, but {requirement.name} lists its inputs; "
+            "use record_audited"
+        )
+    rules = rules_of(requirement, output_size=ensemble.output_size)
+    if certification.status != "proven":
+        raise InvalidInput(
+            f"only what is proven is recorded as certified; this certification of "
+            f"{requirement.name} is {certification.status}"
+        )
+    if certification.subject != subject_digest(ensemble.unshielded, rules, region):
+        raise InvalidInput(
+            f"the certification is of another mixture, region or rules than {requirement.name} "
+            "of this ensemble: certify the requirement as it is now"
+        )
+    where = {"region": region_record(region), "rules": rules_digest(rules)}
+    _record(ensemble, "certified", requirement.name, where)
+
+
+def record_audited(
+    ensemble: Ensemble,
+    requirement: Requirement,
+    *,
+    inputs: Any = None,
+    tolerance: float = 1e-6,
+) -> int:
+    """Recompute the mixture in float64 and note at which inputs it keeps the whole requirement.
+
+    A requirement that lists its inputs is recomputed there; over a Box or Ball give `inputs`
+    (n, d), such as those of cuts. Returns how many are noted. Only digests of them are kept, so
+    large inputs cost little and are not given away.
+    """
+    mixture = ensemble.unshielded
+    requirement.check(ensemble.input_size, ensemble.output_size)
+    region = requirement.region
+    if isinstance(region, Box | Ball):
+        if inputs is None:
+            raise InvalidInput(f"{requirement.name} holds over {region}; give inputs to audit")
+        points = arrays.matrix(inputs, "inputs")
+        violations = region_violations(mixture, requirement, points)
+        broken = (violations > tolerance).any(axis=1) | ~region.contains(points)
+        about = guard_digest(guard(requirement, output_size=ensemble.output_size))
+    else:
+        if inputs is not None:
+            raise InvalidInput(f"{requirement.name} lists its own inputs; give no others")
+        rows, broken = _listed(mixture, requirement, tolerance)
+        points, about = rows.inputs, _rows_digest(rows)
+    kept = sorted({*_digests(points)} - {*_digests(points[broken])})
+    _record(ensemble, "audited", requirement.name, {"inputs": kept, "rules": about})
+    return len(kept)
+
+
+def _listed(
+    mixture: Ensemble, requirement: Requirement, tolerance: float
+) -> tuple[Rows, NDArray[np.bool_]]:
+    """The rows at listed inputs, and at which of these some row is missed."""
+    rows = requirement.rows(0)
+    if rows is None or (isinstance(rows, LinearRows) and rows.index is None):
+        raise InvalidInput(
+            f"the rows of {requirement.name} sum over many inputs, so they label no single "
+            "prediction; use ensemble.audit for them"
+        )
+    with torch.no_grad():
+        values = rows.values(predictions(mixture, rows.inputs)).numpy()
+    missed = np.flatnonzero(~(values >= rows.bounds - tolerance))
+    broken = np.zeros(len(rows.inputs), bool)
+    broken[rows.index[missed] if isinstance(rows, LinearRows) else missed] = True  # type: ignore[index]
+    return rows, broken
+
+
+def guard_digest(own: Guard) -> str | None:
+    """The digest of a guard's rules, the same as `rules_digest`; None if they are a function."""
+    return rule_arrays_digest(own.rules.arrays) if isinstance(own.rules, AffineRules) else None
+
+
+def _rows_digest(rows: Rows) -> str:
+    parts = [rows.inputs, rows.bounds]
+    if isinstance(rows, LinearRows):
+        parts.append(rows.coefficients)
+    total = hashlib.sha256()
+    for array in parts:
+        total.update(f"{array.shape}".encode())
+        total.update(np.ascontiguousarray(array, np.float64).tobytes())
+    return total.hexdigest()
+
+
+def _record(ensemble: Ensemble, strength: str, requirement: str, where: dict[str, Any]) -> None:
+    claim = {"strength": strength, "requirement": requirement, "mixture": mixture_digest(ensemble)}
+    # a new list: others may share the old one through a copy of `about`
+    ensemble.about[GUARANTEES] = [*ensemble.about.get(GUARANTEES, []), claim | where]
+
+
+def recorded_labels(ensemble: Ensemble, inputs: Array) -> dict[str, Labels]:
+    """For each requirement with a claim about this mixture: what is known at each input."""
+    return by_name(labels_by_rules(ensemble, inputs), len(inputs))
+
+
+def by_name(labels: Mapping[Subject, Labels], count: int) -> dict[str, Labels]:
+    """The weakest label of all rules that go by one name.
+
+    Claims that do not state their rules count only where no claim of the name does.
+    """
+    result = {}
+    for name in dict.fromkeys(name for name, _ in labels):
+        own = {key: label for key, label in labels.items() if key[0] == name}
+        if len(own) > 1:
+            own.pop((name, UNSTATED), None)
+        result[name] = weakest(own, count)
+    return result
+
+
+def labels_by_rules(ensemble: Ensemble, inputs: Array) -> dict[Subject, Labels]:
+    """For all rules with a claim about this mixture: the strongest label at each input."""
+    claims = ensemble.about.get(GUARANTEES, [])
+    if not claims:
+        return {}
+    own = mixture_digest(ensemble)
+    digests = np.array(_digests(inputs))
+    labels: dict[Subject, Labels] = {}
+    for claim in claims:
+        try:
+            strength = claim["strength"]
+            subject = (claim["requirement"], claim.get("rules", UNSTATED))
+            if claim["mixture"] != own:  # only the name is known of it
+                labels.setdefault((subject[0], UNSTATED), uniform("unverified", len(inputs)))
+                continue
+            known = labels.setdefault(subject, uniform("unverified", len(inputs)))
+            if strength == "certified":
+                covered = _inside(restored_region(claim["region"]), inputs)
+            elif strength == "audited":
+                covered = np.isin(digests, claim["inputs"])
+            else:
+                raise InvalidInput(f"its strength is {strength!r}")
+        except (KeyError, TypeError, InvalidInput) as error:
+            raise InvalidInput(
+                f"a claim in about[{GUARANTEES!r}] cannot be read ({error}); record claims with "
+                "cg4ai.ensemble.claims.record_certified and record_audited"
+            ) from error
+        labels[subject] = strongest(known, np.where(covered, strength, "unverified"))
+    return labels
+
+
+def _inside(region: Region, inputs: Array) -> NDArray[np.bool_]:
+    """(n,): inputs that a proof over the region covers, none that rounding puts a hair outside.
+
+    Proofs are over `bounds()` and, in the Euclidean norm, a radius enlarged by 1e-11 of the ball's
+    size: far more than the rounding of the distance here.
+    """
+    inside = Box(*region.bounds()).contains(inputs)
+    if isinstance(region, Ball) and region.norm == 2:
+        inside[inside] = np.linalg.norm(inputs[inside] - region.centre, axis=1) <= region.radius
+    return inside
+
+
+def uniform(label: str, count: int) -> Labels:
+    """`count` times the same label."""
+    return np.full(count, label, dtype="<U10")
+
+
+def strongest(one: Labels, other: Labels) -> Labels:
+    """The stronger of two labels at each input."""
+    return _of_rank(np.maximum(_rank(one), _rank(other)))
+
+
+def weakest(labels: Mapping[Any, Labels], count: int) -> Labels:
+    """The weakest of all at each input; without any, "unverified"."""
+    if not labels:
+        return uniform("unverified", count)
+    return _of_rank(np.min([_rank(own) for own in labels.values()], axis=0))
+
+
+def _rank(labels: Labels) -> NDArray[np.int64]:
+    return np.array([WEAKEST_FIRST.index(label) for label in labels], np.int64)
+
+
+def _of_rank(ranks: NDArray[np.int64]) -> Labels:
+    return np.array(WEAKEST_FIRST, dtype="<U10")[ranks]
+
+
+def _digests(inputs: Array) -> list[str]:
+    """One per input (n, d), equal only for equal numbers."""
+    plain = np.ascontiguousarray(inputs, np.float64) + 0.0  # minus zero becomes zero
+    return [hashlib.blake2b(row.tobytes(), digest_size=16).hexdigest() for row in plain]
+
+
+def region_record(region: Region) -> dict[str, Any]:
+    """A region as JSON, for `restored_region`."""
+    if isinstance(region, Box):
+        return {"kind": "box", "lower": region.lower.tolist(), "upper": region.upper.tolist()}
+    centre = region.centre.tolist()
+    return {"kind": "ball", "centre": centre, "radius": region.radius, "norm": region.norm}
+
+
+def restored_region(record: Mapping[str, Any]) -> Region:
+    """The region that `region_record` described; KeyError or InvalidInput if it is damaged."""
+    if record["kind"] == "box":
+        return Box(record["lower"], record["upper"])
+    if record["kind"] == "ball":
+        return Ball(record["centre"], record["radius"], record["norm"])
+    raise InvalidInput(f"a region is a box or a ball, got {record['kind']!r}")

@@ -1,0 +1,202 @@
+"""The product: members with weights, one deterministic predictor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cg4ai.arrays import matrix
+from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Mixture, Part
+from cg4ai.records import Array
+
+if TYPE_CHECKING:
+    from cg4ai.ensemble.audit import Audit
+    from cg4ai.ensemble.claims import Explanation
+    from cg4ai.ensemble.shield import ShieldedEnsemble
+    from cg4ai.rules import Requirement
+
+FORMAT = "cg4ai-ensemble"
+VERSION = 2  # 2: may have a shield beside it, which a reader of version 1 would drop
+
+
+class Ensemble(Mixture):
+    """A mixture as a product: predictions for any kind of input, claims, files."""
+
+    def __init__(
+        self,
+        parts: tuple[Part, ...],
+        layout: Layout,
+        *,
+        about: Mapping[str, Any] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(parts, layout, device=device)
+        self.about = dict(about or {})
+
+    def predict(self, inputs: Any, *, explain: bool = False) -> Any:
+        """NumPy array or DataFrame (n, d) -> array (n, r); torch tensor -> torch tensor.
+
+        With `explain` an `Explanation`: these outputs, and how strongly each is covered.
+        """
+        x = matrix(inputs, "inputs")
+        if x.shape[1] != self.input_size:
+            raise InvalidInput(
+                f"inputs have {x.shape[1]} features, this ensemble takes {self.input_size}"
+            )
+        if explain:
+            explained = self.explain(x)
+            if isinstance(inputs, Tensor):
+                outputs = torch.as_tensor(explained.outputs, device=inputs.device)
+                return replace(explained, outputs=outputs)
+            return explained
+        with torch.no_grad():
+            result = self.outputs(torch.as_tensor(x))
+        return result.to(inputs.device) if isinstance(inputs, Tensor) else result.numpy()
+
+    def explain(self, x: Array) -> Explanation:
+        """Predictions for checked inputs (n, d), each with what is recorded about it."""
+        from cg4ai.ensemble.claims import Explanation, recorded_labels, weakest
+
+        with torch.no_grad():
+            outputs = self.outputs(torch.as_tensor(x)).numpy()
+        labels = recorded_labels(self, x)
+        return Explanation(outputs, weakest(labels, len(x)), labels, np.zeros(len(x)))
+
+    def shielded(
+        self, anchor: Any, requirement: Requirement | Sequence[Requirement]
+    ) -> ShieldedEnsemble:
+        """The same mixture, moved just far enough towards the anchor where it breaks a rule.
+
+        `anchor`: outputs (r,) for all inputs, a single member, or an ensemble, known to keep the
+        rules on the whole Box or Ball of each requirement. An anchor seen to break one is refused.
+        """
+        from cg4ai.ensemble.shield import shield
+
+        return shield(self, anchor, requirement)
+
+    @property
+    def unshielded(self) -> Ensemble:
+        """The mixture itself."""
+        return self
+
+    def to(self, device: torch.device | str) -> Ensemble:
+        """The same ensemble with its members on another device."""
+        device = torch.empty(0, device=device).device
+        if device == self.device:
+            return self
+        return Ensemble(self._moved(device), self.layout, about=self.about, device=device)
+
+    def audit(self, requirement: Requirement, *, tolerance: float = 1e-6) -> Audit:
+        """Recompute a requirement from predictions, on any data; see `Audit`."""
+        from cg4ai.ensemble.audit import audit
+
+        return audit(requirement, self, tolerance=tolerance)
+
+    def as_module(self) -> nn.Module:
+        """An `nn.Module` with the same predictions: (n, d) -> (n, r), float64."""
+        return _EnsembleModule(self)
+
+    def fuse(self) -> nn.Module:
+        """One network equal to the mixture: see `cg4ai.members.fusion`."""
+        from cg4ai.members.fusion import fuse
+        from cg4ai.members.networks import NetworkMembers
+
+        if len(self.parts) != 1 or len(self.layout) != 1:
+            raise InvalidInput(
+                "only a mixture of networks of one architecture in one block can be fused, got "
+                f"{len(self.parts)} kinds of members and {len(self.layout)} blocks; "
+                "use as_module() instead"
+            )
+        part = self.parts[0]
+        if not isinstance(part.members, NetworkMembers):
+            raise InvalidInput(
+                f"only networks can be fused, got {type(part.members).__name__}; "
+                "use as_module() instead"
+            )
+        return fuse(part.members, part.weights)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `ensemble.json` and `members.*`; load with `cg4ai.load(folder)`."""
+        return self.write(Path(folder), shield=False)
+
+    def write(self, target: Path, *, shield: bool) -> Path:
+        """The files of the mixture; `shield` says that those of a shield lie beside them."""
+        from cg4ai.runs.files import save_members, write_json
+
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"cannot create {target}: {error.strerror}") from error
+        save_members(target, "members", [part.members.state() for part in self.parts])
+        write_json(
+            target / "ensemble.json",
+            {
+                "format": FORMAT,
+                "version": VERSION if shield else 1,
+                "about": self.about,
+                "layout": [block.tolist() for block in self.layout.blocks],
+                "blocks": [part.blocks.tolist() for part in self.parts],
+                "weights": [part.weights.tolist() for part in self.parts],
+                **({"shield": True} if shield else {}),
+            },
+        )
+        return target
+
+
+class _EnsembleModule(nn.Module):
+    def __init__(self, ensemble: Ensemble) -> None:
+        super().__init__()
+        self.ensemble = ensemble
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.ensemble.outputs(inputs.to(torch.float64))
+
+
+def load(
+    folder: str | Path, factories: Mapping[str, Callable[[], nn.Module]] | None = None
+) -> Ensemble:
+    """Read an ensemble that `save` or a run wrote. Nothing from the folder is executed.
+
+    Members of a user's own module class need that class again: `factories={name: factory}`.
+    """
+    from cg4ai.members import restore
+    from cg4ai.runs.files import load_members, read_json
+
+    source = Path(folder)
+    path = source / "ensemble.json"
+    if not path.exists():
+        raise RunFolderError(f"{source} holds no ensemble: {path.name} is missing")
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise RunFolderError(f"{path} is not an ensemble of this package")
+    version = content.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise RunFolderError(
+            f"{path} was written by a newer cg4ai (format {version}, this one reads up to "
+            f"{VERSION}); upgrade cg4ai"
+        )
+    members = [restore(state, factories) for state in load_members(source, "members")]
+    try:
+        parts = tuple(
+            Part(stack, np.array(blocks, np.int64), np.array(weights, np.float64))
+            for stack, blocks, weights in zip(
+                members, content["blocks"], content["weights"], strict=True
+            )
+        )
+        layout = Layout(tuple(np.array(block, np.int64) for block in content["layout"]))
+        ensemble = Ensemble(parts, layout, about=content["about"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunFolderError(f"{path} is damaged or not of these members: {error}") from error
+    if not content.get("shield"):
+        return ensemble
+    from cg4ai.ensemble.shield import restore as restore_shield
+
+    return restore_shield(ensemble, source, factories)

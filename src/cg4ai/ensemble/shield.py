@@ -1,0 +1,287 @@
+"""`ShieldedEnsemble`: a mixture whose predictions are moved towards an anchor where rules ask it.
+
+At inference `(1 - theta) f(x) + theta anchor(x)` with one scalar theta per input, 0 where f keeps
+every rule and otherwise the smallest that restores the linear ones, in closed form; docs/shield.md
+has the proof. `Ensemble.shielded` makes one, `save` and `cg4ai.load` keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cg4ai import arrays
+from cg4ai.ensemble import claims
+from cg4ai.ensemble.ensemble import Ensemble, load
+from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
+from cg4ai.records import Array
+from cg4ai.rules import Requirement
+from cg4ai.rules.evaluation import candidates, predictions
+from cg4ai.rules.guards import TOLERANCE, AffineRules, Guard, guard
+from cg4ai.runs import files
+
+FORMAT = "cg4ai-shield"
+VERSION = 1
+ANCHOR = "anchor"  # the subfolder of the anchor
+VERTICES = 512  # looked at when an anchor cannot be checked exactly
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorCheck:
+    """What is known of the anchor for one requirement, found when the shield was made.
+
+    exact: the anchor keeps all rules at every input of the region, by a closed form. Otherwise it
+    was looked at in `inputs` places only. `room` is the least slack of any rule that was found.
+    """
+
+    requirement: str
+    exact: bool
+    room: float
+    inputs: int
+
+    def __str__(self) -> str:
+        if self.exact:
+            place = "at every input of its region (closed form)"
+        else:
+            place = f"at {self.inputs} inputs of its region; elsewhere this is not established"
+        return f"the anchor keeps {self.requirement} {place}, with room {self.room:.3g}"
+
+
+class ShieldedEnsemble(Ensemble):
+    """`f + theta (anchor - f)`: an ensemble that keeps the rules of its guards in their regions.
+
+    `parts`, `weights` and `layout` are those of the mixture f, which `unshielded` gives back.
+    `checks` say, requirement by requirement, how it is known that the anchor keeps the rules. The
+    shield acts only inside the regions; what `predict(..., explain=True)` labels "shielded" was
+    recomputed from the blended output.
+    """
+
+    def __init__(self, ensemble: Ensemble, anchor: Ensemble, guards: tuple[Guard, ...]) -> None:
+        mixture = ensemble.unshielded
+        super().__init__(mixture.parts, mixture.layout, about=mixture.about, device=mixture.device)
+        self.anchor = anchor.to(self.device)
+        self.guards = tuple(one.to(self.device) for one in guards)
+        self.checks = tuple(_checked(one, self.anchor) for one in self.guards)
+
+    def __repr__(self) -> str:
+        names = ", ".join(one.name for one in self.guards)
+        return f"Shielded{super().__repr__()[:-1]}, keeps {names})"
+
+    @property
+    def unshielded(self) -> Ensemble:
+        return Ensemble(self.parts, self.layout, about=self.about, device=self.device)
+
+    @property
+    def differentiable(self) -> bool:
+        return super().differentiable and self.anchor.differentiable
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """(n, d) float64 -> (n, r) float64, with gradients where members and anchor have them."""
+        if inputs.device != self.device:
+            return self.outputs(inputs.to(self.device)).to(inputs.device)
+        return self.blend(inputs)[0]
+
+    def blend_all(self, inputs: Tensor) -> Tensor:
+        """`outputs` without branches that depend on the data, for tracing and export."""
+        plain = super().outputs(inputs)
+        return self._restored(inputs, plain, self._slacks(inputs, plain))[0]
+
+    def _slacks(self, inputs: Tensor, plain: Tensor) -> list[Tensor]:
+        return [one.rules.slack(inputs, plain) for one in self.guards]
+
+    def blend(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs (n, r) and theta (n,), for inputs on the ensemble's device."""
+        plain = super().outputs(inputs)
+        theta = torch.zeros(len(inputs), dtype=plain.dtype, device=plain.device)
+        slacks = self._slacks(inputs, plain)
+        # predictions that keep all rules are the rule: for them this is all that is done
+        if all(bool(slack.amin() >= 0) for slack in slacks):
+            return plain, theta
+        # not a number keeps no rule
+        kept = torch.stack([slack.amin(-1) >= 0 for slack in slacks]).all(0)
+        rows = (~kept).nonzero()[:, 0]
+        own = [slack[rows] for slack in slacks]
+        restored, share = self._restored(inputs[rows], plain[rows], own)
+        return plain.index_copy(0, rows, restored), theta.index_copy(0, rows, share)
+
+    def _restored(
+        self, inputs: Tensor, plain: Tensor, slacks: list[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        anchor = self.anchor.outputs(inputs)
+        pairs = zip(self.guards, slacks, strict=True)
+        theta = torch.stack([one.theta(inputs, own, anchor) for one, own in pairs]).amax(0)
+        share = theta[:, None]
+        # at 1 the anchor itself: plain may hold infinities or no numbers there
+        blended = torch.where(share < 1, (1 - share) * plain + share * anchor, anchor)
+        return torch.where(share > 0, blended, plain), theta
+
+    def explain(self, x: Array) -> claims.Explanation:
+        with torch.no_grad():
+            outputs, share = self.blend(torch.as_tensor(x, device=self.device))
+        theta = share.cpu().numpy()
+        # claims about the mixture hold for what is predicted only where the shield left it alone
+        labels = {
+            subject: np.where(theta == 0, own, "unverified")
+            for subject, own in claims.labels_by_rules(self, x).items()
+        }
+        for one in self.guards:
+            own = np.where(one.kept(x, outputs), "shielded", "unverified")
+            subject = (one.name, claims.guard_digest(one))
+            labels[subject] = claims.strongest(labels.get(subject, own), own)
+        named = claims.by_name(labels, len(x))
+        return claims.Explanation(
+            outputs.cpu().numpy(), claims.weakest(named, len(x)), named, theta
+        )
+
+    def to(self, device: torch.device | str) -> ShieldedEnsemble:
+        """The same predictor on another device."""
+        target = torch.empty(0, device=device).device
+        if target == self.device:
+            return self
+        return ShieldedEnsemble(self.unshielded.to(target), self.anchor, self.guards)
+
+    def as_module(self) -> nn.Module:
+        """An `nn.Module` with the same predictions, without branches that depend on the data."""
+        return _ShieldedModule(self)
+
+    def fuse(self) -> nn.Module:
+        raise InvalidInput(
+            "a shielded ensemble cannot be fused into one network: the blend depends on the "
+            "input; use as_module() instead, or unshielded.fuse() to give up the shield"
+        )
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the ensemble, `shield.*` and the folder `anchor`; load with `cg4ai.load`."""
+        target = Path(folder)
+        stored: dict[str, Any] = {}
+        records = []
+        for number, one in enumerate(self.guards):
+            if not isinstance(one.rules, AffineRules):
+                raise InvalidInput(
+                    f"the rules of {one.name} are a function in Python, which is not stored; save "
+                    "unshielded and shield again after loading, or give linear rules"
+                )
+            stored |= {f"{number}.{name}": array for name, array in one.rules.arrays.items()}
+            records.append({"name": one.name, "region": claims.region_record(one.region)})
+        # the shield first: ensemble.json names it, so a torn save never drops it unnoticed
+        self.anchor.save(target / ANCHOR)
+        digest = files.write_arrays(target / "shield.safetensors", stored)
+        header = {"format": FORMAT, "version": VERSION, "arrays_sha256": digest}
+        files.write_sealed_json(target / "shield.json", header | {"guards": records})
+        return self.write(target, shield=True)
+
+
+class _ShieldedModule(nn.Module):
+    def __init__(self, ensemble: ShieldedEnsemble) -> None:
+        super().__init__()
+        self.ensemble = ensemble
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.ensemble.blend_all(inputs.to(torch.float64))
+
+
+def shield(
+    ensemble: Ensemble, anchor: Any, requirements: Requirement | Sequence[Requirement]
+) -> ShieldedEnsemble:
+    """See `Ensemble.shielded`."""
+    listed = list(requirements) if isinstance(requirements, Sequence) else [requirements]
+    if not listed:
+        raise InvalidInput("a shield needs at least one requirement to keep")
+    names = [requirement.name for requirement in listed]
+    if len(set(names)) < len(names):
+        raise InvalidInput(f"requirements under a shield need names of their own, got {names}")
+    for requirement in listed:
+        requirement.check(ensemble.input_size, ensemble.output_size)
+    guards = tuple(guard(one, output_size=ensemble.output_size) for one in listed)
+    return ShieldedEnsemble(ensemble, _as_ensemble(anchor, ensemble), guards)
+
+
+def restore(ensemble: Ensemble, folder: Path, factories: Any) -> ShieldedEnsemble:
+    """The shield that `ShieldedEnsemble.save` wrote beside an ensemble, checked again."""
+    path = folder / "shield.json"
+    header = files.read_sealed_json(path)
+    files.check_format(path, header, expected=FORMAT, version=VERSION)
+    stored = files.read_arrays(folder / "shield.safetensors")
+    anchor = load(folder / ANCHOR, factories)
+    try:
+        guards = tuple(
+            Guard(
+                record["name"],
+                claims.restored_region(record["region"]),
+                AffineRules(
+                    {name: stored[f"{number}.{name}"] for name in AffineRules.NAMES},
+                    device=torch.device("cpu"),
+                ),
+            )
+            for number, record in enumerate(header["guards"])
+        )
+        return ShieldedEnsemble(ensemble, anchor, guards)
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        raise RunFolderError(f"{path} is damaged or not of this ensemble: {error}") from error
+
+
+def _as_ensemble(anchor: Any, ensemble: Ensemble) -> Ensemble:
+    """The anchor as an ensemble of the same sizes, whichever way it was given."""
+    if isinstance(anchor, Ensemble):
+        given = anchor
+    else:
+        if callable(getattr(anchor, "outputs", None)):
+            members = anchor
+            if len(members) != 1:
+                raise InvalidInput(
+                    f"an anchor is one member, got a stack of {len(members)}; take one with "
+                    "take(...), or give an Ensemble with weights"
+                )
+        else:
+            values = arrays.vector(anchor, "the anchor", ensemble.output_size)
+            members = ConstantMembers(values[None], ensemble.input_size)
+        layout = Layout.single(members.output_size)
+        given = Ensemble(
+            (Part(members, np.zeros(1, np.int64), np.ones(1)),), layout, device=ensemble.device
+        )
+    sizes = (given.input_size, given.output_size)
+    if sizes != (ensemble.input_size, ensemble.output_size):
+        raise InvalidInput(
+            f"the anchor maps {sizes[0]} inputs to {sizes[1]} outputs, the ensemble "
+            f"{ensemble.input_size} to {ensemble.output_size}; the two must agree"
+        )
+    return given
+
+
+def _checked(one: Guard, anchor: Ensemble) -> AnchorCheck:
+    """Look for a rule that the anchor breaks: exactly where that can be done, else at samples."""
+    constant = all(isinstance(part.members, ConstantMembers) for part in anchor.parts)
+    scale = one.rules.scale.cpu().numpy()
+    if constant and isinstance(one.rules, AffineRules):
+        value = predictions(anchor, np.zeros((1, anchor.input_size)))[0].numpy()
+        slack, points = one.rules.worst(value, one.region)
+        _refuse_broken(one.name, slack / scale, points)
+        return AnchorCheck(one.name, exact=True, room=float(slack.min()), inputs=len(points))
+    points = candidates(one.region, VERTICES, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        x = torch.as_tensor(points, device=anchor.device)
+        found = one.rules.slack(x, anchor.outputs(x)).cpu().numpy()
+    _refuse_broken(one.name, (found / scale).min(axis=1), points)
+    return AnchorCheck(one.name, exact=False, room=float(found.min()), inputs=len(points))
+
+
+def _refuse_broken(name: str, slack: Array, points: Array) -> None:
+    """`slack` (n,), relative to max(1, |bound|), at `points` (n, d)."""
+    worst = int(np.argmin(slack))
+    if not slack[worst] >= -TOLERANCE:
+        place = ", ".join(f"{value:.6g}" for value in points[worst][:6])
+        more = ", ..." if points.shape[1] > 6 else ""
+        raise InvalidInput(
+            f"the anchor does not keep {name}: at x = [{place}{more}] a rule is missed by "
+            f"{-slack[worst]:.3g} (relative to its bound, if that is above 1); a shield needs an "
+            "anchor that keeps every rule on the whole region"
+        )

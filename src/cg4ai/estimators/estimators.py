@@ -1,0 +1,281 @@
+"""scikit-learn estimators: fit under requirements, predict with one deterministic mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from cg4ai.ensemble.audit import Audit
+from cg4ai.errors import InvalidInput
+from cg4ai.estimators.fitting import (
+    PARAMETERS,
+    ConstrainedEstimator,
+    checked_requirements,
+    one_of,
+    row_weights,
+)
+from cg4ai.estimators.holdout import LabelledData, merged
+from cg4ai.estimators.kinds import Task
+from cg4ai.objectives import LossFunction
+from cg4ai.records import Array, IntArray
+from cg4ai.rules import Margin, Probability, Requirement
+from cg4ai.solving.problem import Problem
+
+
+class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ignore[misc]
+    __doc__ = f"""A classifier whose scores keep hard rules.
+
+    >>> rule = Probability(X_hard, y_hard, at_least=0.9)
+    >>> model = ConstrainedClassifier().fit(X, y, requirements=[rule])
+    >>> print(model.audit_[0])
+
+    Requirement inputs are in this estimator's own input space (see `cg4ai.fit_with_requirements`
+    for pipelines). Labels in requirements are labels of y. Requirements take whole numbers only,
+    so where y holds anything else (text, negative numbers) they are positions in `classes_`, the
+    sorted distinct labels; `requirement_labels(y_hard, y)` gives the right numbers in any case.
+    Outputs, as in `Linear(X, coefficients, ...)` and `Rate(..., output=1)`, are counted in the
+    order of `classes_`. With a single class in y there is a second output without a label.
+    {PARAMETERS}
+    Further parameters
+    ------------------
+    scores : "probability" makes every member output probabilities (for `Probability`, `Rate`, and
+        `Margin` on the scale 0 to 1); "logit" makes them output logits.
+    output_limit : with scores="logit", the largest size of a logit on known inputs: networks are
+        scaled down to it, since a margin in logits means nothing without a scale. Affine members
+        are bounded by their pricer instead.
+
+    classes_ : after `fit`, the sorted distinct labels.
+    """
+
+    def __init__(
+        self,
+        *,
+        scores: str = "probability",
+        output_limit: float | None = 20.0,
+        members: Any = "network",
+        hidden: tuple[int, ...] = (16,),
+        activation: str = "gelu",
+        objective: str = "mixture",
+        loss: str | LossFunction | None = None,
+        validation_fraction: float | str = "auto",
+        weight_decay: float | Sequence[float] = (1.0, 0.0),
+        simple_members: bool = True,
+        restarts: int = 4,
+        group: int = 1,
+        steps: int = 200,
+        learning_rate: float = 0.02,
+        batch_size: int | None = None,
+        column_limit: int = 100,
+        iteration_limit: int = 15,
+        time_limit_s: float = float("inf"),
+        final_weights: str = "loss",
+        settings: Mapping[str, Any] | None = None,
+        random_state: Any = None,
+        device: str = "cpu",
+    ) -> None:
+        self.scores = scores
+        self.output_limit = output_limit
+        self.members = members
+        self.hidden = hidden
+        self.activation = activation
+        self.objective = objective
+        self.loss = loss
+        self.validation_fraction = validation_fraction
+        self.weight_decay = weight_decay
+        self.simple_members = simple_members
+        self.restarts = restarts
+        self.group = group
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.column_limit = column_limit
+        self.iteration_limit = iteration_limit
+        self.time_limit_s = time_limit_s
+        self.final_weights = final_weights
+        self.settings = settings
+        self.random_state = random_state
+        self.device = device
+
+    def problem(
+        self,
+        X: Any,
+        y: Any,
+        requirements: Sequence[Requirement] = (),
+        sample_weight: Any = None,
+    ) -> Problem:
+        probability = one_of(self.scores, "scores", ("probability", "logit")) == "probability"
+        x, labels = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(labels)
+        self.classes_, targets = np.unique(labels, return_inverse=True)
+        data = merged(LabelledData(x, targets.astype(np.int64), row_weights(sample_weight, x)))
+        task = Task(
+            inputs=data.inputs,
+            outputs=max(2, len(self.classes_)),
+            links="softmax" if probability else "linear",
+            targets=data.targets,
+            output_limit=None if probability else self.output_limit,
+        )
+        loss = self.loss or ("log_loss" if probability else "cross_entropy")
+        own = [self._by_position(requirement) for requirement in checked_requirements(requirements)]
+        return self._problem(data, task, own, loss)
+
+    def audit(self, requirement: Requirement, *, tolerance: float = 1e-6) -> Audit:
+        """Recompute any requirement, also one that was not trained for, from predictions.
+
+        Labels are those of y, as in `fit`; `ensemble_.audit` takes positions in `classes_`.
+        """
+        check_is_fitted(self, "ensemble_")
+        return super().audit(self._by_position(requirement), tolerance=tolerance)
+
+    @staticmethod
+    def requirement_labels(labels: Any, y: Any) -> IntArray:
+        """The whole numbers by which requirements name `labels`, given all labels y of `fit`.
+
+        These are the labels themselves if y holds whole numbers >= 0, else their positions among
+        the sorted distinct values of y.
+        """
+        classes = np.unique(np.asarray(y))
+        given = np.asarray(labels)
+        position = np.searchsorted(classes, given).clip(0, len(classes) - 1)
+        unknown = classes[position] != given
+        if unknown.any():
+            raise InvalidInput(
+                f"label {given[unknown].tolist()[0]!r} is not in y, whose labels are "
+                f"{classes[:10].tolist()}"
+            )
+        return np.asarray(given if _name_themselves(classes) else position, np.int64)
+
+    def _by_position(self, requirement: Requirement) -> Requirement:
+        """The requirement with its labels as positions in `classes_`."""
+        if not isinstance(requirement, Probability | Margin) or not _name_themselves(self.classes_):
+            return requirement
+        position = np.searchsorted(self.classes_, requirement.labels)
+        unknown = ~np.isin(requirement.labels, self.classes_)
+        if unknown.any():
+            raise InvalidInput(
+                f"{requirement.name} names label {requirement.labels[unknown][0]}, which is not "
+                f"in y; the labels there are {self.classes_[:10].tolist()}"
+            )
+        if np.array_equal(position, requirement.labels):
+            return requirement
+        return replace(requirement, labels=position)
+
+    def decision_function(self, X: Any) -> Array:
+        """The mixture's scores (n, classes); for two classes the second minus the first, (n,)."""
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) <= 2 else scores
+
+    def predict_proba(self, X: Any) -> Array:
+        """Mixture of probabilities, or softmax of the mixture of logits: (n, classes)."""
+        scores = self._scores(X)
+        if len(self.classes_) == 1:
+            return np.ones((len(scores), 1))
+        if self.scores == "logit":
+            scores = np.exp(scores - scores.max(1, keepdims=True))
+            scores = scores / scores.sum(1, keepdims=True)
+        return scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class of the largest score, (n,)."""
+        scores = self._scores(X)[:, : len(self.classes_)]
+        return np.asarray(self.classes_[scores.argmax(1)])
+
+
+class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignore[misc]
+    __doc__ = f"""A regressor whose outputs keep hard rules, in the units of y.
+
+    >>> cap = Linear(Box(lower, upper), [1.0], 100.0, "<=")
+    >>> model = ConstrainedRegressor().fit(X, y, requirements=[cap])
+    >>> print(model.audit_[0])
+
+    y has shape (n,) or (n, outputs). Requirement inputs are in this estimator's own input space
+    (see `cg4ai.fit_with_requirements` for pipelines). Defaults of tolerances and penalties are
+    relative to the spread of y; what `settings` gives is taken as it is.
+    {PARAMETERS}
+    target_scale_ : after `fit`, the spread of y: the mean over outputs of standard deviations.
+    """
+
+    def __init__(
+        self,
+        *,
+        members: Any = "network",
+        hidden: tuple[int, ...] = (16,),
+        activation: str = "gelu",
+        objective: str = "mixture",
+        loss: str | LossFunction | None = None,
+        validation_fraction: float | str = "auto",
+        weight_decay: float | Sequence[float] = (1.0, 0.0),
+        simple_members: bool = True,
+        restarts: int = 4,
+        group: int = 1,
+        steps: int = 200,
+        learning_rate: float = 0.02,
+        batch_size: int | None = None,
+        column_limit: int = 100,
+        iteration_limit: int = 15,
+        time_limit_s: float = float("inf"),
+        final_weights: str = "loss",
+        settings: Mapping[str, Any] | None = None,
+        random_state: Any = None,
+        device: str = "cpu",
+    ) -> None:
+        self.members = members
+        self.hidden = hidden
+        self.activation = activation
+        self.objective = objective
+        self.loss = loss
+        self.validation_fraction = validation_fraction
+        self.weight_decay = weight_decay
+        self.simple_members = simple_members
+        self.restarts = restarts
+        self.group = group
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.column_limit = column_limit
+        self.iteration_limit = iteration_limit
+        self.time_limit_s = time_limit_s
+        self.final_weights = final_weights
+        self.settings = settings
+        self.random_state = random_state
+        self.device = device
+
+    def problem(
+        self,
+        X: Any,
+        y: Any,
+        requirements: Sequence[Requirement] = (),
+        sample_weight: Any = None,
+    ) -> Problem:
+        x, values = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        self._flat = values.ndim == 1
+        targets = np.asarray(values.reshape(len(x), -1), np.float64)
+        data = merged(LabelledData(x, targets, row_weights(sample_weight, x)))
+        task = Task(
+            inputs=data.inputs, outputs=targets.shape[1], links="linear", targets=data.targets
+        )
+        return self._problem(data, task, checked_requirements(requirements), self.loss or "squared")
+
+    def predict(self, X: Any) -> Array:
+        """The mixture's outputs, (n,) or (n, outputs) as y was."""
+        scores = self._scores(X)
+        return scores[:, 0] if self._flat else scores
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+def _name_themselves(classes: NDArray[Any]) -> bool:
+    """Whether requirements can hold these labels: whole numbers >= 0."""
+    if classes.dtype.kind not in "iubf":
+        return False
+    return bool(np.all(classes >= 0) and np.all(classes == np.round(classes)))

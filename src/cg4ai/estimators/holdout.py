@@ -1,0 +1,82 @@
+"""Train members on one part of the data and weigh them on the rest, so that mixtures generalise.
+
+The master's objective is the loss on rows that no member was trained on: a member that has merely
+learnt its training rows by heart does not price out, and enters only where a requirement needs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cg4ai.objectives import Supervised
+from cg4ai.protocols import Pricer, PricingRequest
+from cg4ai.records import Array, IntArray, PricingResult
+
+
+@dataclass(frozen=True)
+class HeldOutPricer:
+    """Asks `pricer` to train on `training` in place of the objective that the master weighs by.
+
+    Bounds that `pricer` may prove hold for its own data alone, so they are dropped.
+    """
+
+    pricer: Pricer
+    training: Supervised
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        # The block duals are in units of the other data: by them a pricer would hold back members
+        # that the master wants. A high worth lets it propose all; the loop admits by the true one.
+        worth = 1e6 * (1.0 + np.abs(request.duals.blocks))
+        duals = replace(request.duals, blocks=worth)
+        proposed = self.pricer.price(replace(request, objective=self.training, duals=duals))
+        return replace(proposed, lower_bound=None)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledData:
+    """Inputs (n, d), targets (n, r) numbers or (n,) classes, weights (n,) > 0."""
+
+    inputs: Array
+    targets: Array | IntArray
+    weights: Array
+
+    def take(self, positions: IntArray) -> LabelledData:
+        return LabelledData(
+            self.inputs[positions], self.targets[positions], self.weights[positions]
+        )
+
+
+def merged(data: LabelledData) -> LabelledData:
+    """Equal rows as one row with their total weight, rows of weight zero left out.
+
+    A weight of two then means exactly what two copies do, the order of the rows means nothing, and
+    no copy of a row that is trained on is among those held out.
+    """
+    data = data.take(np.flatnonzero(data.weights > 0))
+    plain = np.column_stack([data.inputs, data.targets]).astype(np.float64) + 0.0  # no -0.0
+    keys = np.ascontiguousarray(plain).view(np.dtype((np.void, plain.itemsize * plain.shape[1])))
+    _, first, which = np.unique(keys.ravel(), return_index=True, return_inverse=True)
+    weights = np.zeros(len(first))
+    np.add.at(weights, which.ravel(), data.weights)
+    return LabelledData(data.inputs[first], data.targets[first], weights)
+
+
+def split(
+    data: LabelledData, fraction: float, generator: np.random.Generator
+) -> tuple[LabelledData, LabelledData]:
+    """(to train on, to weigh by): about `fraction` of the rows, of each class alike, are held out.
+
+    Of a class with fewer than 1 / fraction rows none is held out: members must have seen it.
+    """
+    count = len(data.inputs)
+    shuffled = generator.permutation(count)
+    if data.targets.ndim == 1:  # classes
+        shuffled = shuffled[np.argsort(data.targets[shuffled], kind="stable")]
+        labels = data.targets[shuffled]
+        rank = np.arange(count) - np.searchsorted(labels, labels)
+    else:
+        rank = np.arange(count)
+    held = np.floor((rank + 1) * fraction) > np.floor(rank * fraction)
+    return data.take(np.sort(shuffled[~held])), data.take(np.sort(shuffled[held]))

@@ -1,0 +1,239 @@
+"""From a word ("network", "tree") or a model of the user's to the pricers that train it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from torch import nn
+
+from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.members.conversion import from_sklearn
+from cg4ai.members.modules import ModuleArchitecture
+from cg4ai.members.networks import NetworkArchitecture
+from cg4ai.pricing.exact.affine import AffinePricer
+from cg4ai.pricing.exact.stumps import StumpPricer
+from cg4ai.pricing.gradient.pricer import GradientPricer
+from cg4ai.pricing.gradient.training import Training
+from cg4ai.pricing.trees import TreePricer
+from cg4ai.pricing.wrappers import AlternatingPricer
+from cg4ai.protocols import Architecture, Pricer
+from cg4ai.records import Array, IntArray
+
+KINDS = ("network", "affine", "stump", "tree", "forest", "boosting")
+EXACT = ("affine", "stump")  # kinds whose pricers prove bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What members must fit: their inputs, how many outputs, and what the outputs mean."""
+
+    inputs: Array
+    outputs: int
+    links: Literal["linear", "softmax"]
+    targets: Array | IntArray
+    output_limit: float | None = None
+
+    @property
+    def classification(self) -> bool:
+        return not np.issubdtype(self.targets.dtype, np.floating)
+
+    @property
+    def spread(self) -> float:
+        """The unit of the outputs: the standard deviation of numeric targets, else 1."""
+        spread = float(np.std(self.targets, axis=0).mean()) if not self.classification else 1.0
+        return spread if spread > 0 else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How networks and modules are built and trained; weight decays take turns."""
+
+    hidden: tuple[int, ...]
+    activation: str
+    skip: bool
+    restarts: int
+    group: int
+    steps: int
+    learning_rate: float
+    batch_size: int | None
+    weight_decay: tuple[float, ...]
+
+
+def kinds_of(members: Any) -> list[Any]:
+    """`members` as a non-empty list of kinds."""
+    kinds = list(members) if isinstance(members, (list, tuple)) else [members]
+    if not kinds:
+        raise InvalidInput("members is empty: name at least one kind of member")
+    return kinds
+
+
+def pricers_for(kinds: Sequence[Any], recipe: Recipe, task: Task) -> tuple[Pricer, ...]:
+    """The pricers of each kind of member, in order."""
+    return tuple(pricer for kind in kinds for pricer in _pricers(kind, recipe, task))
+
+
+def _pricers(kind: Any, recipe: Recipe, task: Task) -> list[Pricer]:
+    if isinstance(kind, str):
+        return _named(kind, recipe, task)
+    if isinstance(kind, BaseEstimator):
+        _check_model(kind, task)
+        return [TreePricer(kind)]
+    if callable(kind) and not _unfitted_class(kind):
+        factory: Callable[[], nn.Module] = kind
+        name = getattr(kind, "__name__", type(kind).__name__)
+        size = task.inputs.shape[1]
+        architecture = ModuleArchitecture(factory, size, task.outputs, name)
+        if task.links == "softmax":
+            _check_probabilities(architecture, task.inputs[:8])
+        return _gradient(architecture, recipe, task)
+    hint = f"; give an instance, {kind.__name__}()" if _unfitted_class(kind) else ""
+    raise InvalidInput(
+        f"members cannot be made from {kind!r}{hint}; use one of {', '.join(KINDS)}, a "
+        "scikit-learn estimator, or a function that makes a torch module"
+    )
+
+
+def _check_probabilities(architecture: ModuleArchitecture, inputs: Array) -> None:
+    """Refuse a module whose outputs are not probabilities where rules will take them for such."""
+    fresh = architecture.initialise(1, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        outputs = architecture.members(fresh).outputs(torch.as_tensor(inputs))[0]
+    if bool((outputs < 0).any()) or not torch.allclose(outputs.sum(-1), torch.ones(()).double()):
+        raise InvalidInput(
+            f"the modules that {architecture.name} makes do not output probabilities (the first "
+            f"row sums to {float(outputs[0].sum()):.4g}): end them with nn.Softmax(-1), or set "
+            "scores='logit'"
+        )
+
+
+def _unfitted_class(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseEstimator)
+
+
+def _named(kind: str, recipe: Recipe, task: Task) -> list[Pricer]:
+    if kind not in KINDS:
+        raise InvalidInput(
+            f"unknown kind of member {kind!r}{did_you_mean(kind, KINDS)}; use one of "
+            f"{', '.join(KINDS)}, a scikit-learn estimator, or a function that makes a torch module"
+        )
+    if kind == "network":
+        return _gradient(network(recipe, task), recipe, task)
+    if kind == "affine":
+        if task.links == "softmax":
+            raise InvalidInput("affine members give logits, not probabilities: set scores='logit'")
+        return [AffinePricer(task.inputs.shape[1], task.outputs)]
+    if task.classification and task.links == "linear":
+        raise InvalidInput(f"{kind} members give probabilities: set scores='probability'")
+    if kind == "stump":
+        return [StumpPricer(task.inputs.shape[1], task.outputs)]
+    return [TreePricer(_tree(kind, task))]
+
+
+def _tree(kind: str, task: Task) -> BaseEstimator:
+    if kind == "tree":
+        if task.classification:
+            return DecisionTreeClassifier(max_depth=4, min_samples_leaf=5)
+        return DecisionTreeRegressor(max_depth=4, min_samples_leaf=5)
+    if kind == "forest":
+        if task.classification:
+            return RandomForestClassifier(n_estimators=20, max_depth=8)
+        return RandomForestRegressor(n_estimators=20, max_depth=8)
+    if task.classification:
+        return GradientBoostingClassifier(n_estimators=30, max_depth=3)
+    if task.outputs > 1:
+        raise InvalidInput(
+            f"boosting members have one output, y has {task.outputs} columns: use 'forest'"
+        )
+    return GradientBoostingRegressor(n_estimators=30, max_depth=3)
+
+
+def _check_model(model: BaseEstimator, task: Task) -> None:
+    """Refuse, before anything is trained, a model that cannot become a member of this task."""
+    name = type(model).__name__
+    if is_classifier(model):
+        if not task.classification:
+            raise InvalidInput(f"{name} is a classifier, y holds numbers: give a regressor")
+        if task.links == "linear":
+            raise InvalidInput(f"{name} gives probabilities: set scores='probability'")
+    elif is_regressor(model):
+        if task.classification and task.links == "softmax":
+            raise InvalidInput(
+                f"{name} is a regressor, whose outputs are no probabilities: give a classifier, "
+                "or set scores='logit'"
+            )
+    else:
+        raise InvalidInput(f"{name} is neither a classifier nor a regressor")
+    # Whether it can become a member is seen from a copy fitted to a few rows.
+    few = np.arange(40) % len(task.inputs)
+    targets: Array | IntArray
+    if is_classifier(model):
+        targets = np.arange(40, dtype=np.int64) % 2
+    elif task.classification:
+        targets = np.eye(task.outputs)[task.targets[few]]
+    else:
+        targets = task.targets[few]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted = clone(model).fit(
+            task.inputs[few], targets.ravel() if targets.size == 40 else targets
+        )
+    from_sklearn(fitted)
+
+
+def network(recipe: Recipe, task: Task) -> NetworkArchitecture:
+    """Inputs standardised by the training data; linear outputs in the units of the targets.
+
+    A skip from inputs to outputs puts linear models into the class.
+    """
+    deviation = task.inputs.std(0)
+    regression = not task.classification
+    scale = task.targets.std(0) if regression else None
+    return NetworkArchitecture(
+        task.inputs.shape[1],
+        task.outputs,
+        hidden=recipe.hidden,
+        activation=recipe.activation,  # type: ignore[arg-type]  # checked there
+        skip=recipe.skip and bool(recipe.hidden),
+        output=task.links,
+        shift=task.inputs.mean(0),
+        scale=np.where(deviation > 0, deviation, 1.0),
+        output_shift=task.targets.mean(0) if regression else None,
+        output_scale=None if scale is None else np.where(scale > 0, scale, 1.0),
+    )
+
+
+def _gradient(architecture: Architecture, recipe: Recipe, task: Task) -> list[Pricer]:
+    sampled = recipe.batch_size is not None
+    pricers = [
+        GradientPricer(
+            architecture,
+            restarts=recipe.restarts,
+            group=recipe.group,
+            training=Training(
+                steps=recipe.steps,
+                learning_rate=recipe.learning_rate,
+                schedule="onecycle" if sampled else "plateau",
+                weight_decay=decay,
+            ),
+            batch_size=recipe.batch_size,
+            headroom=0.05 * task.spread,
+            row_weight=2.0 * task.spread,
+            output_limit=task.output_limit,
+        )
+        for decay in recipe.weight_decay
+    ]
+    return [AlternatingPricer(pricers, freest=int(np.argmin(recipe.weight_decay)))]

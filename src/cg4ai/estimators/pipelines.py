@@ -1,0 +1,161 @@
+"""Requirements for an estimator that stands at the end of a scikit-learn pipeline.
+
+Requirement inputs are in the estimator's own input space. In a pipeline that space is what the
+earlier steps produce, so inputs stated in raw features must pass through them first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from cg4ai import arrays
+from cg4ai.errors import InvalidInput, MissingExtra
+from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
+from cg4ai.records import Array
+from cg4ai.rules import Linear, Requirement
+from cg4ai.rules.linear import is_functional
+from cg4ai.rules.place import Placed
+from cg4ai.rules.regions import Ball, Box, Pool
+
+PROBES = 256  # random inputs by which steps are tried before a box is passed through them
+
+
+def transformed(requirement: Requirement, pipeline: Pipeline) -> Requirement:
+    """The requirement with its inputs passed through the fitted pipeline's earlier steps.
+
+    Lists and pools always can be. A box (or a ball in the maximum norm, which is one) can if each
+    step moves each feature by itself and in one direction, as scalers do; that is tried at random
+    inputs, and any other step is refused. The same goes for regions of other shapes, and for
+    coefficients that are a function of the input.
+    """
+    _check_pipeline(pipeline)
+    if isinstance(requirement, Linear) and is_functional(requirement.coefficients):
+        raise InvalidInput(
+            f"the coefficients of {requirement.name} depend on the input, which is another one "
+            "after the earlier steps; state the requirement in the space after them"
+        )
+    if not isinstance(requirement, Placed):
+        raise InvalidInput(
+            f"{requirement.name} is not one of cg4ai's own requirements; state it in the space "
+            "after the earlier steps and give it to the last step's fit"
+        )
+    if len(pipeline.steps) == 1:
+        return requirement
+    earlier = _fitted_steps(pipeline)
+    region = requirement.region
+    if region is None:
+        return replace(requirement, inputs=_images(requirement.points, earlier))
+    if isinstance(region, Pool):
+        return replace(requirement, inputs=Pool(_images(region.inputs, earlier)))
+    if isinstance(region, Ball) and region.norm != 2:
+        region = Box(*region.bounds())
+    if isinstance(region, Box):
+        return replace(requirement, inputs=_box(region, earlier))
+    raise InvalidInput(
+        f"{region} keeps no simple shape through a pipeline; use a Box, or state the requirement "
+        "in the space after the earlier steps"
+    )
+
+
+def fit_with_requirements(
+    pipeline: Pipeline,
+    X: Any,
+    y: Any,
+    requirements: Sequence[Requirement],
+    *,
+    sample_weight: Any = None,
+) -> Pipeline:
+    """A fitted copy of the pipeline, under requirements stated in raw features.
+
+    Fits the earlier steps, passes the requirements through them, then fits the last step, which
+    must be a `ConstrainedClassifier` or `ConstrainedRegressor`, under them. `sample_weight` is for
+    the last step alone.
+    """
+    _check_pipeline(pipeline)
+    if not isinstance(pipeline.steps[-1][1], ConstrainedClassifier | ConstrainedRegressor):
+        raise InvalidInput(
+            "the last step of the pipeline must be a ConstrainedClassifier or a "
+            f"ConstrainedRegressor, got {type(pipeline.steps[-1][1]).__name__}"
+        )
+    fitted = clone(pipeline)
+    space = X
+    if len(fitted.steps) > 1:
+        earlier = fitted[:-1]
+        space = earlier.fit_transform(X, y)
+        fitted.steps[:-1] = earlier.steps  # with a cache the fitted steps are other objects
+    inner = [transformed(requirement, fitted) for requirement in requirements]
+    fitted.steps[-1][1].fit(space, y, requirements=inner, sample_weight=sample_weight)
+    return fitted
+
+
+def _check_pipeline(pipeline: Any) -> None:
+    if not isinstance(pipeline, Pipeline):
+        raise InvalidInput(f"a scikit-learn Pipeline is needed, got {type(pipeline).__name__}")
+
+
+def _fitted_steps(pipeline: Pipeline) -> Pipeline:
+    earlier = pipeline[:-1]
+    try:
+        check_is_fitted(earlier)
+    except NotFittedError as error:
+        raise InvalidInput(
+            "the earlier steps of the pipeline are not fitted; fit them first, or use "
+            "fit_with_requirements"
+        ) from error
+    return earlier
+
+
+def _images(inputs: Array, earlier: Pipeline) -> Array:
+    """Inputs (m, d) after the earlier steps, with the feature names that these were fitted on."""
+    names = getattr(earlier, "feature_names_in_", None)
+    named: Any = inputs
+    if names is not None:
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise MissingExtra(
+                "the pipeline was fitted on named columns; install pandas to state requirements "
+                "in them"
+            ) from error
+        if len(names) != inputs.shape[1]:
+            raise InvalidInput(
+                f"requirement inputs have {inputs.shape[1]} features, the pipeline takes "
+                f"{len(names)}: {', '.join(names[:10])}"
+            )
+        named = DataFrame(inputs, columns=names)
+    return arrays.matrix(earlier.transform(named), "requirement inputs after the pipeline's steps")
+
+
+def _box(box: Box, earlier: Pipeline) -> Box:
+    """The box between the images of the ends: it holds every image if features move alone."""
+    low, high = box.bounds()
+    generator = np.random.default_rng(0)
+    one, other = (generator.uniform(low, high, size=(PROBES, len(low))) for _ in range(2))
+    pick = generator.integers(2, size=one.shape).astype(bool)
+    points = np.concatenate([low[None], high[None], one, other, np.where(pick, one, other)])
+    images = _images(points, earlier)
+    if images.shape == points.shape:
+        ends, own, others, mixed = np.split(images, [2, 2 + PROBES, 2 + 2 * PROBES])
+        alone = np.allclose(mixed, np.where(pick, own, others), rtol=1e-9, atol=1e-12)
+        if alone and _one_direction(points, images):
+            return Box(ends.min(axis=0), ends.max(axis=0))
+    raise InvalidInput(
+        "the pipeline's earlier steps do not map this box to a box: some step mixes features or "
+        "turns back within the box; state the requirement in the space after them"
+    )
+
+
+def _one_direction(points: Array, images: Array) -> bool:
+    """Whether each image feature only rises, or only falls, with its own feature."""
+    order = np.argsort(points, axis=0, kind="stable")
+    steps = np.diff(np.take_along_axis(images, order, axis=0), axis=0)
+    slack = 1e-12 * (1.0 + np.abs(images).max(axis=0))
+    return bool(np.all((steps >= -slack).all(axis=0) | (steps <= slack).all(axis=0)))

@@ -1,0 +1,85 @@
+"""The simplest members of a network's class, to start from: a constant and shrunken linear models.
+
+The master may mix them with what is trained later: weight on the constant tempers any member, and
+where there is nothing to learn beyond a line, a line is there.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from cg4ai.estimators.holdout import LabelledData
+from cg4ai.members.networks import NetworkArchitecture
+from cg4ai.protocols import Members
+from cg4ai.records import Array, IntArray
+
+SHRINKAGE = (1.0, 0.1, 0.01, 0.001)  # ridge penalty per row, on standardised inputs and outputs
+LEAST_SHARE = 1e-3  # class shares of the constant are at least this, so that its loss is finite
+
+
+def simple_members(architecture: NetworkArchitecture, data: LabelledData) -> Members:
+    """A constant and one linear model per shrinkage, fitted to `data`, as members.
+
+    The architecture must have a skip, or no hidden layer, and softmax or linear outputs.
+    """
+    inputs = architecture.normalise(torch.as_tensor(data.inputs)).numpy()
+    weights = data.weights / data.weights.mean()
+    if architecture.output == "softmax":
+        labels = data.targets.astype(np.int64)
+        models = _classifiers(inputs, labels, weights, architecture.output_size)
+    else:
+        models = _regressors(inputs, _standardised(architecture, data.targets), weights)
+    count = len(models)
+    parameters = {
+        name: torch.zeros(count, *shape, dtype=torch.float64)
+        for name, shape in architecture.shapes().items()
+    }
+    linear = "skip" if architecture.skip else "weight_0"
+    parameters[linear] = torch.as_tensor(np.stack([slopes for slopes, _ in models]))
+    parameters[f"bias_{architecture.depth}"] = torch.as_tensor(
+        np.stack([offsets for _, offsets in models])
+    )
+    return architecture.members(parameters)
+
+
+def _standardised(architecture: NetworkArchitecture, targets: Array | IntArray) -> Array:
+    shift = 0.0 if architecture.output_shift is None else architecture.output_shift
+    scale = 1.0 if architecture.output_scale is None else architecture.output_scale
+    return np.asarray((targets - shift) / scale)
+
+
+def _regressors(inputs: Array, targets: Array, weights: Array) -> list[tuple[Array, Array]]:
+    """(slopes (r, d), offsets (r,)) of each model."""
+    mean = np.average(targets, axis=0, weights=weights)
+    models = [(np.zeros((targets.shape[1], inputs.shape[1])), mean)]
+    for shrinkage in SHRINKAGE:
+        ridge = Ridge(alpha=shrinkage * len(inputs)).fit(inputs, targets, sample_weight=weights)
+        models.append((np.atleast_2d(ridge.coef_), np.atleast_1d(ridge.intercept_)))
+    return models
+
+
+def _classifiers(
+    inputs: Array, labels: IntArray, weights: Array, classes: int
+) -> list[tuple[Array, Array]]:
+    """The same for the scores under a softmax; linear models only if every class is there."""
+    shares = np.bincount(labels, weights, minlength=classes) / weights.sum()
+    constant = np.log(np.maximum(shares, LEAST_SHARE))
+    models = [(np.zeros((classes, inputs.shape[1])), constant)]
+    if (shares == 0).any():
+        return models
+    for shrinkage in SHRINKAGE:
+        # scikit-learn sums losses and halves the square, so this is the ridge of mean losses.
+        model = LogisticRegression(C=1.0 / (shrinkage * len(inputs)), max_iter=200)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(inputs, labels, sample_weight=weights)
+        slopes, offsets = model.coef_, model.intercept_
+        if classes == 2:
+            slopes, offsets = np.vstack([-slopes, slopes]) / 2, np.append(-offsets, offsets) / 2
+        models.append((slopes, offsets))
+    return models

@@ -1,0 +1,165 @@
+"""Members with weights, evaluated as one function: what separators search and pricers improve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from cg4ai.errors import InvalidInput
+from cg4ai.members.layout import Layout
+from cg4ai.protocols import Members
+from cg4ai.records import Array, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stack of members of one kind, with the block and the weight of each member."""
+
+    members: Members
+    blocks: IntArray
+    weights: Array
+
+    def kept(self) -> Part:
+        """The same with blocks and weights of its own that nobody can change."""
+        blocks, weights = np.array(self.blocks), np.array(self.weights)
+        for array in (blocks, weights):
+            array.setflags(write=False)
+        return Part(self.members, blocks, weights)
+
+
+class Mixture:
+    """`f(x) = sum_i weight_i member_i(x)`, the weights of each block summing to one.
+
+    Outputs are computed in float64 from float64 parameters: what audits and certificates speak of
+    is what inference does.
+    """
+
+    def __init__(
+        self,
+        parts: tuple[Part, ...],
+        layout: Layout,
+        *,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if not parts:
+            raise InvalidInput("an ensemble needs at least one member")
+        self.parts = tuple(part.kept() for part in parts)
+        self.layout = layout
+        self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
+        self._check()
+        self._width = max(len(block) for block in layout.blocks)
+        places = layout.places(self._width)
+        self._places = None if places is None else torch.as_tensor(places, device=self.device)
+        self._shares = [self._share(part) for part in self.parts]
+
+    def _check(self) -> None:
+        total = np.zeros(len(self.layout))
+        for part in self.parts:
+            if not len(part.members) == len(part.blocks) == len(part.weights):
+                raise InvalidInput(
+                    f"a part has {len(part.members)} members, {len(part.blocks)} blocks and "
+                    f"{len(part.weights)} weights; the three must be as many"
+                )
+            if np.any(part.weights < 0):
+                raise InvalidInput(f"weights must not be negative, got {part.weights.min()}")
+            self._check_sizes(part)
+            np.add.at(total, part.blocks, part.weights)
+        if not np.all(np.abs(total - 1) <= 1e-6):
+            raise InvalidInput(f"the weights of each block must sum to one, got {total.tolist()}")
+
+    def _check_sizes(self, part: Part) -> None:
+        if part.members.input_size != self.input_size:
+            raise InvalidInput(
+                f"all members must take the same inputs, got some with {self.input_size} and some "
+                f"with {part.members.input_size} features"
+            )
+        for number in np.unique(part.blocks):
+            if not 0 <= number < len(self.layout):
+                raise InvalidInput(
+                    f"a member names block {number}, of {len(self.layout)} counted from 0"
+                )
+            if part.members.output_size < len(self.layout.blocks[number]):
+                raise InvalidInput(
+                    f"members of block {number} have {part.members.output_size} outputs and must "
+                    f"fill {len(self.layout.blocks[number])}"
+                )
+
+    @property
+    def input_size(self) -> int:
+        return self.parts[0].members.input_size
+
+    @property
+    def output_size(self) -> int:
+        return self.layout.output_size
+
+    @property
+    def differentiable(self) -> bool:
+        return all(part.members.differentiable for part in self.parts)
+
+    def __len__(self) -> int:
+        """How many members have positive weight."""
+        return int(sum(np.count_nonzero(part.weights) for part in self.parts))
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({len(self)} members, {len(self.layout)} block(s), "
+            f"{self.input_size} inputs, {self.output_size} outputs)"
+        )
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """(n, d) float64 -> (n, r) float64, with gradients where the members have them.
+
+        Inputs on another device than the members' are moved there, and the outputs back.
+        """
+        if inputs.device != self.device:
+            return self.outputs(inputs.to(self.device)).to(inputs.device)
+        shared = zip(self.parts, self._shares, strict=True)
+        if len(self.layout) == 1:
+            mixed = torch.stack([self._mix(part, share[0], inputs) for part, share in shared]).sum(
+                0
+            )
+            return mixed if self._places is None else mixed.index_select(1, self._places)
+        mixed = reduce(add, (self._mix_blocks(part, share, inputs) for part, share in shared))
+        values = mixed.transpose(1, 2).flatten(0, 1)  # (blocks * width, n)
+        return (values if self._places is None else values.index_select(0, self._places)).T
+
+    def _share(self, part: Part) -> Tensor:
+        """The weight of each member in each block, (blocks, members)."""
+        share = np.zeros((len(self.layout), len(part.weights)))
+        share[part.blocks, np.arange(len(part.weights))] = part.weights
+        return torch.as_tensor(share, device=self.device)
+
+    def _mix(self, part: Part, weights: Tensor, inputs: Tensor) -> Tensor:
+        mixture: Callable[[Tensor, Tensor], Tensor] | None = getattr(part.members, "mixture", None)
+        if mixture is not None:
+            return mixture(inputs, weights)[..., : self.output_size]
+        values = part.members.outputs(inputs)[..., : self.output_size]
+        return torch.einsum("m,mnr->nr", weights, values)
+
+    def _mix_blocks(self, part: Part, share: Tensor, inputs: Tensor) -> Tensor:
+        """The part's share in each block: (blocks, n, outputs of the widest block)."""
+        mixtures: Callable[..., Tensor] | None = getattr(part.members, "mixtures", None)
+        if mixtures is not None:
+            own = mixtures(inputs, share)
+        else:
+            values = part.members.outputs(inputs)
+            own = (share @ values.flatten(1)).view(len(share), *values.shape[1:])
+        lacking = self._width - own.shape[-1]
+        return functional.pad(own, (0, lacking)) if lacking > 0 else own[..., : self._width]
+
+    def to(self, device: torch.device | str) -> Mixture:
+        """The same mixture with its members on another device."""
+        device = torch.empty(0, device=device).device
+        if device == self.device:
+            return self
+        return Mixture(self._moved(device), self.layout, device=device)
+
+    def _moved(self, device: torch.device) -> tuple[Part, ...]:
+        return tuple(Part(p.members.to(device), p.blocks, p.weights) for p in self.parts)

@@ -1,0 +1,1 @@
+"""Pricers that prove how much any member of their class could improve."""

@@ -1,0 +1,232 @@
+"""Exact pricing of decision stumps: every feature and every threshold, best leaf values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from cg4ai.errors import InvalidInput
+from cg4ai.members.trees import TreeMembers
+from cg4ai.objectives import Supervised
+from cg4ai.pricing.exact.leaves import BoxLeaves, Leaves, SimplexLeaves
+from cg4ai.pricing.reduced_cost import PriceTerms, price_terms
+from cg4ai.protocols import PricingRequest
+from cg4ai.records import Array, IntArray, PricingResult
+
+ROUNDING = 1e-13  # relative to the sum of absolute terms; subtracted from every bound
+TOLERANCE = 1e-9  # reduced costs above minus this are rounding, not improvement
+
+
+@dataclass(frozen=True, slots=True)
+class _Stump:
+    cost: float
+    feature: int
+    threshold: float
+    left: Array
+    right: Array
+
+
+class StumpPricer:
+    """All stumps `left if x[feature] <= threshold else right`, by full enumeration.
+
+    A reduced cost depends on a stump only through its outputs at the training and row inputs, so
+    thresholds between their distinct values are all there are. Leaf values lie in the box
+    [`low`, `high`] per output (default: the range of the targets) for the losses `squared` and
+    `none`, or, with `leaves="simplex"` (the default for `log_loss`), are probabilities of at
+    least `floor`. A `mixture` objective is the linear case of the same. Rows must be linear.
+    A call proposes the best stump of each of the `per_call` best features of each block.
+    """
+
+    linear_rows_only = True
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        low: float | Array | None = None,
+        high: float | Array | None = None,
+        leaves: Literal["box", "simplex"] | None = None,
+        floor: float = 1e-3,
+        per_call: int = 4,
+    ) -> None:
+        if input_size < 1 or output_size < 1:
+            raise InvalidInput(
+                f"sizes must be at least 1, got {input_size} inputs and {output_size} outputs"
+            )
+        if leaves not in (None, "box", "simplex"):
+            raise InvalidInput(f"leaves must be 'box' or 'simplex', got {leaves!r}")
+        if not 0 < floor < 1:
+            raise InvalidInput(f"floor must lie strictly between 0 and 1, got {floor}")
+        if per_call < 1:
+            raise InvalidInput(f"per_call must be at least 1, got {per_call}")
+        self.input_size, self.output_size = input_size, output_size
+        self.low, self.high = low, high
+        self.leaves = leaves
+        self.floor = floor
+        self.per_call = per_call
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        self._check(request)
+        terms = price_terms(request)
+        chosen: list[_Stump] = []
+        blocks: list[int] = []
+        bounds = np.empty(len(request.rows.layout))
+        for block, positions in enumerate(request.rows.layout.blocks):
+            leaves = self._leaves(request, positions)
+            stumps, bound = _enumerate(request, terms, positions, leaves)
+            gamma = float(terms.gammas[block])
+            bounds[block] = bound - gamma - ROUNDING * abs(gamma)
+            good = [stump for stump in stumps if stump.cost - gamma < -TOLERANCE]
+            chosen += good[: self.per_call]
+            blocks += [block] * len(good[: self.per_call])
+        return PricingResult(
+            members=self._members(chosen) if chosen else None,
+            blocks=np.array(blocks, dtype=np.int64),
+            groups=np.full(len(chosen), -1),
+            lower_bound=bounds,
+            note="all stumps enumerated",
+        )
+
+    def _check(self, request: PricingRequest) -> None:
+        width = request.objective.inputs.shape[1]
+        longest = max(len(block) for block in request.rows.layout.blocks)
+        if width != self.input_size or longest > self.output_size:
+            raise InvalidInput(
+                f"the stump pricer was made for {self.input_size} features and blocks of up to "
+                f"{self.output_size} outputs, the problem has {width} and {longest}"
+            )
+
+    def _leaves(self, request: PricingRequest, positions: IntArray) -> Leaves:
+        objective = request.objective
+        loss = objective.loss if isinstance(objective, Supervised) else "none"
+        kind = self.leaves or ("simplex" if loss == "log_loss" else "box")
+        fitting = {"box": ("squared", "none"), "simplex": ("log_loss", "none")}[kind]
+        if loss not in fitting:
+            raise InvalidInput(
+                f"stumps with {kind} leaves are priced exactly for the losses "
+                f"{' and '.join(fitting)}, got {loss!r}; change the loss or the leaves, "
+                "or use TreePricer"
+            )
+        if kind == "simplex":
+            if len(positions) != request.rows.layout.output_size or len(positions) < 2:
+                raise InvalidInput("probability leaves need all outputs, two or more, in one block")
+            if self.floor * len(positions) > 1:
+                raise InvalidInput(
+                    f"floor {self.floor} leaves no probabilities for {len(positions)} classes"
+                )
+            return SimplexLeaves(len(positions), self.floor)
+        low, high = self._box(request)
+        return BoxLeaves(low[positions], high[positions])
+
+    def _box(self, request: PricingRequest) -> tuple[Array, Array]:
+        objective, size = request.objective, request.rows.layout.output_size
+        targets = np.asarray(objective.targets) if isinstance(objective, Supervised) else None
+        usable = targets is not None and targets.ndim == 2
+        if (self.low is None or self.high is None) and not usable:
+            raise InvalidInput(
+                "without numeric targets (n, r) there is no default range of leaf values; "
+                "set StumpPricer(low=..., high=...)"
+            )
+        low = targets.min(0) if self.low is None and targets is not None else self.low
+        high = targets.max(0) if self.high is None and targets is not None else self.high
+        lower = np.broadcast_to(np.asarray(low, np.float64), (size,))
+        upper = np.broadcast_to(np.asarray(high, np.float64), (size,))
+        if np.any(lower > upper) or not np.all(np.isfinite([lower, upper])):
+            raise InvalidInput(f"leaf values need finite low <= high, got {low} and {high}")
+        return lower, upper
+
+    def _members(self, stumps: list[_Stump]) -> TreeMembers:
+        """Trees of three nodes: root, left, right; shorter blocks are padded with zero outputs."""
+        count = len(stumps)
+        feature = np.zeros((count, 1, 3), dtype=np.int64)
+        threshold = np.zeros((count, 1, 3))
+        value = np.zeros((count, 1, 3, self.output_size))
+        for number, stump in enumerate(stumps):
+            feature[number, 0, 0] = stump.feature
+            threshold[number, 0, 0] = stump.threshold
+            value[number, 0, 1, : len(stump.left)] = stump.left
+            value[number, 0, 2, : len(stump.right)] = stump.right
+        return TreeMembers(
+            feature,
+            threshold,
+            left=np.tile([1, 1, 2], (count, 1, 1)),
+            right=np.tile([2, 1, 2], (count, 1, 1)),
+            value=value,
+            input_size=self.input_size,
+        )
+
+
+def _statistics(
+    request: PricingRequest, terms: PriceTerms, positions: IntArray, leaves: Leaves
+) -> tuple[Array, Array, float]:
+    """Inputs (N, d), what each adds to its leaf (N, s), and the constant of the loss."""
+    priced = terms.prices[:, positions]
+    count = len(positions)
+    width = 2 * count + (1 if isinstance(leaves, BoxLeaves) else 0)
+    inputs = terms.inputs
+    rows = np.concatenate([np.zeros((len(priced), width - count)), priced], axis=1)
+    objective, constant = request.objective, 0.0
+    if terms.charge and isinstance(objective, Supervised) and objective.loss != "none":
+        n = len(objective.inputs)
+        raw = np.ones(n) if objective.sample_weight is None else objective.sample_weight
+        weights = terms.charge * raw / raw.sum()
+        data = np.zeros((n, width))
+        if isinstance(leaves, BoxLeaves):
+            targets = np.asarray(objective.targets, np.float64)[:, positions]
+            data[:, 0] = weights
+            data[:, 1 : 1 + count] = weights[:, None] * targets
+            constant = float((weights[:, None] * targets**2).sum())
+        else:
+            data[np.arange(n), np.asarray(objective.targets, np.int64)] = weights
+        inputs = np.concatenate([objective.inputs, inputs])
+        rows = np.concatenate([data, rows])
+    if len(inputs) == 0:  # nothing is priced: any stump will do, one dummy input names one
+        inputs, rows = np.zeros((1, objective.inputs.shape[1])), np.zeros((1, width))
+    return inputs, rows, constant
+
+
+def _enumerate(
+    request: PricingRequest, terms: PriceTerms, positions: IntArray, leaves: Leaves
+) -> tuple[list[_Stump], float]:
+    """The best stump of each feature, best first, and a lower bound over all of them.
+
+    Costs and bound are without gamma.
+    """
+    inputs, statistics, constant = _statistics(request, terms, positions, leaves)
+    magnitude = leaves.magnitude(np.abs(statistics).sum(0)) + constant
+    stumps, bound = [], np.inf
+    for feature in range(inputs.shape[1]):
+        order = np.argsort(inputs[:, feature], kind="stable")
+        column = inputs[order, feature]
+        # The last place keeps everything left: the constant members.
+        ends = np.append(np.flatnonzero(column[1:] > column[:-1]), len(column) - 1)
+        sums = np.cumsum(statistics[order], axis=0)
+        left = sums[ends]
+        right = sums[-1] - left
+        right[-1] = 0.0
+        solution = leaves.solve(np.concatenate([left, right]))
+        cost = solution.cost.reshape(2, -1).sum(0)
+        bound = min(bound, float(solution.lower_bound.reshape(2, -1).sum(0).min()))
+        place = int(cost.argmin())
+        stumps.append(
+            _Stump(
+                cost=float(cost[place]) + constant,
+                feature=feature,
+                threshold=_between(column, int(ends[place])),
+                left=solution.values[place],
+                right=solution.values[len(ends) + place],
+            )
+        )
+    stumps.sort(key=lambda stump: stump.cost)
+    return stumps, bound + constant - ROUNDING * magnitude
+
+
+def _between(column: Array, end: int) -> float:
+    """A threshold t with column[end] <= t < column[end + 1], midway if rounding allows."""
+    if end + 1 == len(column):
+        return float(column[end])
+    middle = float(column[end] / 2 + column[end + 1] / 2)
+    return middle if column[end] <= middle < column[end + 1] else float(column[end])

@@ -1,0 +1,1 @@
+"""Members trained by gradient descent, many at a time."""

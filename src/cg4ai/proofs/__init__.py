@@ -1,0 +1,19 @@
+"""Certification: prove a requirement at every input of a region, or find where it fails."""
+
+from cg4ai.proofs.certify import certify
+from cg4ai.proofs.records import Certification, OpenCells, Progress, RuleProof
+from cg4ai.proofs.training import CellBounds
+from cg4ai.rules.affine import AffineCoefficients, AffineFunctional, Rules, rules_of
+
+__all__ = [
+    "AffineCoefficients",
+    "AffineFunctional",
+    "CellBounds",
+    "Certification",
+    "OpenCells",
+    "Progress",
+    "RuleProof",
+    "Rules",
+    "certify",
+    "rules_of",
+]

@@ -1,0 +1,238 @@
+"""The bound of one rule on a batch of cells: one quadratic in delta over all members and blocks.
+
+With x = c + delta the value of a rule is at most `constant + linear . delta + delta' M delta`,
+M the sum of (slope of a factor) x (slope of a share); no product is relaxed by itself. Another
+bound replaces every share by its ceiling. The smaller of the two counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cg4ai.errors import InvalidInput
+from cg4ai.members.mixture import Part
+from cg4ai.members.networks import NetworkMembers
+from cg4ai.proofs.bounds.networks import relax
+from cg4ai.proofs.bounds.softmax import Above, scores_above, share_above
+from cg4ai.proofs.bounds.terms import Group, RuleTerms
+from cg4ai.proofs.bounds.trees import TreeBound
+from cg4ai.protocols import Parameters
+
+# Halving also shrinks first-order terms, which need not be an error: they count this much.
+LINEAR_SCORE = 0.3
+
+
+class Cells(NamedTuple):
+    """B boxes, `lower` and `upper` (B, d) float64."""
+
+    lower: Tensor
+    upper: Tensor
+
+    @property
+    def centre(self) -> Tensor:
+        return 0.5 * (self.lower + self.upper)
+
+    @property
+    def radius(self) -> Tensor:
+        """A hair more than half the width, so that rounding the centre loses nothing."""
+        half = 0.5 * (self.upper - self.lower)
+        ends = torch.maximum(self.lower.abs(), self.upper.abs())
+        return torch.where(half > 0, half + 4e-16 * ends, half)
+
+
+class Ball(NamedTuple):
+    """A Euclidean ball that the inputs also lie in: `centre` (d,), `radius`."""
+
+    centre: Tensor
+    radius: float
+
+
+class Pieces(NamedTuple):
+    """What each term or base adds to the quadratic per unit of weight; n of them, B cells.
+
+    `at` (n,) is the member in the whole ensemble; constant, ceiling (n, B); linear,
+    ceiling_slope (n, B, d); factor (n, d) and share (n, B, d) make M; share None if M is zero.
+    """
+
+    at: Tensor
+    constant: Tensor
+    linear: Tensor
+    ceiling: Tensor
+    ceiling_slope: Tensor
+    factor: Tensor
+    share: Tensor | None
+    spread: Tensor
+
+
+class CellBound(NamedTuple):
+    """`upper` (B,) is proven up to rounding; `scores` (B, d) say where halving helps most.
+
+    `direction` (B, d) is the way the bound grows: a hint where to look for a violation.
+    """
+
+    upper: Tensor
+    scores: Tensor
+    direction: Tensor
+
+
+def pieces(
+    rule: RuleTerms,
+    parts: Sequence[Part],
+    cells: Cells,
+    *,
+    spread: bool = False,
+) -> list[Pieces]:
+    """The bases of all members, then the groups of terms."""
+    centre, radius = cells.centre, cells.radius
+    count, (batch, size) = len(rule.base_at), centre.shape
+    at_centre = rule.base_constant.unsqueeze(1) + rule.base_slope @ centre.mT
+    flat = rule.base_slope.unsqueeze(1).expand(-1, batch, -1)
+    nothing = centre.new_zeros(count, batch, size if spread else 0)
+    result = [
+        Pieces(rule.base_at, at_centre, flat, at_centre, flat, rule.base_slope, None, nothing)
+    ]
+    for group in rule.groups:
+        members = parts[group.part].members
+        if not isinstance(members, NetworkMembers):
+            raise InvalidInput(f"terms of {type(members).__name__} cannot be bounded")
+        chosen = {name: value[group.members] for name, value in members.parameters.items()}
+        above = _shares(members, chosen, group, centre=centre, radius=radius, spread=spread)
+        result.append(_products(group, above, centre))
+    return result
+
+
+def _shares(
+    members: NetworkMembers,
+    parameters: Parameters,
+    group: Group,
+    *,
+    centre: Tensor,
+    radius: Tensor,
+    spread: bool,
+) -> Above:
+    relaxed = relax(members.architecture, parameters, centre=centre, radius=radius)
+    if group.term_network is not None:
+        relaxed = relaxed.take(group.term_network)
+    if group.combination is not None:
+        return scores_above(relaxed, group.combination, spread=spread)
+    if group.on is None or group.off is None:
+        raise InvalidInput("a group of terms has either outputs on and off, or a combination")
+    return share_above(relaxed, group.on, off=group.off, spread=spread)
+
+
+def _products(group: Group, above: Above, centre: Tensor) -> Pieces:
+    """factor x share, factor = f + s . delta and share <= value + q . delta."""
+    factor = group.constant.unsqueeze(1) + group.slope @ centre.mT
+    sloped = group.slope.unsqueeze(1)
+    return Pieces(
+        group.weights_at,
+        factor * above.value,
+        factor.unsqueeze(-1) * above.slope + above.value.unsqueeze(-1) * sloped,
+        factor * above.ceiling,
+        above.ceiling.unsqueeze(-1) * sloped,
+        group.slope,
+        above.slope,
+        factor.unsqueeze(-1) * above.spread,
+    )
+
+
+class Quadratic(NamedTuple):
+    """`constant` (B,) + `linear` (B, d) . delta + delta' `square` (B, d, d) delta, M symmetric."""
+
+    constant: Tensor
+    linear: Tensor
+    square: Tensor
+
+
+def quadratic(parts: Sequence[Pieces], weights: Tensor) -> Quadratic:
+    """The weighted sum of the pieces; `weights` of all members of the ensemble."""
+    constant = linear = square = torch.zeros((), dtype=weights.dtype, device=weights.device)
+    for piece in parts:
+        own = weights[piece.at]
+        constant = constant + own @ piece.constant
+        linear = linear + torch.tensordot(own, piece.linear, dims=1)
+        if piece.share is not None:
+            weighted = own.unsqueeze(1) * piece.factor
+            square = square + torch.einsum("ni,nbj->bij", weighted, piece.share)
+    if square.ndim == 0:
+        square = linear.new_zeros(*linear.shape, linear.shape[-1])
+    return Quadratic(constant, linear, 0.5 * (square + square.mT))
+
+
+def separable_peak(linear: Tensor, curvature: Tensor, radius: Tensor) -> Tensor:
+    """argmax over |t| <= radius of `linear t + curvature t^2`, elementwise, without gradient.
+
+    The value at the peak needs none through the peak: inside its derivative is zero.
+    """
+    linear, curvature = linear.detach(), curvature.detach()
+    end = torch.where(linear >= 0, radius, -radius)
+    inner = linear / (-2.0 * curvature).clamp_min(1e-300)
+    return torch.where(curvature < 0, inner.clamp(-radius, radius), end)
+
+
+def quadratic_above(form: Quadratic, radius: Tensor, *, shift: Tensor | None = None) -> Tensor:
+    """An upper bound over |delta| <= radius: (B,).
+
+    Each coordinate is maximised exactly, products of two are at most their size. `shift` (B,)
+    bounds `linear . delta` from above in another way, for a ball.
+    """
+    diagonal = torch.diagonal(form.square, dim1=-2, dim2=-1)
+    peak = separable_peak(form.linear, diagonal, radius)
+    alone = (form.linear * peak + diagonal * peak * peak).sum(-1)
+    if shift is not None:
+        squares = (diagonal.clamp_min(0.0) * radius * radius).sum(-1)
+        alone = torch.minimum(alone, shift + squares)
+    return form.constant + alone + _products_above(form.square, diagonal, radius)
+
+
+def _products_above(square: Tensor, diagonal: Tensor, radius: Tensor) -> Tensor:
+    sizes = torch.einsum("bi,bij,bj->b", radius, square.abs(), radius)
+    return sizes - (diagonal.abs() * radius * radius).sum(-1)
+
+
+def _ball_linear(linear: Tensor, cells: Cells, ball: Ball) -> Tensor:
+    """max of linear . delta over the ball, delta measured from the cell's centre."""
+    length: Tensor = torch.linalg.vector_norm(linear, dim=-1)
+    return (linear * (ball.centre - cells.centre)).sum(-1) + ball.radius * length
+
+
+def upper_bounds(
+    summed: Sequence[Pieces], cells: Cells, *, weights: Tensor, ball: Ball | None = None
+) -> tuple[Tensor, Quadratic]:
+    """The smaller of the quadratic and the ceiling bound, (B,), and the quadratic itself."""
+    radius = cells.radius
+    form = quadratic(summed, weights)
+    shift = None if ball is None else _ball_linear(form.linear, cells, ball)
+    ceiling, slopes = torch.zeros_like(form.constant), torch.zeros_like(form.linear)
+    for piece in summed:
+        ceiling = ceiling + weights[piece.at] @ piece.ceiling
+        slopes = slopes + torch.tensordot(weights[piece.at], piece.ceiling_slope, dims=1)
+    ceiling = ceiling + (slopes.abs() * radius).sum(-1)
+    return torch.minimum(quadratic_above(form, radius, shift=shift), ceiling), form
+
+
+def bound_cells(
+    rule: RuleTerms,
+    parts: Sequence[Part],
+    cells: Cells,
+    *,
+    weights: Tensor,
+    trees: TreeBound | None = None,
+    ball: Ball | None = None,
+) -> CellBound:
+    """An upper bound of the rule's value on every cell, without the margin for rounding."""
+    radius = cells.radius
+    summed = pieces(rule, parts, cells, spread=True)
+    upper, form = upper_bounds(summed, cells, weights=weights, ball=ball)
+    crossed = (form.square.abs() @ radius.unsqueeze(-1)).squeeze(-1) * radius
+    scores = crossed + LINEAR_SCORE * form.linear.abs() * radius
+    for piece in summed:
+        scores = scores + torch.tensordot(weights[piece.at], piece.spread, dims=1)
+    if trees is not None:
+        extra, extra_scores = trees.above(cells.lower, cells.upper)
+        upper, scores = upper + extra, scores + extra_scores
+    return CellBound(upper, scores, form.linear)

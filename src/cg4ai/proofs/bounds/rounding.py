@@ -1,0 +1,119 @@
+"""How far rounding can move a prediction or a bound: the margin added to every bound.
+
+A running error analysis over the whole region: docs/certification.md states and proves it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cg4ai.errors import InvalidInput
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.mixture import Part
+from cg4ai.members.networks import NetworkMembers
+from cg4ai.members.trees import TreeMembers
+from cg4ai.proofs.bounds.activations import LIPSCHITZ
+from cg4ai.proofs.bounds.terms import Parts
+from cg4ai.records import Array
+from cg4ai.rules.affine import Rules
+
+UNIT = 2.0**-53
+FUNCTION_ULPS = 16  # error assumed of exp, erf, tanh, log1p and their combinations, in units
+BOUND_FACTOR = 16.0  # a bound sums the terms of a prediction again for each output, and twice
+RELATIVE = 1e-12  # of the largest value the terms can sum to: far above what is proven
+
+
+def _gamma(terms: int) -> float:
+    return terms * UNIT / (1.0 - terms * UNIT)
+
+
+def _network_error(
+    members: NetworkMembers, lower: Array, upper: Array, *, absent: NDArray[np.bool_]
+) -> tuple[Tensor, Tensor]:
+    """(count, K) each: rounding error and largest size of every output over the box."""
+    architecture, parameters = members.architecture, members.parameters
+    ends = torch.as_tensor(np.maximum(np.abs(lower), np.abs(upper)), device=members.device)
+    shift = 0.0 if architecture.shift is None else torch.as_tensor(np.abs(architecture.shift))
+    scale = 1.0 if architecture.scale is None else torch.as_tensor(architecture.scale.copy())
+    size = ((ends.cpu() + shift) / scale).to(members.device).expand(len(members), -1)
+    inputs, input_error = size, 4.0 * UNIT * size
+    error = input_error
+    lipschitz = LIPSCHITZ[architecture.activation]
+    for layer in range(architecture.depth + 1):
+        weight, bias = parameters[f"weight_{layer}"].abs(), parameters[f"bias_{layer}"].abs()
+        terms = weight.shape[2] + 4
+        product = (weight @ size.unsqueeze(-1)).squeeze(-1) + bias
+        error = (weight @ error.unsqueeze(-1)).squeeze(-1)
+        if layer == architecture.depth and architecture.skip:
+            skip = parameters["skip"].abs()
+            product = product + (skip @ inputs.unsqueeze(-1)).squeeze(-1)
+            error = error + (skip @ input_error.unsqueeze(-1)).squeeze(-1)
+            terms += architecture.input_size
+        error, size = error + _gamma(terms) * product, product
+        if layer < architecture.depth:
+            error, size = lipschitz * error + FUNCTION_ULPS * UNIT * size, lipschitz * size
+    if architecture.softmax_groups:
+        # each share moves by at most half the largest change of a score that has a share
+        error = error.masked_fill(torch.as_tensor(absent, device=error.device), 0.0)
+        error = 0.5 * error.amax(1, keepdim=True) + _gamma(FUNCTION_ULPS + size.shape[1])
+        return error.expand_as(size), torch.ones_like(size)
+    return error, size
+
+
+def output_errors(
+    part: Part, lower: Array, upper: Array, *, absent: NDArray[np.bool_]
+) -> tuple[Array, Array]:
+    """(count, K) each: rounding error and largest size of every output over the box.
+
+    `absent` (count, K) are the outputs of a softmax that have no share anywhere.
+    """
+    members = part.members
+    if isinstance(members, NetworkMembers):
+        with torch.no_grad():
+            errors = _network_error(members, lower, upper, absent=absent)
+        return errors[0].cpu().numpy(), errors[1].cpu().numpy()
+    if isinstance(members, ConstantMembers):
+        values = members.values.abs().cpu().numpy()
+        return np.zeros_like(values), values
+    if isinstance(members, TreeMembers):
+        largest = members.value.abs().amax(2).sum(1) * members.factor.abs().unsqueeze(1)
+        sizes = (largest + members.initial.abs()).cpu().numpy()
+        error: Array = _gamma(members.value.shape[1] + FUNCTION_ULPS) * sizes
+        if members.link == "softmax":
+            error = np.broadcast_to(0.5 * error.max(1, keepdims=True), sizes.shape)
+            return error + _gamma(FUNCTION_ULPS + sizes.shape[1]), np.ones_like(sizes)
+        return error, sizes
+    raise InvalidInput(f"members of kind {type(members).__name__} cannot be certified")
+
+
+def margins(members: Parts, rules: Rules) -> Array:
+    """(L,): what to add to every bound of a rule so that it also covers float64 inference."""
+    parts, layout, lower, upper = members.parts, members.layout, members.lower, members.upper
+    error, size = np.zeros(layout.output_size), np.zeros(layout.output_size)
+    for part, absent in zip(parts, members.absent, strict=True):
+        errors, sizes = output_errors(part, lower, upper, absent=absent)
+        for i, block in enumerate(part.blocks):
+            positions = layout.blocks[int(block)]
+            count = len(positions)
+            error[positions] += part.weights[i] * errors[i, :count]
+            size[positions] += part.weights[i] * sizes[i, :count]
+    # a mixture of linear outputs may be one sum over all members and hidden units
+    terms = sum(len(part.members) * _width(part) for part in parts)
+    coefficients = rules.coefficients
+    largest = np.abs(coefficients.constant)
+    ends = np.maximum(np.abs(lower), np.abs(upper))
+    at = (coefficients.rule, coefficients.output)
+    np.add.at(largest, at, np.abs(coefficients.value) * ends[coefficients.input])
+    total = largest @ size + np.abs(rules.limit)
+    summed = _gamma(terms + layout.output_size + rules.input_size + FUNCTION_ULPS) * total
+    passes = BOUND_FACTOR * (2 + max(part.members.output_size for part in parts))
+    return np.asarray(passes * (largest @ error + summed) + RELATIVE * total)
+
+
+def _width(part: Part) -> int:
+    if isinstance(part.members, NetworkMembers):
+        return int(max(part.members.architecture.hidden, default=1))
+    return 1

@@ -1,0 +1,214 @@
+"""Branch and bound over the cells of one rule: batches, depth first, and the tree they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cg4ai.proofs.bounds.bound import CellBound, Cells
+from cg4ai.records import Array, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Cells that were just bounded: corners, bounds with margin, and where each bound grows."""
+
+    lower: Array
+    upper: Array
+    bounds: Array
+    direction: Array
+
+
+class Search:
+    """The cells of one rule. `limit` is compared with bounds that include `margin`.
+
+    Nodes are numbered as they are made, the root is 0; node n that was halved has its children
+    at `_left[n]` and `_left[n] + 1`.
+    """
+
+    def __init__(self, limit: float, margin: float, *, lower: Array, upper: Array) -> None:
+        self.limit, self.margin = limit, margin
+        self.cells = 0
+        self._root = (lower, upper)
+        self._dimension = np.full(1, -1, np.int16)
+        self._left = np.full(1, -1, np.int64)
+        self._bound = np.full(1, np.inf)
+        self._count = 1
+        self._open_nodes: IntArray = np.zeros(1, np.int64)
+        self._open_lower, self._open_upper = lower[None].copy(), upper[None].copy()
+        self._stuck: list[tuple[IntArray, Array, Array]] = []
+
+    @classmethod
+    def resumed(
+        cls, dimensions: NDArray[np.int16], leaf_bounds: Array, *, start: Search, cells: int
+    ) -> Search:
+        """`start` with the tree of an earlier search; leaves above the limit are open again."""
+        lower, upper = start._root
+        start._dimension = dimensions.copy()
+        start._left = np.full(len(dimensions), -1, np.int64)
+        start._bound = np.full(len(dimensions), np.inf)
+        start._count, start.cells = len(dimensions), cells
+        # in preorder the children of a node are not neighbours: renumber in order of creation
+        start._renumber(dimensions, leaf_bounds, lower, upper)
+        return start
+
+    def _renumber(
+        self, dimensions: NDArray[np.int16], leaf_bounds: Array, lower: Array, upper: Array
+    ) -> None:
+        nodes, lowers, uppers = [], [], []
+        stack = [(0, lower, upper)]
+        made, leaf = 1, 0
+        for dimension in dimensions:
+            node, low, high = stack.pop()
+            self._dimension[node] = dimension
+            if dimension < 0:
+                self._bound[node] = leaf_bounds[leaf]
+                if leaf_bounds[leaf] > self.limit:
+                    nodes.append(node)
+                    lowers.append(low)
+                    uppers.append(high)
+                leaf += 1
+                continue
+            middle = 0.5 * (low[dimension] + high[dimension])
+            left_high, right_low = high.copy(), low.copy()
+            left_high[dimension] = right_low[dimension] = middle
+            self._left[node] = made
+            stack.append((made + 1, right_low, high))
+            stack.append((made, low, left_high))
+            made += 2
+        size = len(lower)
+        self._open_nodes = np.array(nodes, np.int64)
+        self._open_lower = np.array(lowers).reshape(-1, size)
+        self._open_upper = np.array(uppers).reshape(-1, size)
+
+    @property
+    def open(self) -> int:
+        """Cells above the limit or not bounded yet, those too small to halve among them."""
+        return self.waiting + sum(len(nodes) for nodes, _, _ in self._stuck)
+
+    @property
+    def waiting(self) -> int:
+        """Open cells from which there is something to learn."""
+        return len(self._open_nodes)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Memory of the tree and the waiting cells."""
+        tree = self._dimension.nbytes + self._left.nbytes + self._bound.nbytes
+        return tree + self._open_nodes.nbytes + self._open_lower.nbytes + self._open_upper.nbytes
+
+    @property
+    def bound(self) -> float:
+        """The largest bound of any leaf: proven for the whole region."""
+        leaves = self._dimension[: self._count] < 0
+        return float(self._bound[: self._count][leaves].max())
+
+    def open_cells(self) -> tuple[Array, Array, Array]:
+        """Corners and proven bounds of the cells left."""
+        stuck = list(zip(*self._stuck, strict=True)) or [(), (), ()]
+        nodes = np.concatenate([*stuck[0], self._open_nodes])
+        lower = np.concatenate([*stuck[1], self._open_lower])
+        upper = np.concatenate([*stuck[2], self._open_upper])
+        return lower, upper, self._bound[nodes]
+
+    def held_by_margin(self) -> int:
+        """How many open cells would be closed if bounds had no margin for rounding."""
+        return int((self.open_cells()[2] - self.margin <= self.limit).sum())
+
+    def step(
+        self,
+        count: int,
+        bound: Callable[[Cells], CellBound],
+        *,
+        outside: Callable[[Array, Array], NDArray[np.bool_]] | None = None,
+    ) -> Batch:
+        """Bound the `count` newest waiting cells and halve those that stay open; returns these.
+
+        `outside` says which cells hold no input of the region: their bound is -inf.
+        """
+        take = slice(max(0, self.waiting - count), None)
+        nodes = self._open_nodes[take]
+        lower, upper = self._open_lower[take], self._open_upper[take]
+        self._keep(slice(0, take.start))
+        self.cells += len(nodes)
+        if outside is not None:
+            away = outside(lower, upper)
+            self._bound[nodes[away]] = -np.inf
+            nodes, lower, upper = nodes[~away], lower[~away], upper[~away]
+        if not len(nodes):
+            nothing = np.empty((0, lower.shape[1]))
+            return Batch(nothing, nothing, np.empty(0), nothing)
+        with torch.no_grad():
+            result = bound(Cells(torch.as_tensor(lower), torch.as_tensor(upper)))
+        bounds = result.upper.cpu().numpy() + self.margin
+        # NaN would compare as closed below; a bound that is no number proves nothing
+        bounds = np.where(np.isnan(bounds), np.inf, bounds)
+        bounds = np.minimum(bounds, self._bound[nodes])
+        self._bound[nodes] = bounds
+        left = bounds > self.limit
+        scores = result.scores.cpu().numpy()[left]
+        self._halve(nodes[left], lower[left], upper[left], scores=scores)
+        direction = result.direction.cpu().numpy()[left]
+        return Batch(lower[left], upper[left], bounds[left], direction)
+
+    def _keep(self, which: slice) -> None:
+        self._open_nodes = self._open_nodes[which]
+        self._open_lower, self._open_upper = self._open_lower[which], self._open_upper[which]
+
+    def _halve(self, nodes: IntArray, lower: Array, upper: Array, *, scores: Array) -> None:
+        """Two children each, with their parent's bound until they have their own."""
+        middle = 0.5 * (lower + upper)
+        # a coordinate without a float64 between its ends cannot be halved
+        can = (middle > lower) & (middle < upper)
+        scores = np.where(can & np.isfinite(scores), scores, np.where(can, 0.0, -np.inf))
+        stuck = ~can.any(1)
+        if stuck.any():  # they stay open, but bounding them again would say the same
+            self._stuck.append((nodes[stuck], lower[stuck], upper[stuck]))
+        nodes, lower, upper = nodes[~stuck], lower[~stuck], upper[~stuck]
+        if not len(nodes):
+            return
+        dimension = scores[~stuck].argmax(1)
+        at = middle[~stuck][np.arange(len(nodes)), dimension]
+        first = self._count + 2 * np.arange(len(nodes))
+        self._grow(2 * len(nodes))
+        self._dimension[nodes] = dimension
+        self._left[nodes] = first
+        self._bound[first] = self._bound[first + 1] = self._bound[nodes]
+        low, high = np.repeat(lower, 2, 0), np.repeat(upper, 2, 0)
+        pairs = 2 * np.arange(len(nodes))
+        high[pairs, dimension] = at
+        low[pairs + 1, dimension] = at
+        self._append(np.stack([first, first + 1], 1).ravel(), low, high)
+
+    def _append(self, nodes: IntArray, lower: Array, upper: Array) -> None:
+        self._open_nodes = np.concatenate([self._open_nodes, nodes])
+        self._open_lower = np.concatenate([self._open_lower, lower])
+        self._open_upper = np.concatenate([self._open_upper, upper])
+
+    def _grow(self, count: int) -> None:
+        self._count += count
+        size = len(self._bound)
+        if self._count > size:
+            extra = max(self._count - size, size)
+            self._dimension = np.concatenate([self._dimension, np.full(extra, -1, np.int16)])
+            self._left = np.concatenate([self._left, np.full(extra, -1, np.int64)])
+            self._bound = np.concatenate([self._bound, np.full(extra, np.inf)])
+
+    def preorder(self) -> tuple[NDArray[np.int16], Array]:
+        """The tree as (dimensions, bounds of the leaves), node before its lower half first."""
+        order = np.empty(self._count, np.int64)
+        stack, filled = [0], 0
+        left = self._left[: self._count].tolist()
+        while stack:
+            node = stack.pop()
+            order[filled] = node
+            filled += 1
+            child = left[node]
+            if child >= 0:
+                stack += [child + 1, child]
+        dimensions = self._dimension[order]
+        return dimensions, self._bound[order][dimensions < 0]

@@ -1,0 +1,309 @@
+"""A rule taken apart before any cell is bounded: which members matter, and through which terms.
+
+Over the region the value of a rule is a sum over members i of
+`weight_i (base_i(x) + sum_t factor_t(x) share_t(x))`, where base and factors are affine in x,
+every factor is >= 0 on the region, and a share is the softmax share of some outputs or a
+combination of linear outputs. So upper bounds of shares are all that is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cg4ai.errors import InvalidInput
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
+from cg4ai.members.networks import NetworkMembers
+from cg4ai.members.trees import TreeMembers
+from cg4ai.proofs.bounds.networks import relax
+from cg4ai.records import Array, IntArray
+from cg4ai.rules.affine import Rules
+
+# Outputs whose softmax share is below exp(-690) < 1e-299 all over the region are left out.
+ABSENT = 690.0
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """`constant + slope . x`."""
+
+    constant: float
+    slope: Array
+
+    def minus(self, other: Affine) -> Affine:
+        return Affine(self.constant - other.constant, self.slope - other.slope)
+
+    def range(self, lower: Array, upper: Array) -> tuple[float, float]:
+        """Least and largest over a box."""
+        down = np.where(self.slope >= 0, lower, upper) @ self.slope
+        up = np.where(self.slope >= 0, upper, lower) @ self.slope
+        return float(self.constant + down), float(self.constant + up)
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """One share of one member: `on` and `off` outputs of a softmax, or a `combination` of scores.
+
+    The fields that do not apply are None.
+    """
+
+    member: int
+    factor: Affine
+    on: tuple[int, ...] | None = None
+    off: tuple[int, ...] | None = None
+    combination: Array | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Terms of one stack of networks that are bounded in one call.
+
+    `members` (M,) are the networks in the stack, `term_network` (N,) says which of them each term
+    uses (None: term n uses network n), `weights_at` (N,) the terms' members in the whole ensemble.
+    Either `on` (N, n) and `off` (N, K), or `combination` (N, K), is given. Factors are
+    `constant` (N,) + `slope` (N, d) . x.
+    """
+
+    part: int
+    members: Tensor
+    term_network: Tensor | None
+    weights_at: Tensor
+    constant: Tensor
+    slope: Tensor
+    on: Tensor | None
+    off: Tensor | None
+    combination: Tensor | None
+
+
+@dataclass(frozen=True)
+class RuleTerms:
+    """One rule: groups of terms, the members' affine bases, and tree members bounded apart.
+
+    `base_constant` (n,), `base_slope` (n, d) for the members `base_at` (n,) of the ensemble;
+    `trees` are (part, positions in the part, coefficients constant (r,) and slope (r, d)).
+    """
+
+    rule: int
+    limit: float
+    groups: tuple[Group, ...]
+    base_at: Tensor
+    base_constant: Tensor
+    base_slope: Tensor
+    trees: tuple[tuple[int, IntArray], ...]
+
+    @property
+    def bilinear(self) -> bool:
+        """Whether some factor depends on the input."""
+        return any(bool(group.slope.any()) for group in self.groups)
+
+
+class Parts:
+    """The members of an ensemble, numbered through all parts, as rules see them."""
+
+    def __init__(
+        self, parts: tuple[Part, ...], layout: Layout, *, lower: Array, upper: Array
+    ) -> None:
+        for part in parts:
+            if not isinstance(part.members, NetworkMembers | TreeMembers | ConstantMembers):
+                raise InvalidInput(
+                    f"members of kind {type(part.members).__name__} cannot be certified; "
+                    "networks, affine models, trees and constants can"
+                )
+        self.parts, self.layout = parts, layout
+        self.lower, self.upper = lower, upper
+        self.starts = np.cumsum([0, *(len(part.members) for part in parts)])
+        self.absent = [self._absent_outputs(part) for part in parts]
+
+    def _absent_outputs(self, part: Part) -> NDArray[np.bool_]:
+        """(count, K): outputs with no share worth a rounding error anywhere in the region."""
+        members = part.members
+        if not isinstance(members, NetworkMembers) or not members.architecture.softmax_groups:
+            return np.zeros((len(members), members.output_size), bool)
+        device = members.device
+        centre = torch.as_tensor(0.5 * (self.lower + self.upper), device=device)[None]
+        radius = torch.as_tensor(0.5 * (self.upper - self.lower), device=device)[None]
+        with torch.no_grad():
+            relaxed = relax(members.architecture, members.parameters, centre=centre, radius=radius)
+            eye = torch.eye(members.output_size, dtype=torch.float64, device=device)
+            ranges = [relaxed.range(row.expand(len(members), 1, -1)) for row in eye]
+        scores = relaxed.scores[:, 0].cpu().numpy()
+        low = scores + np.stack([down[:, 0].cpu().numpy() for down, _ in ranges], 1)
+        high = scores + np.stack([up[:, 0].cpu().numpy() for _, up in ranges], 1)
+        absent = np.zeros_like(low, dtype=bool)
+        start = 0
+        for size in members.architecture.softmax_groups:
+            own = slice(start, start + size)
+            absent[:, own] = high[:, own] + ABSENT < low[:, own].max(1, keepdims=True)
+            start += size
+        return absent
+
+    def take_apart(self, rules: Rules, rule: int, *, everyone: bool = False) -> RuleTerms:
+        """The terms of one rule; members of zero weight only with `everyone`."""
+        constant, slope = rules.coefficients.constant[rule], rules.slopes(rule)
+        bases: dict[int, Affine] = {}
+        trees: list[tuple[int, IntArray]] = []
+        groups: list[Group] = []
+        for number, part in enumerate(self.parts):
+            chosen = [
+                int(i)
+                for i in np.flatnonzero(np.ones_like(part.weights) if everyone else part.weights)
+                if self._used(int(part.blocks[i]), constant, slope)
+            ]
+            if isinstance(part.members, TreeMembers):
+                if chosen:
+                    trees.append((number, np.array(chosen)))
+                continue
+            terms: list[Term] = []
+            for i in chosen:
+                outputs = self._coefficients(part, i, constant, slope)
+                base, own = self._member_terms(part, number, i, outputs)
+                bases[int(self.starts[number]) + i] = base
+                terms += own
+            groups += self._grouped(number, terms)
+        device = self.device
+        return RuleTerms(
+            rule,
+            float(rules.limit[rule]),
+            tuple(groups),
+            torch.as_tensor(np.array(list(bases), np.int64), device=device),
+            torch.as_tensor(np.array([b.constant for b in bases.values()]), device=device),
+            torch.as_tensor(
+                np.array([b.slope for b in bases.values()]).reshape(-1, len(self.lower)),
+                device=device,
+            ),
+            tuple(trees),
+        )
+
+    @property
+    def device(self) -> torch.device:
+        for part in self.parts:
+            if isinstance(part.members, NetworkMembers | ConstantMembers | TreeMembers):
+                return part.members.device
+        return torch.device("cpu")
+
+    def _used(self, block: int, constant: Array, slope: Array) -> bool:
+        positions = self.layout.blocks[block]
+        return bool(constant[positions].any() or slope[positions].any())
+
+    def _coefficients(self, part: Part, member: int, constant: Array, slope: Array) -> list[Affine]:
+        """One per output of the member; outputs beyond its block count nothing."""
+        positions = self.layout.blocks[int(part.blocks[member])]
+        own = [Affine(float(constant[k]), slope[k]) for k in positions]
+        surplus = part.members.output_size - len(positions)
+        return own + [Affine(0.0, np.zeros(slope.shape[1]))] * surplus
+
+    def _member_terms(
+        self, part: Part, number: int, member: int, outputs: list[Affine]
+    ) -> tuple[Affine, list[Term]]:
+        members = part.members
+        zero = Affine(0.0, np.zeros(len(self.lower)))
+        if isinstance(members, ConstantMembers):
+            values = members.values[member].cpu().numpy()
+            return _sum([_scaled(a, float(v)) for a, v in zip(outputs, values, strict=True)]), []
+        if not isinstance(members, NetworkMembers):
+            raise InvalidInput(f"{type(members).__name__} has no terms")
+        if not members.architecture.softmax_groups:
+            return zero, self._score_terms(member, outputs)
+        base, terms, start = zero, [], 0
+        for size in members.architecture.softmax_groups:
+            absent = self.absent[number][member]
+            present = [k for k in range(start, start + size) if not absent[k]]
+            own_base, own = self._share_terms(member, present, outputs)
+            base, start = _sum([base, own_base]), start + size
+            terms += own
+        return base, terms
+
+    def _score_terms(self, member: int, outputs: list[Affine]) -> list[Term]:
+        """Fixed coefficients make one combination; outputs with slopes have a term each."""
+        size, one = len(outputs), Affine(1.0, np.zeros(len(self.lower)))
+        fixed = np.array([0.0 if a.slope.any() else a.constant for a in outputs])
+        terms = [Term(member, one, combination=fixed)] if fixed.any() else []
+        for k, coefficient in enumerate(outputs):
+            if coefficient.slope.any():
+                row = np.eye(size)[k]
+                for factor, sign in self._signed(coefficient):
+                    terms.append(Term(member, factor, combination=sign * row))
+        return terms
+
+    def _share_terms(
+        self, member: int, present: list[int], outputs: list[Affine]
+    ) -> tuple[Affine, list[Term]]:
+        """Outputs with equal coefficients are one share; the smallest coefficient is the base."""
+        classes: dict[bytes, list[int]] = {}
+        for k in present:
+            key = np.append(outputs[k].slope + 0.0, outputs[k].constant + 0.0).tobytes()
+            classes.setdefault(key, []).append(k)
+        middle = 0.5 * (self.lower + self.upper)
+        listed = sorted(
+            classes.values(),
+            key=lambda ks: outputs[ks[0]].constant + float(outputs[ks[0]].slope @ middle),
+        )
+        base, terms = outputs[listed[0][0]], []
+        lowest = base
+        for own in listed[1:]:
+            rest = tuple(k for k in present if k not in own)
+            for factor, sign in self._signed(outputs[own[0]].minus(lowest)):
+                if sign > 0:
+                    terms.append(Term(member, factor, on=tuple(own), off=rest))
+                else:  # -factor * share = -factor + factor * (share of the others)
+                    terms.append(Term(member, factor, on=rest, off=tuple(own)))
+                    base = base.minus(factor)
+        return base, terms
+
+    def _signed(self, factor: Affine) -> list[tuple[Affine, int]]:
+        """`factor` as a sum of sign times factors that are >= 0 over the region."""
+        low, high = factor.range(self.lower, self.upper)
+        if low >= 0:
+            return [(factor, 1)] if high > 0 else []
+        if high <= 0:
+            return [(_scaled(factor, -1.0), -1)]
+        flat = np.zeros_like(factor.slope)
+        return [(Affine(factor.constant - low, factor.slope), 1), (Affine(-low, flat), -1)]
+
+    def _grouped(self, number: int, terms: list[Term]) -> list[Group]:
+        """Terms with as many outputs on in one group each, and those of linear outputs in one."""
+        kinds: dict[int, list[Term]] = {}
+        for term in terms:
+            kinds.setdefault(0 if term.on is None else len(term.on), []).append(term)
+        return [self._group(number, own) for own in kinds.values()]
+
+    def _group(self, number: int, terms: list[Term]) -> Group:
+        device = self.device
+        network, place = np.unique([term.member for term in terms], return_inverse=True)
+        alone = len(network) == len(terms) and np.array_equal(place, np.arange(len(terms)))
+        first = terms[0]
+        off = combination = None
+        if first.combination is not None:
+            rows = np.stack([np.asarray(term.combination) for term in terms])
+            combination = torch.as_tensor(rows, device=device)
+        else:
+            mask = np.zeros((len(terms), self.parts[number].members.output_size), bool)
+            for n, term in enumerate(terms):
+                mask[n, list(term.off or ())] = True
+            off = torch.as_tensor(mask, device=device)
+        on = None if first.on is None else torch.tensor([t.on for t in terms], device=device)
+        return Group(
+            number,
+            torch.as_tensor(network, device=device),
+            None if alone else torch.as_tensor(place, device=device),
+            torch.as_tensor(self.starts[number] + network[place], device=device),
+            torch.tensor([t.factor.constant for t in terms], dtype=torch.float64, device=device),
+            torch.as_tensor(np.stack([t.factor.slope for t in terms]), device=device),
+            on,
+            off,
+            combination,
+        )
+
+
+def _scaled(affine: Affine, factor: float) -> Affine:
+    return Affine(factor * affine.constant, factor * affine.slope)
+
+
+def _sum(parts: list[Affine]) -> Affine:
+    return Affine(sum(p.constant for p in parts), np.sum([p.slope for p in parts], axis=0))

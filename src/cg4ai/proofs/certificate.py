@@ -1,0 +1,339 @@
+"""Write a proven certification as a file that `cg4ai check` can verify without trusting us.
+
+The file holds all that the claim is about: region, rules, members, weights, and for every rule
+the tree of cells that covers the region. docs/certificates.md describes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai import __version__
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.subject import refuse_shield, subject_digest
+from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.proofs.records import Certification, OpenCells, RuleProof, Status
+from cg4ai.records import MemberState
+from cg4ai.rules import Requirement
+from cg4ai.rules.affine import Rules, rules_of
+from cg4ai.rules.regions import Ball, Box
+from cg4ai.runs import files
+
+FILE_NAME = "certificate.cg4ai"
+STATUSES: tuple[Status, ...] = ("proven", "refuted", "unknown")
+CERTIFIABLE = ("network", "tree", "constant")
+WEIGHT_SUM = 1e-9  # how far from one the weights of a block may sum in a certificate
+LONGEST_TEXT = 300  # of titles and names; the checker, which shares no code, takes as many
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def write_certificate(
+    path: str | Path,
+    ensemble: Ensemble,
+    *,
+    requirement: Requirement,
+    certification: Certification,
+    title: str = "a mixture",
+    rule_names: Sequence[str] | None = None,
+) -> str:
+    """Write the certificate of a proven requirement, atomically; returns its SHA-256.
+
+    `title` says in words what the mixture is; `rule_names` name the rules, "rule 0" and so on if
+    left out. A certification that is not proven, or of another mixture, region or other rules, is
+    refused.
+    """
+    if not certification.subject:
+        raise InvalidInput(
+            "the certification does not say what it is about; give one that certify returned"
+        )
+    data = certificate_bytes(
+        ensemble,
+        requirement=requirement,
+        certification=certification,
+        title=title,
+        rule_names=rule_names,
+    )
+    files.write_bytes(Path(path), data)
+    return hashlib.sha256(data.partition(b"\n")[2]).hexdigest()
+
+
+def certificate_bytes(
+    ensemble: Ensemble,
+    *,
+    requirement: Requirement,
+    certification: Certification,
+    title: str = "a mixture",
+    rule_names: Sequence[str] | None = None,
+) -> bytes:
+    """What `write_certificate` writes.
+
+    A certification made by hand, which states no subject, is taken as it is: the file claims what
+    it says, and checking decides.
+    """
+    refuse_shield(ensemble)
+    check_texts(title, requirement.name, *(rule_names or ()))
+    rules = rules_of(requirement, output_size=ensemble.output_size)
+    names = [f"rule {rule}" for rule in range(len(rules))] if rule_names is None else rule_names
+    _check_proven(certification, rules, names)
+    region, arrays = _region(requirement)
+    parts, member_arrays = _parts(ensemble)
+    if certification.subject:
+        _check_subject(certification, ensemble, requirement)
+    arrays |= member_arrays | _rules(rules) | _trees(certification)
+    claim = {
+        "title": title,
+        "requirement": requirement.name,
+        "region": region,
+        "input_size": ensemble.input_size,
+        "output_size": ensemble.output_size,
+        "blocks": [block.tolist() for block in ensemble.layout.blocks],
+        "parts": parts,
+        "rules": [{"name": name} for name in names],
+        "margin": max(0.0, min(p.limit - p.bound for p in certification.rules)),
+        "made_by": {"cg4ai": __version__},
+    }
+    text = json.dumps(files.jsonable(claim), sort_keys=True, allow_nan=False)
+    arrays["claim"] = np.frombuffer(text.encode(), np.uint8)
+    return sealed(arrays)
+
+
+def check_texts(*texts: str) -> None:
+    """Refuse what the checker would not print: anything but one line of moderate length."""
+    for text in texts:
+        if not text.isprintable() or len(text) > LONGEST_TEXT:
+            raise InvalidInput(
+                f"titles and names in a certificate are one line of at most {LONGEST_TEXT} "
+                f"characters without control characters, got {text[:LONGEST_TEXT]!r}: rename it"
+            )
+
+
+def sealed(arrays: Arrays) -> bytes:
+    """Arrays as the bytes of a certificate file: the line with the digest, then the archive."""
+    archive = io.BytesIO()
+    np.savez(
+        archive, allow_pickle=False, **{n: np.asarray(a, order="C") for n, a in arrays.items()}
+    )
+    content = archive.getvalue()
+    digest = hashlib.sha256(content).hexdigest()
+    return f"cg4ai-certificate 1 sha256 {digest}\n".encode() + content
+
+
+def _check_proven(certification: Certification, rules: Rules, names: Sequence[str]) -> None:
+    if certification.status != "proven":
+        raise InvalidInput(
+            f"only proven claims become certificates, this certification is "
+            f"{certification.status}: {certification.note or 'give it more time or cells'}"
+        )
+    proofs = certification.rules
+    if [proof.rule for proof in proofs] != list(range(len(rules))) or len(names) != len(rules):
+        raise InvalidInput(
+            f"the requirement has {len(rules)} rules, the certification speaks of {len(proofs)} "
+            f"and {len(names)} names were given; give those of the same requirement"
+        )
+    wrong = [p.rule for p in proofs if p.status != "proven" or p.limit != rules.limit[p.rule]]
+    if wrong:
+        raise InvalidInput(
+            f"rules {wrong[:5]} are not proven, or proven for another limit: certify the "
+            "requirement as it is now"
+        )
+
+
+def _certifiable(requirement: Requirement) -> Box | Ball:
+    region = requirement.region
+    if not isinstance(region, Box | Ball):
+        raise InvalidInput(
+            f"{requirement.name} is not over a Box or Ball; only these are certified"
+        )
+    return region
+
+
+def _region(requirement: Requirement) -> tuple[dict[str, Any], Arrays]:
+    region = _certifiable(requirement)
+    lower, upper = region.bounds()
+    arrays: Arrays = {"lower": lower, "upper": upper}
+    if isinstance(region, Box):
+        return {"kind": "box", "norm": None}, arrays
+    arrays |= {"centre": region.centre, "radius": np.array(region.radius)}
+    return {"kind": "ball", "norm": "max" if region.norm == math.inf else 2}, arrays
+
+
+def used_states(ensemble: Ensemble) -> list[tuple[MemberState, NDArray[Any], NDArray[Any]]]:
+    """State, blocks and weights of the members with positive weight, stack by stack."""
+    used = []
+    for part in ensemble.parts:
+        positive = np.flatnonzero(part.weights > 0)
+        if len(positive):
+            state = part.members.take(positive).state()
+            used.append((state, part.blocks[positive], part.weights[positive]))
+    return used
+
+
+def _parts(ensemble: Ensemble) -> tuple[list[dict[str, Any]], Arrays]:
+    parts: list[dict[str, Any]] = []
+    arrays: Arrays = {}
+    total = np.zeros(len(ensemble.layout))
+    for number, (state, blocks, weights) in enumerate(used_states(ensemble)):
+        if state.kind not in CERTIFIABLE:
+            raise InvalidInput(
+                f"members of kind {state.kind!r} cannot be certified; use cg4ai's own networks, "
+                "trees, affine or constant members"
+            )
+        parts.append(
+            {
+                "kind": state.kind,
+                "config": dict(state.config),
+                "blocks": blocks.tolist(),
+                "arrays": sorted(state.arrays),
+            }
+        )
+        arrays[f"part{number}.weights"] = weights.astype(np.float64)
+        arrays |= {f"part{number}.{name}": array for name, array in state.arrays.items()}
+        np.add.at(total, blocks, weights)
+    if np.abs(total - 1).max() > WEIGHT_SUM:
+        worst = int(np.abs(total - 1).argmax())
+        raise InvalidInput(
+            f"the weights of block {worst} sum to {float(total[worst])!r}; a certificate needs 1 "
+            f"within {WEIGHT_SUM:g}: divide the weights of each block by their sum"
+        )
+    return parts, arrays
+
+
+def _rules(rules: Rules) -> Arrays:
+    slopes = rules.coefficients
+    return {
+        "rule_constant": np.asarray(slopes.constant, np.float64),
+        "slope_rule": np.asarray(slopes.rule, np.int64),
+        "slope_output": np.asarray(slopes.output, np.int64),
+        "slope_input": np.asarray(slopes.input, np.int64),
+        "slope_value": np.asarray(slopes.value, np.float64),
+        "limit": np.asarray(rules.limit, np.float64),
+    }
+
+
+def _trees(certification: Certification) -> Arrays:
+    trees = [proof.dimensions.astype(np.int16) for proof in certification.rules]
+    bounds = [proof.leaf_bounds.astype(np.float64) for proof in certification.rules]
+    return {
+        "tree_start": np.cumsum([0, *map(len, trees)], dtype=np.int64),
+        "tree_dimension": np.concatenate(trees),
+        "leaf_start": np.cumsum([0, *map(len, bounds)], dtype=np.int64),
+        "leaf_bound": np.concatenate(bounds),
+    }
+
+
+# ---- certifications that are not finished ------------------------------------------------------
+
+
+def save_unfinished(
+    folder: Path,
+    ensemble: Ensemble,
+    requirement: Requirement,
+    certification: Certification,
+    *,
+    number: int = 1,
+) -> None:
+    """Keep the trees of an unknown certification, so that `load_unfinished` can go on from it."""
+    _check_subject(certification, ensemble, requirement)
+    files.write_arrays(
+        _unfinished(folder, number),
+        {
+            **_trees(certification),
+            "rule": np.array([proof.rule for proof in certification.rules]),
+            "status": np.array([STATUSES.index(proof.status) for proof in certification.rules]),
+            "limit": np.array([proof.limit for proof in certification.rules]),
+            "bound": np.array([proof.bound for proof in certification.rules]),
+            "cells": np.array([proof.cells for proof in certification.rules]),
+            "total": np.array([certification.cells, certification.seconds]),
+            "subject": np.frombuffer(bytes.fromhex(certification.subject), np.uint8),
+        },
+    )
+
+
+def load_unfinished(
+    folder: Path, ensemble: Ensemble, requirement: Requirement, *, number: int = 1
+) -> Certification:
+    """What `save_unfinished` kept; an error if it is of another mixture, rules or region."""
+    path = _unfinished(folder, number)
+    if not path.exists():
+        raise RunFolderError(
+            f"{folder} holds no unfinished certification ({path.name} is missing): start one "
+            "without --resume"
+        )
+    arrays = files.read_arrays(path)
+    try:
+        subject = _subject(ensemble, requirement)
+        if arrays["subject"].tobytes().hex() != subject:
+            raise RunFolderError(
+                f"{path} is about another mixture, region or rules than {folder} holds now: "
+                "start anew without --resume"
+            )
+        trees = np.split(arrays["tree_dimension"], arrays["tree_start"][1:-1])
+        bounds = np.split(arrays["leaf_bound"], arrays["leaf_start"][1:-1])
+        proofs = tuple(
+            RuleProof(
+                rule=int(arrays["rule"][k]),
+                status=STATUSES[int(arrays["status"][k])],
+                limit=float(arrays["limit"][k]),
+                bound=float(arrays["bound"][k]),
+                dimensions=trees[k],
+                leaf_bounds=bounds[k],
+                cells=int(arrays["cells"][k]),
+            )
+            for k in range(len(arrays["rule"]))
+        )
+        cells, seconds = arrays["total"].tolist()
+    except (KeyError, IndexError, ValueError) as error:
+        raise RunFolderError(f"{path} is damaged: {error}; start anew without --resume") from error
+    size = ensemble.input_size
+    none = OpenCells(
+        np.empty(0, np.int64), np.empty((0, size)), np.empty((0, size)), np.empty(0)
+    )  # the trees say which leaves are open
+    return Certification(
+        "unknown",
+        proofs,
+        None,
+        None,
+        None,
+        none,
+        int(cells),
+        seconds,
+        "resumed",
+        subject=subject,
+    )
+
+
+def remove_unfinished(folder: Path, *, number: int = 1) -> None:
+    """Forget what was kept, once all is proven."""
+    _unfinished(folder, number).unlink(missing_ok=True)
+
+
+def _unfinished(folder: Path, number: int) -> Path:
+    return folder / (
+        "certification.safetensors" if number == 1 else f"certification.{number}.safetensors"
+    )
+
+
+def _check_subject(
+    certification: Certification, ensemble: Ensemble, requirement: Requirement
+) -> None:
+    if certification.subject != _subject(ensemble, requirement):
+        raise InvalidInput(
+            f"the certification is of another mixture, region or rules than {requirement.name} "
+            "of this ensemble: certify the requirement as it is now"
+        )
+
+
+def _subject(ensemble: Ensemble, requirement: Requirement) -> str:
+    """The digest of what a certification of this requirement is about."""
+    rules = rules_of(requirement, output_size=ensemble.output_size)
+    return subject_digest(ensemble, rules, _certifiable(requirement))

@@ -1,0 +1,30 @@
+"""The constraint language: what a user asks for, as rows for the master and the pricers.
+
+Everything here binds scores. Rows are linear in the outputs, or concave: then the mean of the
+members' values is at most the value of the mixture (Jensen), so a mixture whose weighted members
+meet a row meets the rule itself.
+"""
+
+from cg4ai.rules.concave import Concave
+from cg4ai.rules.contradictions import contradictions, improbable
+from cg4ai.rules.difference import Difference
+from cg4ai.rules.labels import Margin, Probability
+from cg4ai.rules.linear import Linear
+from cg4ai.rules.place import Requirement
+from cg4ai.rules.rates import Rate
+from cg4ai.rules.regions import Ball, Box, Pool
+
+__all__ = [
+    "Ball",
+    "Box",
+    "Concave",
+    "Difference",
+    "Linear",
+    "Margin",
+    "Pool",
+    "Probability",
+    "Rate",
+    "Requirement",
+    "contradictions",
+    "improbable",
+]

@@ -1,0 +1,189 @@
+"""`Probability` and `Margin`: inputs whose class is known and must come out right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai import arrays
+from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.records import Array, IntArray
+from cg4ai.rules.place import Placed, region_origin, where, whole_number
+from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows
+
+
+@dataclass(frozen=True, eq=False)
+class _Labelled(Placed):
+    """Inputs with labels: (m,) whole numbers, one for all over a Box or Ball."""
+
+    labels: Any
+    at_least: Any
+    classes: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        count = 1 if self.over_region else len(self.points)
+        if self.over_region and np.size(self.labels) != 1:
+            raise InvalidInput(
+                f"over {self.inputs} one label holds for all inputs, got shape "
+                f"{np.shape(self.labels)}; give one whole number"
+            )
+        object.__setattr__(self, "labels", arrays.labels(self.labels, "labels", count))
+        object.__setattr__(self, "at_least", arrays.vector(self.at_least, "at_least", count))
+        if self.classes is not None:
+            size = whole_number(self.classes, "classes", least=1)
+            object.__setattr__(self, "output_size", size)
+            self._refuse_labels(size)
+
+    def _refuse_labels(self, classes: int) -> None:
+        if self.labels.max() >= classes:
+            raise InvalidInput(
+                f"labels of {self.name} must be below the number of classes, {classes}, got "
+                f"{self.labels.max()}; classes count from 0"
+            )
+
+    def check(self, input_size: int, output_size: int) -> None:
+        self._refuse_labels(output_size)
+        self.fit(input_size, output_size)
+
+    def _linear(
+        self, inputs: Array, item: IntArray, others: IntArray | None, number: int
+    ) -> LinearRows:
+        """Row j: class `labels[item[j]]`, minus class `others[j]` if given, at `inputs[j]`."""
+        a = np.zeros((len(item), self.known_output_size()))
+        a[np.arange(len(item)), self.labels[item]] = 1.0
+        if others is not None:
+            a[np.arange(len(item)), others] -= 1.0
+        if self.over_region:
+            index = np.arange(len(item))
+            origin = region_origin(np.zeros(len(item), np.int64) if others is None else others)
+        else:
+            index = item
+            rule = np.zeros(len(item), np.int64) if others is None else others
+            origin = np.stack([item, rule], axis=1)
+        return LinearRows(number, inputs, a, self.at_least[item], index, None, origin)
+
+    def _label(self, rows: Rows, j: int) -> int:
+        listed = rows.origin is not None and rows.origin[j, 0] >= 0
+        return int(
+            self.labels[rows.origin[j, 0]] if listed and rows.origin is not None else self.labels[0]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Probability(_Labelled):
+    """`f_label(x) >= at_least`: the score of the right class, `at_least` in (0, 1].
+
+    Above one half it implies the right decision if scores are probabilities.
+    """
+
+    at_least: Any = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        low, high = self.at_least.min(), self.at_least.max()
+        if not (low > 0 and high <= 1):
+            raise InvalidInput(
+                f"at_least of {self.name} must be in (0, 1], got {low if low <= 0 else high}"
+            )
+
+    def rows(self, number: int) -> LinearRows | None:
+        if self.over_region:
+            return None
+        return self._linear(self.points, np.arange(len(self.points)), None, number)
+
+    def rows_at(self, inputs: Array, which: IntArray, number: int) -> LinearRows:
+        self.need_region()
+        return self._linear(inputs, np.zeros(len(inputs), np.int64), None, number)
+
+    def violations(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        self.need_region()
+        return float(self.at_least[0]) - outputs[..., int(self.labels[0]), None]
+
+    def describe(self, rows: Rows, j: int) -> str:
+        place, label = where(rows, j), self._label(rows, j)
+        return f"{self.name}: {place}, class {label} >= {rows.bounds[j]:.6g}"
+
+
+@dataclass(frozen=True, eq=False)
+class Margin(_Labelled):
+    """The right class leads every other by `at_least`.
+
+    form "member" is the paper's CG-margin, one concave row per input: the weighted mean of the
+    members' own margins `s_i^y - max over c != y of s_i^c`. It implies the rule for the mixture
+    and asks for more. form "pairwise" is the rule itself: one linear row `f_y - f_c` per other
+    class c, whose rule number is c in `origin`.
+    """
+
+    form: str = field(default="member", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.form not in ("member", "pairwise"):
+            hint = did_you_mean(str(self.form), ["member", "pairwise"])
+            raise InvalidInput(f'form must be "member" or "pairwise", got {self.form!r}{hint}')
+        if self.classes is not None:
+            whole_number(self.classes, f"classes of {self.name}", least=2)
+
+    def check(self, input_size: int, output_size: int) -> None:
+        if output_size < 2:
+            raise InvalidInput(
+                f"{self.name} compares classes, but the predictor has {output_size} output"
+            )
+        super().check(input_size, output_size)
+
+    def _functional(self, outputs: Tensor, positions: IntArray) -> Tensor:
+        return member_margins(outputs, self.labels[positions])
+
+    def _others(self, label: int) -> IntArray:
+        return np.delete(np.arange(self.known_output_size()), label)
+
+    def rows(self, number: int) -> Rows | None:
+        if self.over_region:
+            return None
+        positions = np.arange(len(self.points))
+        if self.form == "member":
+            origin = np.stack([positions, np.zeros_like(positions)], axis=1)
+            return ConcaveRows(
+                number, self.points, self._functional, self.at_least, positions, origin
+            )
+        others = np.concatenate([self._others(label) for label in self.labels])
+        item = np.repeat(positions, self.known_output_size() - 1)
+        return self._linear(self.points, item, others, number)
+
+    def rows_at(self, inputs: Array, which: IntArray, number: int) -> Rows:
+        self.need_region()
+        zeros = np.zeros(len(inputs), np.int64)
+        if self.form == "member":
+            bounds = np.repeat(self.at_least, len(inputs))
+            return ConcaveRows(
+                number, inputs, self._functional, bounds, zeros, region_origin(zeros)
+            )
+        return self._linear(inputs, zeros, self._others(int(self.labels[0]))[which], number)
+
+    def violations(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        self.need_region()
+        label, least = int(self.labels[0]), float(self.at_least[0])
+        own = outputs[..., label, None]
+        others = outputs[..., [c for c in range(outputs.shape[-1]) if c != label]]
+        if self.form == "member":
+            others = others.amax(-1, keepdim=True)
+        return least - (own - others)
+
+    def describe(self, rows: Rows, j: int) -> str:
+        start = f"{self.name}: {where(rows, j)}, class {self._label(rows, j)}"
+        if isinstance(rows, LinearRows) and rows.origin is not None:
+            return f"{start} minus class {rows.origin[j, 1]} >= {rows.bounds[j]:.6g}"
+        return f"{start} margin >= {rows.bounds[j]:.6g}"
+
+
+def member_margins(outputs: Tensor, labels: IntArray) -> Tensor:
+    """`s^y - max over c != y of s^c`, concave: (..., m, r) and labels (m,) -> (..., m)."""
+    y = torch.as_tensor(labels, device=outputs.device).expand(outputs.shape[:-1]).unsqueeze(-1)
+    own = outputs.gather(-1, y).squeeze(-1)
+    others = outputs.scatter(-1, y, -torch.inf).amax(-1)
+    return own - others

@@ -1,0 +1,223 @@
+"""`Linear`: weighted sums of the outputs stay above, below or at a bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai import arrays
+from cg4ai.errors import InvalidInput
+from cg4ai.objectives import LinearFunctional
+from cg4ai.records import Array, IntArray
+from cg4ai.rules.contradictions import opposed
+from cg4ai.rules.place import Placed, region_origin, where
+from cg4ai.rules.regions import Ball, Box
+from cg4ai.rules.rows import LinearRows, Rows
+
+
+@dataclass(frozen=True)
+class FixedRules:
+    """Rules whose coefficients (L, r) are the same at every input."""
+
+    matrix: Array
+
+    @property
+    def count(self) -> int:
+        return len(self.matrix)
+
+    def values(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        return outputs @ torch.as_tensor(self.matrix, dtype=outputs.dtype, device=outputs.device).T
+
+    def coefficients(self, inputs: Array, which: IntArray) -> Array:
+        return self.matrix[which]
+
+
+def is_functional(value: Any) -> TypeGuard[LinearFunctional]:
+    return callable(getattr(value, "values", None)) and callable(
+        getattr(value, "coefficients", None)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Linear(Placed):
+    """`sum_q a_q f_q(x) >= bound` (or "<=", "==") at every listed input or all over a region.
+
+    For lists: `coefficients` (r,), or (m, r) differing per input, dense or sparse; `bound` one
+    number or (m,). Over a Box or Ball: (r,) or (L, r), L rules that hold at every input, with
+    `bound` one number or (L,). Anywhere, an `objectives.LinearFunctional` gives L rules whose
+    coefficients depend on the input, with `bound` one number or (L,).
+
+    Rules are numbered 0 .. L-1; with "==" rule L + l is the upper side of rule l.
+    """
+
+    coefficients: Any
+    bound: Any
+    sense: str = ">="
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sense not in (">=", "<=", "=="):
+            raise InvalidInput(f'sense must be ">=", "<=" or "==", got {self.sense!r}')
+        if is_functional(self.coefficients):
+            count = self.coefficients.count
+        elif self.over_region:
+            object.__setattr__(self, "coefficients", self._matrix(None))
+            count = len(self.coefficients)
+        else:
+            count = len(self.points)
+            object.__setattr__(self, "coefficients", self._matrix(count))
+        object.__setattr__(self, "bound", arrays.vector(self.bound, "bound", count))
+        if not is_functional(self.coefficients):
+            object.__setattr__(self, "output_size", self.coefficients.shape[-1])
+            self._refuse_contradictions()
+
+    def _matrix(self, count: int | None) -> Array:
+        """Coefficients as (r,) or (count, r) for lists, as (L, r) over a region (count None)."""
+        given = arrays.numbers(self.coefficients, "coefficients")
+        if given.size == 0 or given.ndim not in (1, 2):
+            raise InvalidInput(f"coefficients must be (r,) or (m, r), got shape {given.shape}")
+        if given.ndim == 2 and len(given) == 1 and count is not None:
+            return given.ravel()
+        if given.ndim == 2 and count is not None and len(given) != count:
+            raise InvalidInput(
+                f"coefficients of shape {given.shape} do not fit {count} inputs; give one row of "
+                "coefficients, or as many as there are inputs"
+            )
+        return given[None, :] if given.ndim == 1 and count is None else given
+
+    def _refuse_contradictions(self) -> None:
+        if self.over_region:
+            lower, _ = self.inputs.bounds()
+            count = len(self.rules_bounds)
+            rows: Rows = self.rows_at(np.tile(lower, (count, 1)), np.arange(count), 0)
+        elif self.coefficients.ndim == 1 and self.sense != "==" and self.coefficients.any():
+            return  # one direction and one side only: nothing to clash with
+        else:
+            rows = self._listed(0)
+        clashes = opposed([(rows, lambda j: self.describe(rows, j))])
+        if clashes:
+            more = f" (and {len(clashes) - 1} more like it)" if len(clashes) > 1 else ""
+            raise InvalidInput(f"{self.name} contradicts itself: {clashes[0]}{more}")
+
+    @property
+    def functional(self) -> LinearFunctional:
+        """The rules of a region, or those the user gave as a functional."""
+        given = self.coefficients
+        return given if is_functional(given) else FixedRules(given)
+
+    @property
+    def rules_bounds(self) -> Array:
+        """Bounds of all rules as `>=` sides, in the order of rule numbers."""
+        sides: Array = self._sides(self.bound)
+        return sides
+
+    def _sides(self, array: Any) -> Any:
+        """Along the first axis: as is, negated, or both after one another."""
+        if self.sense == "==":
+            return np.concatenate([array, -array])
+        return -array if self.sense == "<=" else array
+
+    def check(self, input_size: int, output_size: int) -> None:
+        self.fit(input_size, output_size)
+        if is_functional(self.coefficients):
+            self._probe(self.coefficients, output_size)
+
+    def _probe(self, functional: LinearFunctional, output_size: int) -> None:
+        """At one input: do `values` and `coefficients` agree, and have they the right shapes?"""
+        count = functional.count
+        if isinstance(self.inputs, Box | Ball):
+            point = np.mean(self.inputs.bounds(), axis=0)[None]
+        else:
+            point = self.points[:1]
+        outputs = torch.linspace(0.5, 1.5, output_size, dtype=torch.float64)[None]
+        a = functional.coefficients(np.repeat(point, count, axis=0), np.arange(count))
+        values = functional.values(torch.as_tensor(point), outputs).detach()
+        if np.shape(a) != (count, output_size) or values.shape != (1, count):
+            raise InvalidInput(
+                f"the functional of {self.name} gave coefficients {np.shape(a)} and values "
+                f"{tuple(values.shape)}, expected {(count, output_size)} and {(1, count)}"
+            )
+        expected = a @ outputs[0].numpy()
+        if not np.allclose(values[0].numpy(), expected, rtol=1e-6, atol=1e-8):
+            raise InvalidInput(
+                f"the functional of {self.name} is not linear, or its two methods disagree: "
+                f"values {values[0].numpy()[:4]} but coefficients give {expected[:4]}"
+            )
+
+    def rows(self, number: int) -> LinearRows | None:
+        return None if self.over_region else self._listed(number)
+
+    def _listed(self, number: int) -> LinearRows:
+        count = len(self.points)
+        if is_functional(self.coefficients):
+            rules = self.coefficients.count
+            index = np.repeat(np.arange(count), rules)
+            which = np.tile(np.arange(rules), count)
+            a = self.coefficients.coefficients(self.points[index], which)
+            bounds = self.bound[which]
+        else:
+            rules, index, which = 1, np.arange(count), np.zeros(count, np.int64)
+            a = np.array(np.broadcast_to(self.coefficients, (count, self.coefficients.shape[-1])))
+            bounds = self.bound
+        if self.sense == "==":
+            index, which = np.tile(index, 2), np.concatenate([which, which + rules])
+        origin = np.stack([index, which], axis=1)
+        return LinearRows(
+            number, self.points, self._sides(a), self._sides(bounds), index, None, origin
+        )
+
+    def rows_at(self, inputs: Array, which: IntArray, number: int) -> LinearRows:
+        self.need_region()
+        count = self.functional.count
+        a = self.functional.coefficients(inputs, which % count)
+        flipped = (which >= count) | (self.sense == "<=")
+        return LinearRows(
+            number,
+            inputs,
+            np.where(flipped[:, None], -a, a),
+            self.rules_bounds[which],
+            np.arange(len(inputs)),
+            None,
+            region_origin(which),
+        )
+
+    def violations(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        self.need_region()
+        bound = torch.as_tensor(self.bound, dtype=outputs.dtype, device=outputs.device)
+        short = bound - self.functional.values(inputs, outputs)
+        if self.sense == "==":
+            return torch.cat([short, -short], dim=-1)
+        return -short if self.sense == "<=" else short
+
+    def describe(self, rows: Rows, j: int) -> str:
+        if not isinstance(rows, LinearRows):
+            raise InvalidInput(f"{self.name} has linear rows only, got {type(rows).__name__}")
+        rule = 0 if rows.origin is None else int(rows.origin[j, 1])
+        rules = self.functional.count if self.functional_rules else 1
+        flipped = self.sense == "<=" or rule >= rules
+        sign = -1.0 if flipped else 1.0
+        text = _sum(sign * rows.coefficients[j])
+        side = "<=" if flipped else ">="
+        which = f", rule {rule % rules}" if rules > 1 else ""
+        return f"{self.name}: {where(rows, j)}{which}, {text} {side} {sign * rows.bounds[j]:.6g}"
+
+    @property
+    def functional_rules(self) -> bool:
+        """Whether rule numbers count the L rules of a functional or a region."""
+        return self.over_region or is_functional(self.coefficients)
+
+
+def _sum(coefficients: Array) -> str:
+    """`2 f0 - f3`, cut after four terms."""
+    used = np.flatnonzero(coefficients)
+    parts: list[str] = []
+    for q in used[:4]:
+        size = "" if abs(coefficients[q]) == 1 else f"{abs(coefficients[q]):.4g} "
+        minus, plus = ("- ", "+ ") if parts else ("-", "")
+        sign = minus if coefficients[q] < 0 else plus
+        parts.append(f"{sign}{size}f{q}")
+    return " ".join(parts) + (" + ..." if len(used) > 4 else "") if parts else "0"

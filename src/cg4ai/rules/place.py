@@ -1,0 +1,172 @@
+"""What all requirements share: where they hold, their name, their slack and their separator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from cg4ai import arrays
+from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.records import Array, IntArray
+from cg4ai.rules.regions import Ball, Box, Pool
+from cg4ai.rules.rows import Rows
+
+if TYPE_CHECKING:
+    from cg4ai.protocols import Separator
+
+
+class Requirement(Protocol):
+    """What the loop asks of a requirement; any object with these members can take part."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def slack(self) -> str:
+        """ "row": each row may be missed by itself; "shared": one slack for all of them."""
+        ...
+
+    @property
+    def region(self) -> Box | Ball | Pool | None:
+        """Where rows are searched for; None if all rows are listed in the master."""
+        ...
+
+    @property
+    def lazy(self) -> bool:
+        """True for a Pool: `rows` are known but enter the master only when violated."""
+        ...
+
+    @property
+    def separator(self) -> Separator | None: ...
+
+    @property
+    def input_size(self) -> int: ...
+
+    def check(self, input_size: int, output_size: int) -> None:
+        """Raise InvalidInput if this does not fit a predictor of these sizes.
+
+        Also tells the requirement how many outputs there are, which some rows need.
+        """
+        ...
+
+    def rows(self, number: int) -> Rows | None:
+        """All rows of a list or Pool, `number` being this requirement's; None over Box, Ball."""
+        ...
+
+    def rows_at(self, inputs: Array, which: IntArray, number: int) -> Rows:
+        """Over Box or Ball: row k is rule `which[k]` at `inputs[k]`."""
+        ...
+
+    def violations(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """Over Box or Ball: (k, d), (..., k, r) -> (..., k, rules), positive where violated."""
+        ...
+
+    def describe(self, rows: Rows, j: int) -> str:
+        """One readable line for row j of `rows`."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """The common fields. `inputs`: array-like (m, d), `Pool`, `Box` or `Ball`."""
+
+    inputs: Any
+    name: str = field(default="", kw_only=True)
+    slack: str = field(default="default", kw_only=True)
+    separator: Separator | None = field(default=None, kw_only=True)
+    output_size: int | None = field(default=None, init=False, repr=False)
+    feature_names: tuple[str, ...] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.inputs, Box | Ball | Pool):
+            columns = getattr(self.inputs, "columns", None)  # of a DataFrame
+            if columns is not None:
+                object.__setattr__(self, "feature_names", tuple(map(str, columns)))
+            listed = arrays.matrix(self.inputs, f"the inputs of {type(self).__name__}")
+            object.__setattr__(self, "inputs", listed)
+        if not isinstance(self.name, str):
+            raise InvalidInput(f"the name of a requirement must be text, got {self.name!r}")
+        object.__setattr__(self, "name", self.name or type(self).__name__)
+        if self.slack == "default":
+            object.__setattr__(self, "slack", "shared" if self.over_region else "row")
+        if self.slack not in ("row", "shared"):
+            hint = did_you_mean(str(self.slack), ["row", "shared"])
+            raise InvalidInput(f'slack must be "row" or "shared", got {self.slack!r}{hint}')
+
+    @property
+    def region(self) -> Box | Ball | Pool | None:
+        return self.inputs if isinstance(self.inputs, Box | Ball | Pool) else None
+
+    @property
+    def over_region(self) -> bool:
+        """True over a Box or Ball, where the inputs cannot be listed."""
+        return isinstance(self.inputs, Box | Ball)
+
+    @property
+    def lazy(self) -> bool:
+        return isinstance(self.inputs, Pool)
+
+    @property
+    def points(self) -> Array:
+        """The listed inputs (m, d), of a list or a Pool."""
+        if isinstance(self.inputs, Box | Ball):
+            raise InvalidInput(f"{self.name} holds over {self.inputs}, whose inputs have no list")
+        listed: Array = self.inputs.inputs if isinstance(self.inputs, Pool) else self.inputs
+        return listed
+
+    @property
+    def input_size(self) -> int:
+        if isinstance(self.inputs, Box | Ball):
+            return self.inputs.size
+        return int(self.points.shape[1])
+
+    def fit(self, input_size: int, output_size: int) -> None:
+        """Compare with the sizes of a predictor and remember `output_size`."""
+        if input_size != self.input_size:
+            raise InvalidInput(
+                f"{self.name} has inputs with {self.input_size} features, but the predictor takes "
+                f"{input_size}"
+            )
+        if self.output_size not in (None, output_size):
+            raise InvalidInput(
+                f"{self.name} is made for {self.output_size} outputs, but the predictor has "
+                f"{output_size}; make a new requirement for it"
+            )
+        object.__setattr__(self, "output_size", int(output_size))
+
+    def known_output_size(self) -> int:
+        if self.output_size is None:
+            raise InvalidInput(
+                f"{self.name} does not know yet how many outputs the predictor has; call "
+                "check(input_size, output_size) first"
+            )
+        return self.output_size
+
+    def need_region(self) -> None:
+        if not self.over_region:
+            raise InvalidInput(f"{self.name} lists its inputs: its rows come from rows(number)")
+
+
+def whole_number(value: Any, what: str, *, least: int) -> int:
+    """`value` as an int; booleans, fractions and text are refused."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InvalidInput(f"{what} must be a whole number >= {least}, got {value!r}")
+    return int(value)
+
+
+def where(rows: Rows, j: int) -> str:
+    """`input 17` for a listed row, the first coordinates of the input for one of a region."""
+    if rows.origin is not None and rows.origin[j, 0] >= 0:
+        return f"input {rows.origin[j, 0]}"
+    index = getattr(rows, "index", None)
+    point = rows.inputs[j if index is None else index[j]]
+    shown = ", ".join(f"{value:.4g}" for value in point[:6])
+    return f"at x = [{shown}{', ...' if len(point) > 6 else ''}]"
+
+
+def region_origin(which: IntArray) -> IntArray:
+    """Origins of rows found in a region: no input number, rule `which`."""
+    return np.stack([np.full(len(which), -1, np.int64), which.astype(np.int64)], axis=1)

@@ -1,0 +1,163 @@
+"""Rows of the master: what a requirement demands at concrete inputs, for master and pricer alike.
+
+A row reads `value(outputs at its inputs) >= bound`. Requirements with `<=` are negated and `==`
+becomes two rows before they get here. `LinearRows` are linear in the outputs; `ConcaveRows` are
+concave, so the mean of the members' values is at most the value of the mixture (Jensen) and a
+mixture whose mean meets the bound meets it itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai.errors import InvalidInput
+from cg4ai.members.layout import Layout
+from cg4ai.records import Array, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class LinearRows:
+    """`value_j = sum_k mixing[j, k] * (coefficients[j] . outputs[k])`, needed `>= bounds[j]`.
+
+    `inputs` (k, d), `coefficients` (m, r), `bounds` (m,). Exactly one of `index` (m,), for rows
+    that look at one input each, and `mixing` (m, k), for rows that sum over inputs, is given.
+    `origin` (m, 2) says which (input, rule) of the requirement made each row.
+    """
+
+    requirement: int
+    inputs: Array
+    coefficients: Array
+    bounds: Array
+    index: IntArray | None = None
+    mixing: Array | None = None
+    origin: IntArray | None = None
+
+    linear = True
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def values(self, outputs: Tensor, positions: IntArray | None = None) -> Tensor:
+        """`outputs` (..., k, r) -> (..., m). With `positions`, outputs holds only those."""
+        coefficients = self.coefficients if positions is None else self.coefficients[:, positions]
+        a = torch.as_tensor(coefficients, dtype=outputs.dtype, device=outputs.device)
+        if self.index is not None:
+            picked = outputs[..., torch.as_tensor(self.index, device=outputs.device), :]
+            return (picked * a).sum(-1)
+        mixing = torch.as_tensor(self.mixing, dtype=outputs.dtype, device=outputs.device)
+        return torch.einsum("jk,...kr,jr->...j", mixing, outputs, a)
+
+    def gradient(self, weights: Array) -> Array:
+        """d/d outputs of `sum_j weights_j value_j`: (k, r), the linear price of each output."""
+        if self.index is not None:
+            total = np.zeros((len(self.inputs), self.coefficients.shape[1]))
+            np.add.at(total, self.index, weights[:, None] * self.coefficients)
+            return total
+        assert self.mixing is not None
+        return np.asarray(self.mixing.T @ (weights[:, None] * self.coefficients))
+
+    def take(self, rows: IntArray) -> Self:
+        """Some of the rows, with only the inputs they need."""
+        origin = None if self.origin is None else self.origin[rows]
+        if self.index is not None:
+            used, index = np.unique(self.index[rows], return_inverse=True)
+            mixing = None
+        else:
+            assert self.mixing is not None
+            used = np.flatnonzero(np.any(self.mixing[rows] != 0, axis=0))
+            index, mixing = None, self.mixing[np.ix_(rows, used)]
+        return type(self)(
+            self.requirement,
+            self.inputs[used],
+            self.coefficients[rows],
+            self.bounds[rows],
+            index,
+            mixing,
+            origin,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ConcaveRows:
+    """`value_j = functional(outputs of inputs[j], j)`, concave in the outputs, `>= bounds[j]`.
+
+    `functional(outputs (..., m, r), rows (m,)) -> (..., m)` in torch; `rows` are positions in the
+    requirement's own list, so that per-row data (labels) can be looked up.
+    """
+
+    requirement: int
+    inputs: Array
+    functional: Callable[[Tensor, IntArray], Tensor]
+    bounds: Array
+    positions: IntArray
+    origin: IntArray | None = None
+
+    linear = False
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def values(self, outputs: Tensor, positions: IntArray | None = None) -> Tensor:
+        """`outputs` (..., m, r) -> (..., m). With `positions`, outputs come in that order."""
+        if positions is not None:
+            if not np.array_equal(np.sort(positions), np.arange(outputs.shape[-1])):
+                raise InvalidInput("a concave requirement needs all outputs in one block")
+            outputs = outputs[..., torch.as_tensor(np.argsort(positions), device=outputs.device)]
+        return self.functional(outputs, self.positions)
+
+    def take(self, rows: IntArray) -> Self:
+        origin = None if self.origin is None else self.origin[rows]
+        return type(self)(
+            self.requirement,
+            self.inputs[rows],
+            self.functional,
+            self.bounds[rows],
+            self.positions[rows],
+            origin,
+        )
+
+
+Rows = LinearRows | ConcaveRows
+
+
+def merged(batches: Sequence[LinearRows]) -> LinearRows:
+    """One batch of several that look at one input per row; `requirement` is the first one's."""
+    starts = np.cumsum([0, *(len(batch.inputs) for batch in batches)])
+    return LinearRows(
+        batches[0].requirement,
+        np.concatenate([batch.inputs for batch in batches]),
+        np.concatenate([batch.coefficients for batch in batches]),
+        np.concatenate([batch.bounds for batch in batches]),
+        np.concatenate(
+            [np.asarray(b.index) + start for b, start in zip(batches, starts, strict=False)]
+        ),
+    )
+
+
+class RowSet:
+    """All rows of a master in order: batches of rows, each evaluated in one call."""
+
+    def __init__(self, layout: Layout, batches: Sequence[Rows] = ()) -> None:
+        self.layout = layout
+        self.batches: list[Rows] = list(batches)
+
+    def __len__(self) -> int:
+        return sum(len(batch) for batch in self.batches)
+
+    def add(self, rows: Rows) -> None:
+        self.batches.append(rows)
+
+    @property
+    def bounds(self) -> Array:
+        return np.concatenate([batch.bounds for batch in self.batches] or [np.empty(0)])
+
+    def split(self, per_row: Array) -> list[Array]:
+        """One array per batch, from an array over all rows."""
+        ends = np.cumsum([len(batch) for batch in self.batches])
+        return list(np.split(per_row, ends[:-1])) if self.batches else []

@@ -1,0 +1,319 @@
+"""The folder of one run: settings, history, checkpoints and summary, safe against being killed.
+
+    run.json        format, command, settings, seed, package versions, time of creation
+    run.lock        locked by the process that writes
+    history.jsonl   one line per iteration
+    checkpoint/     see checkpoints.py
+    summary.json    written when the run ends; the ensemble's files lie beside it
+
+The loop appends an iteration's record first and saves its checkpoint second; a resumed run loads
+the checkpoint and cuts the history back to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import socket
+import sys
+import weakref
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Self
+
+from numpy.typing import NDArray
+
+from cg4ai.runs import files
+from cg4ai.runs.checkpoint import Checkpoint, Checkpoints
+from cg4ai.errors import InvalidSettings, RunFolderError
+from cg4ai.records import IterationRecord, MemberState
+
+RUN_FORMAT = "cg4ai-run"
+RUN_VERSION = 1
+LOCK = "run.lock"
+ENSEMBLE_FILES = ("ensemble", "ensemble.json", "members.json", "members.safetensors")
+REPLACED_BY_FORCE = ("checkpoint", "history.jsonl", "summary.json", *ENSEMBLE_FILES)
+PACKAGES = (
+    *("cg4ai", "numpy", "scipy", "torch", "highspy", "clarabel", "nlopt", "scikit-learn"),
+    *("networkx", "topohub", "mlxtend", "safetensors"),
+)
+
+
+class FolderLock:
+    """Holds a run folder for one process; the system frees it if that process dies."""
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / LOCK
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise files.unwritable(folder, error) from error
+        self.release = weakref.finalize(self, os.close, descriptor)
+        if sys.platform == "win32":  # no flock there: two writers are not kept apart
+            return
+        import fcntl
+
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.read(descriptor, 200).decode(errors="replace").strip()
+            self.release()
+            raise RunFolderError(
+                f"{folder} is being written by {holder or 'another process'}: wait for it to "
+                "end, or choose another --out"
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+
+
+class Run:
+    """One run folder, made by `Run.create` or `Run.open`; use it in a `with` statement."""
+
+    def __init__(self, folder: Path, header: dict[str, Any], lock: FolderLock | None) -> None:
+        self.folder = folder
+        self.header = header
+        self._lock = lock
+        self._checkpoints = Checkpoints(folder / "checkpoint")
+
+    @classmethod
+    def create(
+        cls, folder: str | Path, command: str, settings: Mapping[str, Any], *, force: bool = False
+    ) -> Self:
+        """Start a run in a new or empty folder.
+
+        `force` replaces an earlier run: its history, checkpoints, summary and ensemble are
+        removed. A folder that holds anything else is refused even so.
+        """
+        folder = Path(folder)
+        header = {
+            "format": RUN_FORMAT,
+            "version": RUN_VERSION,
+            "command": command,
+            "settings": files.jsonable(settings, "settings"),
+            "seed": files.jsonable(settings.get("seed")),
+            "packages": package_versions(),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        _check_free(folder, force)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise files.unwritable(folder, error) from error
+        lock = FolderLock(folder)
+        try:
+            _check_free(folder, force)  # again: another process may have been quicker
+            for name in REPLACED_BY_FORCE:
+                _remove(folder / name)
+            for left_over in folder.glob(".*.tmp"):
+                left_over.unlink(missing_ok=True)
+            files.write_json(folder / "run.json", header)
+            files.sync_folder(folder.parent)
+        except OSError as error:
+            lock.release()
+            if isinstance(error, RunFolderError):
+                raise
+            raise files.unwritable(folder, error) from error
+        return cls(folder, files.read_json(folder / "run.json"), lock)
+
+    @classmethod
+    def open(cls, folder: str | Path, *, read_only: bool = False) -> Self:
+        """An existing run, to resume it or, `read_only`, to report on it even while it runs."""
+        folder = Path(folder)
+        if not (folder / "run.json").exists():
+            raise RunFolderError(
+                f"{folder} holds no run (run.json is missing): check the name, or start a run "
+                "there without --resume"
+            )
+        header = files.read_json(folder / "run.json")
+        files.check_format(folder / "run.json", header, expected=RUN_FORMAT, version=RUN_VERSION)
+        if read_only:
+            return cls(folder, header, None)
+        lock = FolderLock(folder)
+        for left_over in [*folder.glob(".*.tmp"), *folder.glob("checkpoint/.*.tmp")]:
+            left_over.unlink(missing_ok=True)
+        return cls(folder, header, lock)
+
+    def close(self) -> None:
+        """Free the folder for other processes."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def command(self) -> str:
+        return str(self.header["command"])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self.header["settings"])
+
+    def check_settings(
+        self, settings: Mapping[str, Any], *, may_differ: Collection[str] = ()
+    ) -> None:
+        """InvalidSettings that lists every setting (dotted names) unlike the run's own."""
+        now, then = _flat(files.jsonable(settings)), _flat(files.jsonable(self.settings))
+        different = [
+            f"{name}: the run has {then.get(name, 'none')!r}, now {now.get(name, 'none')!r}"
+            for name in sorted(then.keys() | now.keys())
+            if name not in may_differ
+            and (name not in then or name not in now or then[name] != now[name])
+        ]
+        if different:
+            raise InvalidSettings(
+                f"the run in {self.folder} was started with other settings:\n  "
+                + "\n  ".join(different)
+                + "\ngive the same settings to resume it, or start anew in another --out"
+            )
+
+    def append_history(self, record: IterationRecord) -> None:
+        """Add one line, on disk when this returns."""
+        self._check_writable()
+        line = files.json_line(record)
+        path = self.folder / "history.jsonl"
+        try:
+            with open(path, "ab") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise RunFolderError(f"cannot write {path}: {error.strerror or error}") from error
+
+    def history(self) -> list[dict[str, Any]]:
+        """All records; a last line torn by a kill is left out."""
+        return [record for _, record in self._history_lines()]
+
+    def truncate_history(self, iteration: int) -> int:
+        """Drop records past `iteration` and a torn last line; returns how many were dropped."""
+        self._check_writable()
+        lines = self._history_lines()
+        kept = [line for line, record in lines if record["iteration"] <= iteration]
+        files.write_bytes(self.folder / "history.jsonl", b"".join(kept))
+        return len(lines) - len(kept)
+
+    def save_checkpoint(
+        self,
+        iteration: int,
+        meta: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]],
+        members: Sequence[MemberState],
+    ) -> None:
+        """Save the state after `iteration`; a kill leaves this checkpoint or the one before."""
+        self._check_writable()
+        self._checkpoints.save(iteration, meta, arrays=arrays, members=members)
+
+    def load_checkpoint(self) -> Checkpoint | None:
+        """The newest whole checkpoint, or None if none was ever completed."""
+        try:
+            return self._checkpoints.load()
+        except RunFolderError as error:
+            raise RunFolderError(
+                f"{error}. Still readable in {self.folder}: {', '.join(self._readable())}. "
+                "Start anew in another --out"
+            ) from error
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Write the summary; the last checkpoint stays, so that a run can be continued."""
+        self._check_writable()
+        files.write_json(self.folder / "summary.json", summary)
+
+    def summary(self) -> dict[str, Any] | None:
+        """What `finish` wrote, or None while the run has not ended."""
+        path = self.folder / "summary.json"
+        return dict(files.read_json(path)) if path.exists() else None
+
+    def _check_writable(self) -> None:
+        if self._lock is None:
+            raise RunFolderError(
+                f"the run in {self.folder} is closed or was opened read-only: open it with "
+                "Run.open(folder) to write"
+            )
+
+    def _history_lines(self) -> list[tuple[bytes, dict[str, Any]]]:
+        """Each complete line with its record; what follows the last newline was torn off."""
+        path = self.folder / "history.jsonl"
+        if not path.exists():
+            return []
+        lines = []
+        for number, line in enumerate(files.read_bytes(path).split(b"\n")[:-1], start=1):
+            try:
+                record = files.parse_json_line(line)
+            except ValueError as error:
+                raise _damaged_line(path, number) from error
+            if not isinstance(record, dict) or not isinstance(record.get("iteration"), int):
+                raise _damaged_line(path, number)
+            lines.append((line + b"\n", record))
+        return lines
+
+    def _readable(self) -> list[str]:
+        found = ["run.json"]
+        with contextlib.suppress(RunFolderError):
+            found.append(f"{len(self.history())} records of history.jsonl")
+        if (self.folder / "summary.json").exists():
+            found.append("summary.json")
+        whole, total = self._checkpoints.whole_stacks()
+        return [*found, f"{whole} of {total} member stacks"]
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of Python and of the packages that a result depends on."""
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
+
+
+def _check_free(folder: Path, force: bool) -> None:
+    """RunFolderError unless a run may start in this folder."""
+    if folder.exists() and not folder.is_dir():
+        raise RunFolderError(f"{folder} is a file, not a folder: choose another --out")
+    entries = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
+    # all that a start killed half-way leaves behind
+    if all(name == LOCK or name.startswith(".run.json.") for name in entries):
+        return
+    if "run.json" not in entries:
+        raise RunFolderError(
+            f"{folder} is not empty and holds no run: its files are left alone; choose a new or "
+            "empty folder for --out"
+        )
+    header = files.read_json(folder / "run.json")
+    files.check_format(folder / "run.json", header, expected=RUN_FORMAT, version=RUN_VERSION)
+    if not force:
+        raise RunFolderError(
+            f"{folder} already holds a run of {header.get('command')!r}: continue it with "
+            "--resume, replace it with --force, or choose another --out"
+        )
+
+
+def _damaged_line(path: Path, number: int) -> RunFolderError:
+    return RunFolderError(
+        f"{path} is damaged: line {number} is not the JSON record of an iteration; delete that "
+        "line to go on without it"
+    )
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested settings as one level of dotted names."""
+    if not isinstance(value, dict) or not value:
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        flat |= _flat(inner, f"{prefix}.{key}" if prefix else key)
+    return flat

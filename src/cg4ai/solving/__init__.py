@@ -1,0 +1,1 @@
+"""Column generation: the loop, its state and what it ends with."""

@@ -1,0 +1,188 @@
+"""Members inside the master: stacks by kind, and their coefficient in every row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.errors import InvalidInput
+from cg4ai.members import concatenate
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
+from cg4ai.protocols import Members
+from cg4ai.records import Array, IntArray
+from cg4ai.rules.rows import LinearRows, Rows, RowSet, merged
+
+CHUNK = 20_000_000  # numbers held at once while evaluating members
+
+
+def row_values(
+    rows: Rows, layout: Layout, members: Members, blocks: IntArray, device: str
+) -> Array:
+    """The coefficient of each member in each row: (len(rows), len(members)), float64."""
+    result = np.zeros((len(rows), len(members)))
+    inputs = torch.as_tensor(rows.inputs, device=device)
+    size = max(1, CHUNK // max(1, len(inputs) * members.output_size))
+    for start in range(0, len(members), size):
+        chunk = np.arange(start, min(start + size, len(members)))
+        with torch.no_grad():
+            own = members if len(chunk) == len(members) else members.take(chunk)
+            outputs = own.outputs(inputs)
+            if len(layout) > 1:  # many small products: a GPU would be launching all the time
+                outputs = outputs.cpu()
+            for number in np.unique(blocks[chunk]):
+                mine, positions = np.flatnonzero(blocks[chunk] == number), layout.blocks[number]
+                picked = outputs[torch.as_tensor(mine, device=outputs.device)]
+                picked = picked[..., : len(positions)]
+                result[:, chunk[mine]] = rows.values(picked, positions).cpu().numpy().T
+    return result
+
+
+def block_outputs(
+    inputs: Array, layout: Layout, members: Members, blocks: IntArray, device: str
+) -> Tensor:
+    """Outputs of members embedded in all r outputs, zero outside their block: (count, n, r)."""
+    x = torch.as_tensor(inputs, device=device)
+    with torch.no_grad():
+        raw = members.outputs(x)
+    full = torch.zeros(
+        (len(members), len(inputs), layout.output_size), dtype=torch.float64, device=device
+    )
+    for number, positions in enumerate(layout.blocks):
+        mine = torch.as_tensor(np.flatnonzero(blocks == number), device=device)
+        where = torch.as_tensor(positions, device=device)
+        full[mine[:, None], :, where[None, :]] = raw[mine][..., : len(positions)].transpose(1, 2)
+    return full
+
+
+def check_fit(members: Members, blocks: IntArray, layout: Layout, *, input_size: int) -> None:
+    """Refuse members that take other inputs or have too few outputs for their block."""
+    if members.input_size != input_size:
+        raise InvalidInput(
+            f"a member takes {members.input_size} inputs, the data have {input_size}"
+        )
+    if len(blocks) != len(members):
+        raise InvalidInput(f"{len(members)} members came with {len(blocks)} block numbers")
+    for number in np.unique(blocks):
+        if not 0 <= number < len(layout):
+            raise InvalidInput(f"a member names block {number}, of {len(layout)} counted from 0")
+        if members.output_size < len(layout.blocks[number]):
+            raise InvalidInput(
+                f"a member has {members.output_size} outputs, but its block {number} fills "
+                f"{len(layout.blocks[number])}; train members with at least as many"
+            )
+
+
+@dataclass(slots=True)
+class _Stack:
+    members: Members
+    blocks: IntArray
+    numbers: IntArray  # column numbers in the master
+
+
+class Columns:
+    """All columns in the order of the master; members of one architecture share a stack."""
+
+    def __init__(self, layout: Layout, device: str) -> None:
+        self.layout = layout
+        self.device = device
+        self.stacks: list[_Stack] = []
+
+    def __len__(self) -> int:
+        return sum(len(stack.numbers) for stack in self.stacks)
+
+    def add(self, members: Members, blocks: IntArray) -> None:
+        numbers = np.arange(len(self), len(self) + len(members))
+        moved = members.to(self.device)
+        for stack in self.stacks:
+            if type(stack.members) is type(moved):
+                joined = concatenate([stack.members, moved])
+                if joined is not None:
+                    stack.members = joined
+                    stack.blocks = np.concatenate([stack.blocks, blocks])
+                    stack.numbers = np.concatenate([stack.numbers, numbers])
+                    return
+        self.stacks.append(_Stack(moved, blocks, numbers))
+
+    def restore_stack(self, members: Members, blocks: IntArray, numbers: IntArray) -> None:
+        """Put back a stack as it was saved."""
+        self.stacks.append(_Stack(members.to(self.device), blocks, numbers))
+
+    def coefficients(self, rows: Rows) -> Array:
+        """(len(rows), len(self)): a new row's coefficient for every column."""
+        result = np.empty((len(rows), len(self)))
+        for stack in self.stacks:
+            result[:, stack.numbers] = row_values(
+                rows, self.layout, stack.members, stack.blocks, self.device
+            )
+        return result
+
+    def outputs(self, inputs: Array) -> Tensor:
+        """(len(self), n, r): every column's outputs, zero outside its block."""
+        shape = (len(self), len(inputs), self.layout.output_size)
+        result = torch.empty(shape, dtype=torch.float64, device=self.device)
+        for stack in self.stacks:
+            result[torch.as_tensor(stack.numbers, device=self.device)] = block_outputs(
+                inputs, self.layout, stack.members, stack.blocks, self.device
+            )
+        return result
+
+    @property
+    def blocks(self) -> IntArray:
+        result = np.empty(len(self), np.int64)
+        for stack in self.stacks:
+            result[stack.numbers] = stack.blocks
+        return result
+
+    def ensemble(self, weights: Array) -> Ensemble | None:
+        """The mixture; weights of each block are renormalised to sum to one.
+
+        None while some block has no weight at all (all of it on the dummy column).
+        """
+        weights = np.maximum(weights, 0.0)
+        total = np.zeros(len(self.layout))
+        blocks = self.blocks
+        np.add.at(total, blocks, weights)
+        if np.any(total <= 0):
+            return None
+        weights = weights / total[blocks]
+        parts = []
+        for stack in self.stacks:
+            used = np.flatnonzero(weights[stack.numbers] > 0)
+            if len(used):
+                parts.append(
+                    Part(
+                        stack.members.take(used),
+                        stack.blocks[used],
+                        weights[stack.numbers[used]],
+                    )
+                )
+        return Ensemble(tuple(parts), self.layout, device=self.device)
+
+
+def all_values(rows: RowSet, members: Members, blocks: IntArray, device: str) -> Array:
+    """Coefficients of candidate members in all rows of the master: (m, count)."""
+    parts = [
+        row_values(batch, rows.layout, members, blocks, device) for batch in _joined(rows.batches)
+    ]
+    return np.concatenate(parts) if parts else np.zeros((0, len(members)))
+
+
+def _joined(batches: Sequence[Rows]) -> list[Rows]:
+    """The same rows in the same order, in as few batches as can be: each costs several calls."""
+    joined: list[Rows] = []
+    for simple, group in groupby(
+        batches, key=lambda rows: isinstance(rows, LinearRows) and rows.index is not None
+    ):
+        together = list(group)
+        if simple and len(together) > 1:
+            joined.append(merged([rows for rows in together if isinstance(rows, LinearRows)]))
+        else:
+            joined.extend(together)
+    return joined

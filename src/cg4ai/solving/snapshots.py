@@ -1,0 +1,149 @@
+"""A workspace as plain data and back: what a checkpoint holds.
+
+A run that keeps checkpoints also continues from each one it writes, through the same code as a
+resumed run, so that both end with the same result bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai.errors import RunFolderError
+from cg4ai.master import LinearMaster
+from cg4ai.master.convex import ConvexMaster
+from cg4ai.members import restore as restore_members
+from cg4ai.members.modules import ModuleArchitecture
+from cg4ai.records import MemberState
+from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows
+from cg4ai.settings import Settings
+from cg4ai.solving.problem import Problem
+from cg4ai.solving.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """JSON-able `meta`, named `arrays`, and the stacks of members."""
+
+    meta: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]]
+    members: Sequence[MemberState]
+
+
+def take(work: Workspace) -> Snapshot:
+    """The whole state of a workspace between two iterations."""
+    arrays: dict[str, NDArray[Any]] = {"guide": work.guide}
+    if work.scenarios is not None:
+        own = work.scenarios.own
+        arrays["scenarios.inputs"] = work.scenarios.inputs[own:]
+        arrays["scenarios.levels"] = work.scenarios.levels[own:]
+        arrays["scenarios.in_master"] = work.scenarios.in_master
+    batches = []
+    for number, batch in enumerate(work.rows.batches):
+        batches.append({"linear": batch.linear, "requirement": batch.requirement})
+        arrays.update(_row_arrays(batch, f"rows{number}."))
+    for number, stack in enumerate(work.columns.stacks):
+        arrays[f"stack{number}.blocks"] = stack.blocks
+        arrays[f"stack{number}.numbers"] = stack.numbers
+    master = work.master
+    arrays.update({f"master.{name}": value for name, value in master.state().items()})
+    if isinstance(master, ConvexMaster):
+        arrays["table"] = master.coefficients
+        arrays["bounds"] = master.bounds
+        arrays["slack"] = master.slack_numbers
+    meta = {"batches": batches, "notes": work.notes}
+    return Snapshot(meta, arrays, [stack.members.state() for stack in work.columns.stacks])
+
+
+def restore(snapshot: Snapshot, problem: Problem, settings: Settings) -> Workspace:
+    """A workspace that continues exactly like the one the snapshot was taken of."""
+    work = Workspace(problem, settings)
+    arrays = snapshot.arrays
+    try:
+        work.notes = list(snapshot.meta["notes"])
+        work.guide = arrays["guide"].copy()
+        if work.scenarios is not None:
+            levels = arrays["scenarios.levels"]
+            work.scenarios.extend(arrays["scenarios.inputs"], levels, None)
+            work.scenarios.in_master = arrays["scenarios.in_master"].copy()
+        for number, entry in enumerate(snapshot.meta["batches"]):
+            rows = _restored_rows(entry, arrays, f"rows{number}.", problem)
+            work.rows.add(rows)
+            work.remember(rows)
+        _restore_columns(work, snapshot, problem)
+        state = {
+            name.removeprefix("master."): value
+            for name, value in arrays.items()
+            if name.startswith("master.")
+        }
+        if isinstance(work.master, LinearMaster):
+            work.master = LinearMaster.restore(state)
+        else:
+            blocks = work.columns.blocks
+            outputs = work.columns.outputs(problem.objective.inputs)
+            work.master.add_columns(outputs.cpu(), blocks, np.zeros((0, len(blocks))))
+            work.master.add_rows(arrays["table"], arrays["bounds"], arrays["slack"])
+            work.master.restore(state)
+    except KeyError as error:
+        raise RunFolderError(f"the checkpoint lacks {error}; it was not written whole") from error
+    if work.scenarios is not None and len(work.columns):
+        work.scenarios.outputs = work.columns.outputs(work.scenarios.inputs)
+    return work
+
+
+def _restore_columns(work: Workspace, snapshot: Snapshot, problem: Problem) -> None:
+    architectures = [getattr(pricer, "architecture", None) for pricer in problem.pricers]
+    factories = {a.name: a.factory for a in architectures if isinstance(a, ModuleArchitecture)}
+    for number, state in enumerate(snapshot.members):
+        work.columns.restore_stack(
+            restore_members(state, factories),
+            snapshot.arrays[f"stack{number}.blocks"].copy(),
+            snapshot.arrays[f"stack{number}.numbers"].copy(),
+        )
+
+
+def _row_arrays(rows: Rows, prefix: str) -> dict[str, NDArray[Any]]:
+    kept: dict[str, NDArray[Any] | None] = {
+        "inputs": rows.inputs,
+        "bounds": rows.bounds,
+        "origin": rows.origin,
+    }
+    if isinstance(rows, LinearRows):
+        kept |= {"coefficients": rows.coefficients, "index": rows.index, "mixing": rows.mixing}
+    else:
+        kept |= {"positions": rows.positions}
+    return {prefix + name: value for name, value in kept.items() if value is not None}
+
+
+def _restored_rows(
+    entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], prefix: str, problem: Problem
+) -> Rows:
+    def get(name: str) -> Any:
+        value = arrays.get(prefix + name)
+        return None if value is None else value.copy()
+
+    def need(name: str) -> Any:
+        return arrays[prefix + name].copy()
+
+    number = int(entry["requirement"])
+    if number >= len(problem.requirements):
+        raise RunFolderError(
+            f"the checkpoint has rows of requirement {number}, the problem has "
+            f"{len(problem.requirements)} now; resume with the same requirements"
+        )
+    inputs, bounds, origin = need("inputs"), need("bounds"), get("origin")
+    if entry["linear"]:
+        return LinearRows(
+            number, inputs, need("coefficients"), bounds, get("index"), get("mixing"), origin
+        )
+    requirement = problem.requirements[number]
+    listed = requirement.rows(number)
+    if listed is None:
+        listed = requirement.rows_at(inputs[:1], np.zeros(1, np.int64), number)
+    if not isinstance(listed, ConcaveRows):
+        raise RunFolderError(f"the checkpoint's requirement {number} is of another kind now")
+    return ConcaveRows(number, inputs, listed.functional, bounds, need("positions"), origin)

@@ -1,0 +1,388 @@
+"""Columns, rows and master of one run, kept in step; the loop decides, this carries out."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.errors import InvalidInput, SolverFailure
+from cg4ai.master import LinearMaster
+from cg4ai.master.convex import ConvexMaster, FinalWeights, final_weights
+from cg4ai.objectives import Batch, Epigraph, Supervised
+from cg4ai.protocols import Members
+from cg4ai.records import Array, Duals, IntArray, MasterSolution, PricingResult
+from cg4ai.rules.rows import LinearRows, Rows, RowSet
+from cg4ai.settings import Settings
+from cg4ai.solving.columns import Columns, all_values, block_outputs, check_fit
+from cg4ai.solving.problem import Problem
+from cg4ai.solving.scenarios import Scenarios
+
+EPIGRAPH_ROUNDS = 8
+ROUNDING = 2e-9  # reduced costs and dummies within the master's own tolerance of zero
+NO_WEIGHT = 1e-9  # a block with less weight than this has its dummy column alone
+
+
+class Workspace:
+    """The restricted master with the members and rows it is made of."""
+
+    def __init__(self, problem: Problem, settings: Settings) -> None:
+        self.problem = problem
+        self.settings = settings
+        self.objective = problem.objective
+        self.layout = problem.layout
+        self.columns = Columns(problem.layout, settings.device)
+        self.rows = RowSet(problem.layout)
+        self.notes: list[str] = []
+        self.master = self._new_master()
+        self.guide = np.empty(0)
+        self._seen: set[bytes] = set()
+        self.incomplete = False  # whether pieces of the objective are missing from the master
+        self.scenarios: Scenarios | None = None
+        if isinstance(self.objective, Epigraph):
+            self.scenarios = Scenarios(self.objective, settings.device)
+            self._add_scenarios(self.scenarios.costs)
+
+    def start(self) -> None:
+        """Put in what the problem starts from: its members, listed rows and known cuts."""
+        for members, blocks in self.problem.start:
+            self._add_columns(members.to(self.settings.device), np.asarray(blocks, np.int64))
+        for number, requirement in enumerate(self.problem.requirements):
+            if requirement.region is None:
+                rows = requirement.rows(number)
+                if rows is not None:
+                    self._add_rows(rows)
+        for rows in self.problem.start_rows:
+            self.add_cuts(rows)
+
+    def _new_master(self) -> LinearMaster | ConvexMaster:
+        s = self.settings
+        if isinstance(self.objective, Supervised) and self.objective.kind == "mixture":
+            return ConvexMaster(
+                len(self.layout),
+                self._mixture_loss,
+                penalty=s.penalty,
+                penalty_growth=s.penalty_growth,
+                penalty_limit=s.penalty_limit,
+            )
+        return LinearMaster(
+            len(self.layout),
+            penalty=s.penalty,
+            penalty_growth=s.penalty_growth,
+            penalty_limit=s.penalty_limit,
+            row_age_limit=s.row_age_limit,
+            column_age_limit=s.column_age_limit,
+        )
+
+    # ---- rows --------------------------------------------------------------------------------
+
+    def add_cuts(self, rows: Rows) -> int:
+        """Add rows found by separation, without those already there; how many were new."""
+        new = [j for j in range(len(rows)) if self._is_new(rows, j)]
+        if new:
+            self._add_rows(rows.take(np.array(new, np.int64)))
+        return len(new)
+
+    def _is_new(self, rows: Rows, j: int) -> bool:
+        key = row_key(rows, j)
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
+
+    def remember(self, rows: Rows) -> None:
+        """Rows that are in the master already, so that they are not added again."""
+        self._seen.update(row_key(rows, j) for j in range(len(rows)))
+
+    def _add_rows(self, rows: Rows) -> None:
+        count, number = len(rows), rows.requirement
+        if not rows.linear and len(self.layout) > 1:
+            raise InvalidInput(
+                f"requirement {number} is concave, not linear, in the outputs and needs all of "
+                f"them in one block, got {len(self.layout)} blocks; state it by linear rows, or "
+                "use one block"
+            )
+        epigraph: IntArray | None = None
+        bounds = rows.bounds + self.settings.row_margin
+        if number < 0:
+            assert rows.origin is not None
+            slack, epigraph, bounds = np.full(count, -2), rows.origin[:, 0], rows.bounds
+        elif self.problem.requirements[number].slack == "shared":
+            slack = np.full(count, number)
+        else:
+            slack = np.full(count, -1)
+        coefficients = self.columns.coefficients(rows)
+        self.rows.add(rows)
+        self.master.add_rows(coefficients, bounds, slack, epigraph)
+
+    # ---- columns -----------------------------------------------------------------------------
+
+    def _add_columns(self, members: Members, blocks: IntArray, values: Array | None = None) -> None:
+        if values is None:
+            values = all_values(self.rows, members, blocks, self.settings.device)
+        if isinstance(self.master, ConvexMaster):
+            outputs = self._embedded(members, blocks)
+            self.master.add_columns(outputs.cpu().numpy(), blocks, values)
+        else:
+            self.master.add_columns(self._costs(members, blocks), blocks, values)
+        if self.scenarios is not None:
+            inputs = self.scenarios.inputs
+            self.scenarios.add_columns(
+                block_outputs(inputs, self.layout, members, blocks, self.settings.device)
+            )
+        self.columns.add(members, blocks)
+
+    def _embedded(self, members: Members, blocks: IntArray) -> Tensor:
+        return block_outputs(
+            self.objective.inputs, self.layout, members, blocks, self.settings.device
+        )
+
+    def _costs(self, members: Members, blocks: IntArray) -> Array:
+        """What a unit of weight on each member costs: mean loss, its derivative, or nothing."""
+        if isinstance(self.objective, Epigraph):
+            return np.zeros(len(members))
+        if isinstance(self.master, ConvexMaster):
+            if not self.every_block_has_members:
+                return np.zeros(len(members))
+            gradient = torch.as_tensor(self.master.gradient(), device=self.settings.device)
+            outputs = self._embedded(members, blocks)
+            return np.asarray(torch.einsum("mnr,nr->m", outputs, gradient).cpu().numpy())
+        costs = np.zeros(len(members))
+        inputs = torch.as_tensor(self.objective.inputs, device=self.settings.device)
+        for number, positions in enumerate(self.layout.blocks):
+            mine = np.flatnonzero(blocks == number)
+            if len(mine):
+                with torch.no_grad():
+                    outputs = members.take(mine).outputs(inputs)[..., : len(positions)]
+                    costs[mine] = self.objective.costs(outputs, positions).cpu().numpy()
+        return costs
+
+    def admit(
+        self, proposed: PricingResult, solution: MasterSolution, *, slack_phase: bool
+    ) -> tuple[int, float]:
+        """Add what really improves: (members added, best reduced cost of a member or group).
+
+        Reduced costs are recomputed in float64 from real outputs at the master's true duals. A
+        member on its own enters if its own is below -epsilon; a jointly trained group enters whole
+        if the sum over blocks of its mean reduced cost is. Where the column limit leaves no room
+        for all, the best that fit enter.
+        """
+        members, blocks = proposed.members, proposed.blocks
+        assert members is not None
+        check_fit(members, blocks, self.layout, input_size=self.objective.inputs.shape[1])
+        members = members.to(self.settings.device)
+        values = all_values(self.rows, members, blocks, self.settings.device)
+        costs = np.zeros(len(members)) if slack_phase else self._costs(members, blocks)
+        reduced = costs - values.T @ solution.duals.rows - solution.duals.blocks[blocks]
+        reduced = np.where(np.isfinite(reduced), reduced, np.inf)  # what diverged never improves
+        candidates = _candidates(reduced, blocks, proposed.groups)
+        room = self.settings.column_limit - len(self.columns)
+        chosen: list[int] = []
+        for value, positions in candidates:
+            if value < -self._threshold(proposed) and len(chosen) + len(positions) <= room:
+                chosen.extend(positions.tolist())
+        if chosen:
+            order = np.sort(np.array(chosen, np.int64))
+            self._add_columns(members.take(order), blocks[order], values[:, order])
+        return len(chosen), candidates[0][0]
+
+    def _threshold(self, proposed: PricingResult) -> float:
+        """Epsilon; less where a proven bound tells how much small improvements are worth."""
+        s = self.settings
+        if proposed.lower_bound is None:
+            return s.epsilon
+        finest = 0.1 * min(s.gap_tolerance, s.feasibility_tolerance) / len(self.layout)
+        return min(s.epsilon, max(finest, ROUNDING))
+
+    # ---- master ------------------------------------------------------------------------------
+
+    @property
+    def master_gap(self) -> float:
+        """How far the last master solve may be above its true optimum (0 for the LP)."""
+        return self.master.gap
+
+    def solve_master(self) -> MasterSolution:
+        """Solve; for an epigraph objective add the pieces that matter until none is missing."""
+        if isinstance(self.master, ConvexMaster) and not self.every_block_has_members:
+            return self._nothing_yet()
+        solution = self.master.solve()
+        if self.scenarios is not None:
+            for _ in range(EPIGRAPH_ROUNDS):
+                rows = self.scenarios.missing(solution.weights)
+                self.incomplete = rows is not None
+                if rows is None:
+                    break
+                self._add_rows(rows)
+                solution = self.master.solve()
+        return solution
+
+    def add_tail(self, solution: MasterSolution, seed: int) -> int:
+        """Look for inputs that the objective's mean hides, and count them in: how many."""
+        ensemble = self.ensemble(solution)
+        tail = getattr(self.objective, "tail", None)
+        if self.scenarios is None or tail is None or ensemble is None:
+            return 0
+        with torch.no_grad():
+            inputs, levels = tail.find(ensemble.outputs, seed=seed)
+        if len(inputs):
+            self.scenarios.extend(inputs, levels, self.columns.outputs(inputs))
+            self._add_scenarios(self.scenarios.costs[-len(inputs) :])
+        return len(inputs)
+
+    def _add_scenarios(self, costs: Array) -> None:
+        assert isinstance(self.master, LinearMaster)
+        assert isinstance(self.objective, Epigraph)
+        self.master.add_epigraph(costs, self.objective.floor)
+
+    def bounds_hold(self, solution: MasterSolution) -> bool:
+        """Whether a pricer's bound speaks of this solution.
+
+        Pricers linearise the loss at the mixture that they are shown; with weight left on dummy
+        columns that is not the point at which the convex master gave its duals.
+        """
+        convex = isinstance(self.master, ConvexMaster)
+        return not convex or float(solution.dummy.max()) <= ROUNDING
+
+    @property
+    def every_block_has_members(self) -> bool:
+        return len(np.unique(self.columns.blocks)) == len(self.layout)
+
+    def _nothing_yet(self) -> MasterSolution:
+        """All weight on the dummy columns, whose cost makes any member worth having.
+
+        The loss of an empty mixture is not defined, so no convex program is solved for it.
+        """
+        worth = np.full(len(self.layout), 1e12)
+        worth[self.columns.blocks] = 0.0  # it is the other blocks' turn
+        return MasterSolution(
+            weights=np.zeros(len(self.columns)),
+            duals=Duals(np.zeros(len(self.rows)), worth),
+            objective=np.inf,
+            penalised=np.inf,
+            slack=np.maximum(self.rows.bounds, 0.0),
+            dummy=np.ones(len(self.layout)),
+            active_rows=0,
+            active_columns=0,
+            solver_iterations=0,
+            seconds=0.0,
+        )
+
+    def smoothed(self, duals: Duals) -> Array:
+        """Duals to propose members by: earlier and present ones mixed, part spread evenly."""
+        s = self.settings
+        if s.smoothing == 0 and s.uniform_share == 0:
+            return duals.rows
+        old = np.zeros(len(duals.rows))  # rows that are new had no price before
+        old[: len(self.guide)] = self.guide
+        first = not self.guide.any()
+        self.guide = duals.rows if first else s.smoothing * old + (1 - s.smoothing) * duals.rows
+        ruled = self.requirement_rows()
+        share = self.guide[ruled]
+        guide = self.guide.copy()
+        if len(share):
+            guide[ruled] = (1 - s.uniform_share) * share + s.uniform_share * share.mean()
+        return guide
+
+    # ---- mixtures ----------------------------------------------------------------------------
+
+    def ensemble(self, solution: MasterSolution) -> Ensemble | None:
+        return self.columns.ensemble(solution.weights) if len(self.columns) else None
+
+    def whole_ensemble(self, weights: Array) -> Ensemble:
+        """A mixture in any case: members of a block without weight share it evenly."""
+        blocks = self.columns.blocks
+        total = np.zeros(len(self.layout))
+        np.add.at(total, blocks, np.maximum(weights, 0))
+        weights = np.where(total[blocks] <= NO_WEIGHT, 1.0, weights)
+        ensemble = self.columns.ensemble(weights)
+        if ensemble is None:
+            raise SolverFailure("some block has no member yet, so there is no mixture to return")
+        return ensemble
+
+    def note_dummies(self, solution: MasterSolution) -> None:
+        """Say which blocks have weight on the dummy column, and what is returned instead."""
+        for number in np.flatnonzero(solution.dummy > self.settings.feasibility_tolerance):
+            share = float(solution.dummy[number])
+            instead = "all its members averaged" if 1 - share <= NO_WEIGHT else "renormalised"
+            self.notes.append(
+                f"block {number} had weight {share:.3g} on the dummy column, which is no model: "
+                f"its weights were {instead}"
+            )
+
+    def final_weights(self, solution: MasterSolution) -> Array:
+        """The master's weights, or the settings' convex choice among weights that meet the rows."""
+        choice = self.settings.final_weights
+        usable = not np.any(solution.dummy > self.settings.feasibility_tolerance)
+        if choice == "vertex" or not usable:
+            return solution.weights
+        if choice == "loss" and self.objective.kind != "average":
+            return solution.weights  # the master minimised the true loss already
+        ruled = self.requirement_rows()
+        try:
+            chosen = self._chosen_weights(choice, ruled, solution)
+        except InvalidInput as error:  # an average of losses need not be convex in the mixture
+            chosen = FinalWeights(
+                solution.weights, 0.0, np.inf, f"kept the master's weights: {error}"
+            )
+        if chosen.note and chosen.note not in self.notes:
+            self.notes.append(chosen.note)
+        return chosen.weights
+
+    def _chosen_weights(
+        self, choice: Literal["loss", "uniform"], ruled: NDArray[np.bool_], solution: MasterSolution
+    ) -> FinalWeights:
+        return final_weights(
+            choice,
+            coefficients=self._table()[ruled],
+            bounds=self.rows.bounds[ruled] + self.settings.row_margin,
+            blocks=self.columns.blocks,
+            n_blocks=len(self.layout),
+            start=solution.weights,
+            loss=self._mixture_loss if choice == "loss" else None,
+            outputs=self.columns.outputs(self.objective.inputs).cpu().numpy()
+            if choice == "loss"
+            else None,
+        )
+
+    def requirement_rows(self) -> NDArray[np.bool_]:
+        """Which rows come from requirements, not from the objective's pieces: (m,) bool."""
+        parts = [np.full(len(batch), batch.requirement >= 0) for batch in self.rows.batches]
+        return np.concatenate(parts) if parts else np.zeros(0, bool)
+
+    def _table(self) -> Array:
+        parts = [self.columns.coefficients(batch) for batch in self.rows.batches]
+        return np.concatenate(parts) if parts else np.zeros((0, len(self.columns)))
+
+    def _mixture_loss(self, outputs: Tensor) -> Tensor:
+        assert isinstance(self.objective, Supervised)
+        return self.objective.value(self._data(outputs.device, outputs.dtype), outputs)
+
+    def _data(self, device: torch.device | str, dtype: torch.dtype) -> Batch:
+        return self.objective.batch(None, torch.Generator(), device=str(device), dtype=dtype)
+
+    def true_loss(self, ensemble: Ensemble) -> float:
+        """The objective of the mixture itself on the objective's own inputs."""
+        batch = self._data(self.settings.device, torch.float64)
+        with torch.no_grad():
+            return float(self.objective.value(batch, ensemble.outputs(batch.inputs)))
+
+
+def row_key(rows: Rows, j: int) -> bytes:
+    rule = -1 if rows.origin is None else int(rows.origin[j, 1])
+    index = rows.index if isinstance(rows, LinearRows) else None
+    where = rows.inputs[j if index is None else index[j]]
+    return bytes(np.round(where, 9).tobytes() + np.array([rows.requirement, rule]).tobytes())
+
+
+def _candidates(reduced: Array, blocks: IntArray, groups: IntArray) -> list[tuple[float, IntArray]]:
+    """What may enter, best first: members on their own, and groups with their joint value."""
+    found = [(float(reduced[i]), np.array([i])) for i in np.flatnonzero(groups < 0)]
+    for group in np.unique(groups[groups >= 0]):
+        mine = np.flatnonzero(groups == group)
+        means = [reduced[mine][blocks[mine] == number].mean() for number in np.unique(blocks[mine])]
+        found.append((float(sum(means)), mine))
+    return sorted(found, key=lambda candidate: candidate[0])

@@ -1,0 +1,239 @@
+"""Instances against published figures, brute-force path search and a box that holds its load."""
+
+import csv
+from itertools import pairwise
+from pathlib import Path
+
+import networkx
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cg4ai.apps.routing import CONFIGURATIONS, Instance, Utilisation, instance, names
+from cg4ai.apps.routing.data import shortest_paths
+from cg4ai.errors import InvalidInput
+
+EXPECTED = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "routing-expected.csv"
+
+# (network, demands, paths): arcs, scale of the box, mean and largest optimal MLU of 1000 vectors
+FACTS = {
+    ("abilene", 5, 3): (24, 0.11629272, 0.647966, 0.989562),
+    ("atlanta", 15, 3): (31, 1.1243612, 0.524785, 0.861051),
+    ("di-yuan", 5, 5): (31, 14.08, 0.552575, 0.953361),
+    ("geant", 10, 3): (27, 0.098504155, 0.489345, 0.829009),
+    ("nobel-eu", 5, 3): (24, 23.294118, 0.643089, 0.989113),
+    ("ta1", 5, 5): (33, 62.323788, 0.607575, 0.937863),
+}
+
+
+def check_figures(
+    built: Instance, arcs: int, scale: float, mean: float, largest: float, corner: float | None
+) -> None:
+    shares = np.random.default_rng(0).uniform(0, 1, (1000, len(built.demand_max)))
+    mlu = built.optimal(shares * built.demand_max).mlu
+    assert len(built.arcs) == arcs
+    assert built.scale == pytest.approx(scale, rel=1e-6)
+    if corner is not None:
+        assert 0.99 / built.scale == pytest.approx(corner, rel=1e-6)
+    assert mlu.mean() == pytest.approx(mean, abs=1e-6)
+    assert mlu.max() == pytest.approx(largest, abs=1e-6)
+
+
+@pytest.mark.parametrize("configuration", FACTS)
+def test_instance_reproduces_known_figures(configuration: tuple[str, int, int]) -> None:
+    check_figures(instance(*configuration), *FACTS[configuration], corner=None)
+
+
+@pytest.mark.skipif(not EXPECTED.is_file(), reason="the table of expected figures is not here")
+def test_all_configurations_match_the_expected_table() -> None:
+    with EXPECTED.open() as file:
+        rows = list(csv.reader(file))[1:]
+    assert [(row[0], int(row[1]), int(row[2])) for row in rows] == list(CONFIGURATIONS)
+    for configuration, row in zip(CONFIGURATIONS, rows, strict=True):
+        corner, scale, mean, largest = map(float, row[4:])
+        check_figures(instance(*configuration), int(row[3]), scale, mean, largest, corner)
+
+
+def test_configurations_are_41_and_distinct() -> None:
+    assert len(set(CONFIGURATIONS)) == 41
+
+
+def test_arrays_describe_the_paths() -> None:
+    built = instance("nobel-us", 5, 3)
+    for row, (path, demand) in enumerate(zip(built.paths, built.path_demand, strict=True)):
+        assert "->".join([path[0], path[-1]]) == built.demand_names[demand]
+        used = {built.arcs[arc] for arc in np.flatnonzero(built.incidence[row])}
+        assert used == set(pairwise(path))
+    assert built.incidence.any(axis=0).all()
+    assert [block.tolist() for block in built.blocks] == np.arange(15).reshape(5, 3).tolist()
+    lengths = built.path_length.reshape(5, 3)
+    assert (np.diff(lengths, axis=1) >= -1e-6).all()
+
+
+def test_doubled_links_have_twice_the_capacity() -> None:
+    built = instance("ta1", 15, 3)
+    doubled = {frozenset(p) for p in (("N17", "N20"), ("N3", "N5"), ("N11", "N16"), ("N16", "N18"))}
+    assert doubled & {frozenset(arc) for arc in built.arcs}
+    for arc, capacity in zip(built.arcs, built.capacity, strict=True):
+        assert capacity == 11088000 * (2 if frozenset(arc) in doubled else 1)
+
+
+def test_every_sndlib_network_builds() -> None:
+    assert len(names()) >= 26
+    for name in set(names()) - {configuration[0] for configuration in CONFIGURATIONS} - {"brain"}:
+        built = instance(name, 3, 2)
+        assert (built.capacity == 1).all()
+        assert built.optimal(built.demand_max).mlu == pytest.approx(0.99)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(3, 7).flatmap(
+        lambda n: st.tuples(
+            st.just(n),
+            st.dictionaries(
+                st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(
+                    lambda pair: pair[0] != pair[1]
+                ),
+                st.sampled_from([0.1, 0.2, 0.3, 1.0, 1.1]),
+                min_size=3,
+            ),
+        )
+    ),
+    st.integers(1, 5),
+)
+def test_shortest_paths_equal_sorting_all_simple_paths(
+    sized: tuple[int, dict[tuple[int, int], float]], count: int
+) -> None:
+    size, lengths = sized
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(range(size))
+    for (a, b), length in lengths.items():
+        graph.add_edge(a, b, length=length)
+    every = networkx.all_simple_paths(graph, 0, size - 1)
+    keyed = sorted((round(networkx.path_weight(graph, p, "length"), 6), tuple(p)) for p in every)
+    assert shortest_paths(graph, 0, size - 1, count) == [path for _, path in keyed[:count]]
+
+
+def test_many_tied_paths_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = networkx.convert_node_labels_to_integers(networkx.grid_2d_graph(9, 9).to_directed())
+    networkx.set_edge_attributes(grid, 1.0, "length")
+    monkeypatch.setattr("cg4ai.apps.routing.data.TIED_PATHS", 20)
+    found = shortest_paths(grid, 0, 80, 3)
+    assert len(set(found)) == 3
+    assert all(len(path) == 17 for path in found)
+
+
+def test_load_sets_the_corner() -> None:
+    for load in (0.3, 0.95, 1.0):
+        built = instance("polska", 5, 3, load=load)
+        assert built.optimal(built.demand_max).mlu == pytest.approx([load], abs=1e-8)
+
+
+def test_load_none_keeps_the_volumes() -> None:
+    built = instance("polska", 5, 3, load=None)
+    assert built.scale == 1
+    assert built.optimal(built.demand_max).mlu == pytest.approx([0.31672026], rel=1e-6)
+
+
+def diamond() -> networkx.Graph:
+    """s-a-t and s-b-t with room for 3 and 1, and a demand of 8."""
+    graph = networkx.Graph(name="diamond", demands={"s": {"t": 8.0}, "a": {"b": 0.01}})
+    for source, target, capacity in [("s", "a", 3), ("a", "t", 3), ("s", "b", 1), ("b", "t", 1)]:
+        graph.add_edge(source, target, capacity=capacity)
+    return graph
+
+
+def test_an_unroutable_corner_names_links_and_demands() -> None:
+    with pytest.raises(InvalidInput, match="cannot be routed") as caught:
+        instance(diamond(), 2, 2, load=None)
+    message = str(caught.value)
+    assert "loaded to 2" in message
+    assert "s->a" in message or "a->t" in message
+    assert "s->b" in message or "b->t" in message
+    assert "demands that must cross them: s->t" in message
+    assert "more paths" in message
+
+
+@pytest.mark.parametrize("load", [0, -1, float("nan")])
+def test_a_load_that_is_not_positive_is_refused(load: float) -> None:
+    with pytest.raises(InvalidInput, match="load must be above 0"):
+        instance("polska", load=load)
+
+
+def test_a_load_above_one_is_refused_with_the_reason() -> None:
+    with pytest.raises(InvalidInput, match=r"loaded to 1\.2 .*Set load to at most 1"):
+        instance("polska", load=1.2)
+
+
+def test_fewer_paths_where_fewer_exist() -> None:
+    built = instance(diamond(), 2, 9)
+    assert [len(block) for block in built.blocks] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("polskaa",), r"did you mean 'polska'\?"),
+        (("polska", 67), "67 demands .* has 66; ask for fewer"),
+        (("polska", 0), "demands must be a whole number"),
+        (("polska", 5, 1.5), "paths must be a whole number"),
+        ((3,), "got int"),
+        (("topozoo/Aarnet",), "no demands of positive volume"),
+        ((networkx.Graph(),), "no links"),
+    ],
+)
+def test_wrong_arguments_are_explained(arguments: tuple[object, ...], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        instance(*arguments)  # type: ignore[arg-type]
+
+
+def test_a_demand_without_a_path_is_named() -> None:
+    graph = networkx.DiGraph(demands={"b": {"a": 1}})
+    graph.add_edge("a", "b")
+    with pytest.raises(InvalidInput, match="no path from b to a"):
+        instance(graph, 1)
+
+
+def test_utilisation_by_hand_and_in_torch() -> None:
+    built = instance(diamond(), 1, 2, load=0.5)
+    assert built.demand_max == pytest.approx([2.0])
+    splits = np.array([[0.25, 0.75]])
+    by_path = dict(zip(built.paths, splits[0], strict=True))
+    expected = [
+        2 * by_path["s", "a", "t"] / 3 if "a" in arc else 2 * by_path["s", "b", "t"]
+        for arc in built.arcs
+    ]
+    assert built.utilisation(built.demand_max, splits)[0] == pytest.approx(expected)
+    functional = Utilisation(built)
+    assert functional.count == len(built.arcs) == 4
+
+
+def test_functional_agrees_with_the_instance() -> None:
+    built = instance("abilene", 5, 3)
+    rng = np.random.default_rng(0)
+    B, splits = built.sample(7, 1), rng.uniform(size=(4, 7, 15))
+    functional = Utilisation(built)
+    outputs = torch.tensor(splits, requires_grad=True)
+    values = functional.values(torch.tensor(B), outputs)
+    for k in range(4):
+        assert values[k].detach().numpy() == pytest.approx(built.utilisation(B, splits[k]))
+    which = rng.integers(0, functional.count, 7)
+    values[2, np.arange(7), which].sum().backward()
+    assert outputs.grad is not None
+    assert outputs.grad[2].numpy() == pytest.approx(functional.coefficients(B, which))
+    assert outputs.grad[0].abs().max() == 0
+
+
+@pytest.mark.parametrize("B", [np.ones((2, 4)), np.array([[-1.0, 0, 0, 0, 0]]), [[np.nan] * 5]])
+def test_bad_demand_vectors_are_refused(B: np.ndarray) -> None:
+    with pytest.raises(InvalidInput, match="demand"):
+        instance("polska").optimal(B)
+
+
+def test_an_instance_knows_its_load() -> None:
+    assert instance("polska", 5, 3, 0.5).load == 0.5
+    assert instance("polska").load == 0.99
+    assert instance("polska", load=None).load is None

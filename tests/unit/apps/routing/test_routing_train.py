@@ -1,0 +1,158 @@
+"""Training and evaluation of a router on a network small enough to check by other means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import networkx
+import numpy as np
+import pytest
+
+import cg4ai
+from cg4ai.apps.routing import Instance, instance, saved, train
+from cg4ai.apps.routing.measures import _fastest, tight_arrays
+from cg4ai.apps.routing.problem import Recipe, routing_problem
+from cg4ai.apps.routing.saved import Prepared, Wanted
+from cg4ai.apps.routing.separation import Attack, attack
+from cg4ai.apps.routing.train import RoutingResult, routing_settings
+from cg4ai.runs import files
+from cg4ai.runs.folder import Run
+from cg4ai.solving.workspace import Workspace
+from experiments.routing import figures as routing_figures
+
+TINY = Recipe(
+    scenarios=30, priced=50, hidden=(6,), first_steps=60, later_steps=30, batch_size=64, starts=2
+)
+
+
+def small() -> Instance:
+    graph = networkx.DiGraph(name="small", demands={"a": {"d": 4.0}, "b": {"d": 2.0}})
+    for source, target in ("ab", "ac", "ad", "bd", "cd", "bc"):
+        graph.add_edge(source, target, capacity=5.0, length=1.0)
+    return instance(graph, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RoutingResult]:
+    folder = tmp_path_factory.mktemp("routing") / "run"
+    made = small()
+    settings = routing_settings(made, TINY)
+    wanted = Wanted(network="small", demands=2, threads=1)
+    prepared = Prepared(wanted, made, TINY, settings)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        saved.open_run(folder, prepared, resume=False, force=False) as run,
+    ):
+        patch.setattr(train, "VALIDATION", 500)
+        routed = saved.train_and_save(prepared, run)
+    assert routed is not None
+    return folder, routed
+
+
+def test_summary_is_what_predictions_give(trained: tuple[Path, RoutingResult]) -> None:
+    folder, routed = trained
+    made, summary = routed.instance, routed.summary
+    router = cg4ai.load(folder)
+    vectors = made.sample(400, 77)
+    splits = router.predict(vectors)
+    assert splits.shape == (400, len(made.path_demand))
+    for block in made.blocks:
+        np.testing.assert_allclose(splits[:, block].sum(axis=1), 1.0)
+    utilisation = made.utilisation(vectors, splits).max(axis=1)
+    assert utilisation.max() <= summary["worst_utilisation"] + 1e-9
+    gaps = utilisation - made.optimal(vectors).mlu
+    assert gaps.min() >= -1e-7
+    assert gaps.mean() == pytest.approx(summary["mean_mlu_gap"], rel=0.5, abs=2e-3)
+    assert summary["worst_utilisation"] <= 1 + 1e-6
+    assert summary["strength"] == "attacked"
+    assert summary["speedup"] == summary["highs_1000_s"] / summary["predict_1000_s"]
+    assert Run.open(folder, read_only=True).summary() == summary
+
+
+def test_summary_has_all_that_was_promised(trained: tuple[Path, RoutingResult]) -> None:
+    promised = (
+        "network demands paths load objective stop_reason iterations columns rows active_members "
+        "pricing_s separation_s master_s total_s mean_optimal_mlu mean_mlu_gap max_mlu_gap "
+        "split_loss worst_utilisation attack strength plain_worst_utilisation plain_mean_mlu_gap "
+        "evaluation_s predict_1000_s highs_1000_s speedup scale demand_max constants "
+        "active_constants capacity_rows found_rows"
+    )
+    made, summary = trained[1].instance, trained[1].summary
+    assert set(promised.split()) <= set(summary)
+    assert summary["scale"] == made.scale
+    assert summary["demand_max"] == made.demand_max.tolist()
+    assert summary["load"] == made.load
+    assert summary["constants"] == 4  # two constant splits, a member per demand each
+    assert summary["time_limit_s"] is None
+    assert "Infinity" not in (trained[0] / "summary.json").read_text()
+
+
+def test_rows_are_counted_by_where_they_come_from(trained: tuple[Path, RoutingResult]) -> None:
+    """What journal and training found is all that was added to the distinct first rows."""
+    routed = trained[1]
+    problem = routing_problem(routed.instance, TINY)
+    work = Workspace(problem, routing_settings(routed.instance, TINY))
+    work.start()
+    summary = routed.summary
+    assert summary["capacity_rows"] - summary["found_rows"] == len(work.rows)
+    assert 0 <= summary["found_rows"] <= summary["capacity_rows"] <= summary["rows"]
+
+
+def test_plain_networks_are_trained_as_often_as_groups_were(
+    trained: tuple[Path, RoutingResult],
+) -> None:
+    result = trained[1].result
+    asked = [record.trainings for record in result.history]
+    assert all(count is not None and count >= 1 for count in asked)
+    one = replace(result.history[0], added_columns=0, trainings=2)  # both were rejected
+    old = replace(result.history[0], added_columns=4, trainings=None)
+    assert train.groups_trained(replace(result, history=(one, old))) == 3
+
+
+def test_an_overload_is_a_violation_and_no_attack_withstood() -> None:
+    found = {"demands": np.zeros(1), "arc": ("a", "b"), "found_by": "", "effort": {}}
+    assert Attack(1 + 1e-7, **found).strength == "attacked"  # type: ignore[arg-type]
+    assert Attack(1 + 1e-5, **found).strength == "violated"  # type: ignore[arg-type]
+
+
+def test_both_speeds_are_measured_alike(trained: tuple[Path, RoutingResult]) -> None:
+    calls = []
+    fastest = _fastest(lambda: calls.append("ours"), lambda: calls.append("solver"), rounds=3)
+    assert calls == ["ours", "solver"] * 3
+    assert len(fastest) == 2
+
+
+def test_attack_reports_a_utilisation_that_exists(trained: tuple[Path, RoutingResult]) -> None:
+    _, routed = trained
+    made = routed.instance
+    found = attack(made, routed.ensemble, seed=5, starts=4, steps=10, random=200, nlopt_starts=2)
+    there = made.utilisation(found.demands[None], routed.ensemble.predict(found.demands[None]))[0]
+    assert there.max() == pytest.approx(found.worst_utilisation)
+    assert made.arcs[int(there.argmax())] == found.arc
+    assert np.all((found.demands >= 0) & (found.demands <= made.demand_max))
+
+
+def test_tight_vectors_leave_a_hundredth(trained: tuple[Path, RoutingResult]) -> None:
+    _, routed = trained
+    arrays = tight_arrays(routed.instance, routed.ensemble, routed.ensemble, seed=0)
+    worst = float(routed.instance.optimal(routed.instance.demand_max[None]).mlu[0])
+    assert arrays["tight_optimal"].min() >= 0.99 * worst - 1e-7
+    assert np.all(arrays["tight_predicted"] >= arrays["tight_optimal"] - 1e-7)
+
+
+def test_figures_are_drawn_from_the_folder(
+    trained: tuple[Path, RoutingResult], tmp_path: Path
+) -> None:
+    folder, _ = trained
+    drawn = [
+        routing_figures.slack(folder, tmp_path / "slack.png"),
+        routing_figures.predicted_mlu(folder, tmp_path / "mlu.png"),
+        routing_figures.plain_violations(folder, tmp_path / "plain.png"),
+    ]
+    if len(routing_figures._found(files.read_arrays(folder / saved.ARRAYS))["arc"]):
+        drawn.append(routing_figures.bottleneck_arc(folder, tmp_path / "arc.png"))
+    for path in drawn:
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert path.stat().st_size > 5000
+    assert routing_figures.all_figures(tmp_path, tmp_path / "none").made == []

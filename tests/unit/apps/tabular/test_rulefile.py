@@ -1,0 +1,326 @@
+"""Rules from JSON: what each form means, and that each fault is named with its rule and key."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cg4ai.apps.tabular.csvdata import read_csv
+from cg4ai.apps.tabular.rulefile import Subject, canonical, read_rules, rule_files
+from cg4ai.errors import InvalidInput
+from cg4ai.rules import Linear, Margin, Probability, Rate
+from cg4ai.rules.regions import Ball, Box, Pool
+
+DATA = """a,b,sex,kind
+0,10,f,no
+1,20,m,yes
+2,30,f,yes
+3,40,m,no
+"""
+
+
+@pytest.fixture
+def subject(tmp_path: Path) -> Subject:
+    (tmp_path / "data.csv").write_text(DATA)
+    return Subject(
+        features=("a", "b"),
+        outputs=("no", "yes"),
+        lower=np.array([0.0, 10.0]),
+        upper=np.array([3.0, 40.0]),
+        target="kind",
+        classification=True,
+        table=read_csv(tmp_path / "data.csv"),
+    )
+
+
+@pytest.fixture
+def regression(tmp_path: Path, subject: Subject) -> Subject:
+    return Subject(
+        features=("a",),
+        outputs=("b",),
+        lower=np.array([0.0]),
+        upper=np.array([3.0]),
+        target="b",
+        classification=False,
+        table=subject.table,
+    )
+
+
+def rules_of(tmp_path: Path, subject: Subject, *rules: Any) -> list[Any]:
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps(list(rules)))
+    return [rule.requirement for rule in read_rules(path, subject)]
+
+
+def test_probability_takes_the_target_column_by_default(tmp_path: Path, subject: Subject) -> None:
+    (rule,) = rules_of(
+        tmp_path, subject, {"rule": "probability", "rows": [1, 3], "at_least": 0.6, "name": "two"}
+    )
+    assert isinstance(rule, Probability)
+    np.testing.assert_array_equal(rule.points, [[1, 20], [3, 40]])
+    np.testing.assert_array_equal(rule.labels, [1, 0])
+    np.testing.assert_array_equal(rule.at_least, [0.6, 0.6])
+    assert rule.name == "two"
+
+
+def test_rows_by_value_all_and_from_another_file(tmp_path: Path, subject: Subject) -> None:
+    (tmp_path / "more.csv").write_text("truth,b,a\nyes,7,8\nno,9,6\n")
+    matched, everything, other = rules_of(
+        tmp_path,
+        subject,
+        {"rule": "margin", "rows": {"kind": "yes", "a": 2}, "at_least": 0.1},
+        {"rule": "margin", "rows": "all", "label": "no", "at_least": 0.1, "form": "pairwise"},
+        {"rule": "margin", "rows": "more.csv", "label": "truth", "at_least": 0.1},
+    )
+    assert isinstance(matched, Margin)
+    np.testing.assert_array_equal(matched.points, [[2, 30]])
+    np.testing.assert_array_equal(everything.labels, [0, 0, 0, 0])
+    assert everything.form == "pairwise"
+    # columns of the other file are matched by name, not by place
+    np.testing.assert_array_equal(other.points, [[8, 7], [6, 9]])
+    np.testing.assert_array_equal(other.labels, [1, 0])
+    assert rule_files(tmp_path / "rules.json") == [tmp_path / "rules.json", tmp_path / "more.csv"]
+
+
+def test_boxes_take_the_range_of_the_data_where_nothing_is_said(
+    tmp_path: Path, subject: Subject
+) -> None:
+    (rule,) = rules_of(
+        tmp_path,
+        subject,
+        {
+            "rule": "linear",
+            "box": {"lower": {"b": 15}, "upper": {"a": 1.5}},
+            "coefficients": {"yes": 2, "no": -1},
+            "at_most": 0.4,
+        },
+    )
+    assert isinstance(rule, Linear)
+    assert isinstance(rule.region, Box)
+    np.testing.assert_array_equal(rule.region.lower, [0, 15])
+    np.testing.assert_array_equal(rule.region.upper, [1.5, 40])
+    np.testing.assert_array_equal(rule.coefficients, [[-1, 2]])
+    assert rule.sense == "<="
+
+
+def test_balls_around_a_row_or_a_point(tmp_path: Path, subject: Subject) -> None:
+    place = {"rule": "probability", "label": "yes", "at_least": 0.5}
+    around_row, around_point = rules_of(
+        tmp_path,
+        subject,
+        place | {"ball": {"centre": 2, "radius": 0.5}},
+        place | {"ball": {"centre": {"b": 1, "a": 2}, "radius": 1, "norm": "max"}},
+    )
+    assert isinstance(around_row.region, Ball)
+    np.testing.assert_array_equal(around_row.region.centre, [2, 30])
+    assert around_row.region.norm == 2
+    np.testing.assert_array_equal(around_point.region.centre, [2, 1])
+    assert around_point.region.norm == math.inf
+    assert around_point.labels.tolist() == [1]
+
+
+def test_linear_rules_of_a_regression(tmp_path: Path, regression: Subject) -> None:
+    low, high, same = rules_of(
+        tmp_path,
+        regression,
+        {"rule": "linear", "rows": "all", "at_least": 1, "at_most": 9, "name": "range"},
+        {"rule": "linear", "rows": [0], "coefficients": {"b": 2}, "equal": 3},
+    )
+    assert [low.sense, high.sense, same.sense] == [">=", "<=", "=="]
+    assert [low.name, high.name] == ["range, at least", "range, at most"]
+    assert same.coefficients.tolist() == [2.0]
+
+
+def test_rates_group_by_a_text_column(tmp_path: Path, subject: Subject) -> None:
+    (rule,) = rules_of(
+        tmp_path,
+        subject,
+        {"rule": "rate", "group_column": "sex", "output": "yes", "tolerance": 0.02},
+    )
+    assert isinstance(rule, Rate)
+    rule.check(2, 2)
+    outputs = np.array([[0.9, 0.1], [0.5, 0.5], [0.7, 0.3], [0.6, 0.4]])
+    rows = rule.rows(0)
+    values = rows.mixing @ outputs[:, 1]
+    gap = (0.1 + 0.3) / 2 - (0.5 + 0.4) / 2
+    np.testing.assert_allclose(sorted(values), sorted([gap, -gap]))
+    np.testing.assert_allclose(rows.bounds, [-0.02, -0.02])
+
+
+def test_inputs_are_traced_to_lines_of_their_file(tmp_path: Path, subject: Subject) -> None:
+    path = tmp_path / "rules.json"
+    path.write_text(
+        json.dumps(
+            [
+                {"rule": "probability", "rows": [3, 1], "at_least": 0.6},
+                {"rule": "probability", "box": {}, "label": "yes", "at_least": 0.6},
+            ]
+        )
+    )
+    listed, region = read_rules(path, subject)
+    assert [listed.source(0), listed.source(1)] == ["data.csv, line 5", "data.csv, line 3"]
+    assert region.source(-1) == ""
+
+
+def test_long_lists_become_pools(tmp_path: Path, subject: Subject) -> None:
+    lines = "\n".join(f"{i},1,yes" for i in range(2001))
+    (tmp_path / "long.csv").write_text("a,b,kind\n" + lines)
+    pool, rate = rules_of(
+        tmp_path,
+        subject,
+        {"rule": "probability", "rows": "long.csv", "at_least": 0.5},
+        {"rule": "rate", "rows": "long.csv", "output": "yes", "mean_at_most": 0.5},
+    )
+    assert isinstance(pool.inputs, Pool)
+    assert pool.region is not None
+    assert rate.region is None
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"), [(1, "1"), ("1.0", "1"), (" 2 ", "2"), ("1.5", "1.5"), ("yes", "yes")]
+)
+def test_classes_have_one_spelling(label: object, expected: str) -> None:
+    assert canonical(label) == expected
+
+
+GOOD = {"rule": "probability", "rows": "all", "at_least": 0.6}
+
+
+@pytest.mark.parametrize(
+    ("rule", "parts"),
+    [
+        (3, ["rule 1", "object", "a number"]),
+        ({}, ["rule 1", "'rule'", "nothing"]),
+        ({"rule": "probabilty"}, ["'rule'", "did you mean 'probability'"]),
+        (GOOD | {"at_lest": 1}, ["(probability)", "'at_lest'", "did you mean 'at_least'"]),
+        ({"rule": "probability", "at_least": 0.6}, ["rows, box, ball", "none of them"]),
+        (GOOD | {"box": {}}, ["rows and box"]),
+        ({"rule": "probability", "rows": "all"}, ["'at_least'", "got nothing"]),
+        (GOOD | {"at_least": "high"}, ["'at_least'", '"high"']),
+        (GOOD | {"at_least": True}, ["'at_least'", "true"]),
+        (GOOD | {"at_least": 1.5}, ["rule 1 (probability)", "(0, 1]", "1.5"]),
+        (GOOD | {"rows": [4]}, ["'rows'", "4", "0 to 3"]),
+        (GOOD | {"rows": [-1]}, ["'rows'", "-1"]),
+        (GOOD | {"rows": [1.5]}, ["'rows'", "1.5"]),
+        (GOOD | {"rows": []}, ["'rows'", "[]"]),
+        (GOOD | {"rows": {"kind": "maybe"}}, ["'rows'", "matches no row"]),
+        (GOOD | {"rows": {"knd": "yes"}}, ["rule 1", "'knd'", "did you mean 'kind'"]),
+        (GOOD | {"rows": "none.csv"}, ["rule 1", "none.csv", "No such file"]),
+        (GOOD | {"label": "yess"}, ["'label'", "did you mean 'yes'"]),
+        (GOOD | {"label": "sex"}, ["'label'", "'sex'", "'f'", "line 2", "no, yes"]),
+        (GOOD | {"name": 3}, ["'name'", "text"]),
+        ({"rule": "margin", "box": {}, "at_least": 1}, ["'label'", "no, yes"]),
+        ({"rule": "margin", "rows": "all", "at_least": 1, "form": "pair"}, ["form", "pairwise"]),
+        ({"rule": "linear", "rows": "all", "at_least": 1}, ["'coefficients'", "missing"]),
+        (
+            {"rule": "linear", "rows": "all", "coefficients": {"yes": 1}},
+            ["at_least, at_most"],
+        ),
+        (
+            {"rule": "linear", "rows": "all", "coefficients": {"yes": 1}, "equal": 1, "at_most": 2},
+            ["at_least, at_most"],
+        ),
+        (
+            {"rule": "linear", "rows": "all", "coefficients": {"yse": 1}, "equal": 1},
+            ["'coefficients'", "did you mean 'yes'"],
+        ),
+        (
+            {"rule": "linear", "rows": "all", "coefficients": {"yes": "x"}, "equal": 1},
+            ["'coefficients'", '"x"'],
+        ),
+        (
+            {"rule": "margin", "box": {"lower": {"c": 1}}, "label": "no", "at_least": 1},
+            ["'box'", "unknown feature 'c'", "a, b"],
+        ),
+        (
+            {"rule": "margin", "box": {"low": {"a": 1}}, "label": "no", "at_least": 1},
+            ["'box'", "'low'", "did you mean 'lower'"],
+        ),
+        (
+            {"rule": "margin", "box": {"lower": {"a": 5}}, "label": "no", "at_least": 1},
+            ["'box'", "'a'", "lower 5 > upper 3"],
+        ),
+        ({"rule": "margin", "box": 3, "label": "no", "at_least": 1}, ["'box'", "lower, upper"]),
+        (
+            {"rule": "margin", "ball": {"centre": {"a": 1}, "radius": 1}, "at_least": 1},
+            ["'ball'", "lacks b"],
+        ),
+        (
+            {"rule": "margin", "ball": {"centre": 0}, "label": "no", "at_least": 1},
+            ["'ball'", "radius"],
+        ),
+        (
+            {"rule": "margin", "ball": {"centre": 0, "radius": 0}, "label": "no", "at_least": 1},
+            ["rule 1", "radius"],
+        ),
+        (
+            {"rule": "margin", "ball": {"centre": 0, "radius": 1, "norm": 1}, "at_least": 1},
+            ["'ball'", "norm"],
+        ),
+        ({"rule": "rate", "group_column": "sex", "tolerance": 0.1}, ["'output'", "missing"]),
+        (
+            {"rule": "rate", "group_column": "sx", "output": "yes", "tolerance": 0.1},
+            ["'group_column'", "did you mean 'sex'"],
+        ),
+        (
+            {"rule": "rate", "output": "ye", "mean_at_most": 0.1},
+            ["'output'", "did you mean 'yes'"],
+        ),
+        ({"rule": "rate", "output": "yes"}, ["rule 1 (rate)", "asks for nothing"]),
+        (
+            {"rule": "rate", "output": "yes", "tolerance": 0.1, "between": ["f"]},
+            ["'between'", "two groups"],
+        ),
+    ],
+)
+def test_faults_name_rule_and_key(
+    tmp_path: Path, subject: Subject, rule: Any, parts: list[str]
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        rules_of(tmp_path, subject, rule)
+    message = str(caught.value)
+    assert str(tmp_path / "rules.json") in message
+    assert all(part in message for part in parts), message
+
+
+def test_the_number_of_the_faulty_rule_is_named(tmp_path: Path, subject: Subject) -> None:
+    with pytest.raises(InvalidInput, match="rule 2"):
+        rules_of(tmp_path, subject, GOOD, {"rule": "nothing"})
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("{}", "must hold a list"),
+        ("[{]", "line 1, column 3"),
+        ('[{"rule": "rate", "rule": "rate"}]', "stands twice"),
+        ('[{"rule": "linear", "at_least": NaN}]', "NaN"),
+    ],
+)
+def test_faulty_files_are_refused(tmp_path: Path, subject: Subject, text: str, part: str) -> None:
+    path = tmp_path / "rules.json"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match=part):
+        read_rules(path, subject)
+
+
+def test_a_missing_file_is_named(tmp_path: Path, subject: Subject) -> None:
+    with pytest.raises(InvalidInput, match=r"absent\.json"):
+        read_rules(tmp_path / "absent.json", subject)
+
+
+def test_class_rules_are_refused_for_regression(tmp_path: Path, regression: Subject) -> None:
+    with pytest.raises(InvalidInput, match="regression"):
+        rules_of(tmp_path, regression, GOOD)
+
+
+def test_rows_need_data(tmp_path: Path, subject: Subject) -> None:
+    from dataclasses import replace
+
+    with pytest.raises(InvalidInput, match="--data"):
+        rules_of(tmp_path, replace(subject, table=None), GOOD)

