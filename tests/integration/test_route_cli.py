@@ -14,6 +14,7 @@ import cg4ai
 from cg4ai.apps.routing import guarantee, saved, train
 from cg4ai.apps.routing.problem import Recipe
 from cg4ai.cli.main import main
+from experiments.routing import paper_mode
 from experiments.routing.__main__ import main as experiment
 
 NETWORK = {
@@ -131,11 +132,12 @@ def test_an_overload_ends_with_its_own_code(
         threads=1,
         recipe=Recipe(objective="split", separator="nlopt", hidden=(4,), skip=False),
     )
-    usual = saved.paper_settings
+    usual = paper_mode.paper_settings
     monkeypatch.setattr(
-        saved, "paper_settings", lambda *a, **k: replace(usual(*a, **k), iteration_limit=8)
+        paper_mode, "paper_settings", lambda *a, **k: replace(usual(*a, **k), iteration_limit=8)
     )
-    monkeypatch.setattr(saved, "paper_problem", functools.partial(saved.paper_problem, epochs=3))
+    brief = functools.partial(paper_mode.paper_problem, epochs=3)
+    monkeypatch.setattr(paper_mode, "paper_problem", brief)
     options = command.RouteOptions(progress="quiet", out=work / "run")
     assert command.run(wanted, options) == NOT_KEPT
     assert "NOT KEPT: a demand vector was found that loads link" in capsys.readouterr().out
@@ -148,7 +150,8 @@ def test_no_router_at_all_is_a_failure(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The published method needs an iteration per demand before there is a mixture."""
-    monkeypatch.setattr(saved, "paper_problem", functools.partial(saved.paper_problem, epochs=2))
+    brief = functools.partial(paper_mode.paper_problem, epochs=2)
+    monkeypatch.setattr(paper_mode, "paper_problem", brief)
     arguments = ["abilene-5-3", "--mode", "paper", "--time-limit", "1e-6"]
     assert experiment([*arguments, "--out", "runs", "--threads", "1"]) == NOT_KEPT
     assert "before every block had a member" in capsys.readouterr().err

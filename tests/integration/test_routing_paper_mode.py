@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import cg4ai
-from cg4ai.apps.routing import saved, train
+from cg4ai.apps.routing import train
 from cg4ai.apps.routing.data import instance
 from cg4ai.apps.routing.problem import Recipe
 from cg4ai.apps.routing.saved import Wanted, open_run, prepare, train_and_save
@@ -34,7 +34,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(train, "attack", brief)
     monkeypatch.setattr(paper_mode, "LABELS", 60)
     quick = functools.partial(paper_mode.paper_problem, epochs=40)
-    monkeypatch.setattr(saved, "paper_problem", quick)
+    monkeypatch.setattr(paper_mode, "paper_problem", quick)
     graph = networkx.DiGraph(demands={"a": {"d": 4.0}, "b": {"d": 2.0}})
     for source, target, capacity in ("ab9", "ac5", "ad3", "bd4", "cd5", "bc2"):
         graph.add_edge(source, target, capacity=float(capacity), length=1.0)

@@ -162,11 +162,11 @@ def test_units_are_run_once_and_shared(tmp_path: Path) -> None:
     answers = cg4ai.load(ours.folder(plan.folder)).predict(split.test_images).argmax(1)
     assert outcome.done[ours]["test_accuracy"] == np.mean(answers == split.test_labels)
 
-    files = {unit: unit.folder(plan.folder) / "summary.json" for unit in outcome.done}
-    before = {unit: file.stat().st_mtime_ns for unit, file in files.items()}
+    paths = {unit: unit.folder(plan.folder) / "summary.json" for unit in outcome.done}
+    before = {unit: file.stat().st_mtime_ns for unit, file in paths.items()}
     again = reproduce.reproduce(["average"], replace(plan, threads=2), say=said.append)
-    assert again.done == {unit: files.read_json(file) for unit, file in files.items()}
-    assert before == {unit: file.stat().st_mtime_ns for unit, file in files.items()}
+    assert again.done == {unit: files.read_json(file) for unit, file in paths.items()}
+    assert before == {unit: file.stat().st_mtime_ns for unit, file in paths.items()}
     assert said[2].startswith("[1/2] margin-hard-n50-s42: there already")
     # the same folder taken for another experiment, or for other images
     with pytest.raises(InvalidSettings, match=r"recipe\.steps: the run has 40"):

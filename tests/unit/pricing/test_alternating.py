@@ -22,7 +22,6 @@ from cg4ai.rules.rows import LinearRows, RowSet
 @dataclass
 class Named:
     name: str
-    exact = False
 
     def price(self, request: PricingRequest) -> PricingResult:
         empty = np.empty(0, np.int64)
@@ -70,7 +69,6 @@ def test_turns_by_iteration_unless_a_row_is_missed() -> None:
     assert met == ["stiff", "stiffer", "free", "stiff"]
     missed = [pricer.price(request(k, value=1.0, bound=2.0)).note for k in range(4)]
     assert missed == ["stiff", "free", "free", "free"]
-    assert not pricer.exact
 
 
 def test_the_first_call_does_not_price_rows() -> None:

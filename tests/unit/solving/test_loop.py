@@ -52,8 +52,6 @@ def at_least(bound: float, *, where: float = 0.0) -> Linear:
 class Scripted:
     """Answers pricing requests from a list, then with nothing; keeps what it was asked."""
 
-    exact = False
-
     def __init__(self, *answers: Sequence[float] | Callable[[PricingRequest], Any]) -> None:
         self.answers = list(answers)
         self.requests: list[PricingRequest] = []
