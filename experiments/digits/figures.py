@@ -18,6 +18,7 @@ from cg4ai.apps.digits.data import CLASSES, digits
 from cg4ai.apps.digits.problem import RELABELLED, RELABELLED_AS
 from cg4ai.apps.digits.saved import ARRAYS
 from cg4ai.errors import RunFolderError
+from cg4ai.extras import optional
 from cg4ai.runs import files
 from experiments.digits.paper import ACCURACY, COMPARED_ACCURACY, COMPARED_SATISFACTION, PAPER_SIZES
 from experiments.digits.results import SavedUnits, Spread, accuracy, compared, satisfied
@@ -313,11 +314,11 @@ def _axes(
     columns: int, *, rows: int = 1, height: float = 4.2, widths: Sequence[float] | None = None
 ) -> tuple[Figure, list[Axes]]:
     """A figure of rows x columns panels, numbered row by row."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.5 * columns, height * rows), layout="constrained")
-    FigureCanvasAgg(figure)  # draws to files; no window system is needed
+    figure: Figure = optional("matplotlib.figure").Figure(
+        figsize=(5.5 * columns, height * rows), layout="constrained"
+    )
+    # draws to files; no window system is needed
+    optional("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
     return figure, list(figure.subplots(rows, columns, squeeze=False, width_ratios=widths).flat)
 
 

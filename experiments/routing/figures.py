@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.errors import RunFolderError
+from cg4ai.extras import optional
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 
@@ -268,11 +269,11 @@ def _arrays(run: Path) -> Arrays:
 
 
 def _axes(count: int) -> tuple[Figure, list[Axes]]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.5 * count, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)  # draws to files; no window system is needed
+    figure: Figure = optional("matplotlib.figure").Figure(
+        figsize=(5.5 * count, 4.2), layout="constrained"
+    )
+    # draws to files; no window system is needed
+    optional("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
     return figure, [figure.add_subplot(1, count, number + 1) for number in range(count)]
 
 

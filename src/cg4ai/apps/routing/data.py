@@ -20,6 +20,7 @@ from cg4ai.apps.routing.network import Network
 from cg4ai.apps.routing.readers import read_demands, read_native, read_xml
 from cg4ai.apps.routing.sndlib import by_name
 from cg4ai.errors import InvalidInput
+from cg4ai.extras import optional
 from cg4ai.records import Array, IntArray
 
 if TYPE_CHECKING:
@@ -170,8 +171,7 @@ def _largest(name: str, volumes: dict[tuple[int, int], float], count: int) -> li
 
 def _build(network: Network, volumes: dict[tuple[int, int], float], count: int) -> Instance:
     """All arrays, with `demand_max` the volumes themselves."""
-    import networkx
-
+    networkx = optional("networkx")
     graph: Any = networkx.DiGraph()
     graph.add_nodes_from(range(len(network.nodes)))
     graph.add_weighted_edges_from(
@@ -207,8 +207,7 @@ def _build(network: Network, volumes: dict[tuple[int, int], float], count: int) 
 
 def shortest_paths(graph: Any, source: int, target: int, count: int) -> list[tuple[int, ...]]:
     """The `count` shortest simple paths; lengths equal to 6 decimals are ordered by node tuple."""
-    import networkx
-
+    networkx = optional("networkx")
     found: list[tuple[float, tuple[int, ...]]] = []
     try:
         for nodes in networkx.shortest_simple_paths(graph, source, target, weight="length"):

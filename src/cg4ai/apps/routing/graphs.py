@@ -23,12 +23,12 @@ from cg4ai.apps.routing.places import (
 )
 from cg4ai.apps.routing.readers import parse_xml, read_text
 from cg4ai.errors import InvalidInput
+from cg4ai.extras import optional
 
 
 def read_graphml(path: Path) -> Network:
     """A GraphML file; its own text must be well-formed XML."""
-    import networkx
-
+    networkx = optional("networkx")
     places = graphml_places(parse_xml(path), str(path))
     try:
         graph = networkx.parse_graphml(read_text(path))
@@ -39,8 +39,7 @@ def read_graphml(path: Path) -> Network:
 
 def read_json(path: Path) -> Network:
     """A JSON file in networkx's node-link form, its edges under `edges` or `links`."""
-    import networkx
-
+    networkx = optional("networkx")
     try:
         content = load_located(read_text(path))
     except json.JSONDecodeError as error:

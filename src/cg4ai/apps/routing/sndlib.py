@@ -9,6 +9,7 @@ from typing import Any
 
 from cg4ai.apps.routing.network import Network, NetworkBuilder, geographic
 from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.extras import optional
 
 # Capacity of a link is what is installed already plus one largest module, and topohub knows
 # neither. A network that is not listed here gets one unit on every link.
@@ -57,7 +58,7 @@ DOUBLED = {"ta1": ("N17 N20", "N3 N5", "N11 N16", "N16 N18")}
 
 def names() -> list[str]:
     """The SNDlib networks that can be asked for by name."""
-    folder = importlib.resources.files("topohub") / "data" / "sndlib"
+    folder = importlib.resources.files(optional("topohub")) / "data" / "sndlib"
     return sorted(f.name[: -len(".json")] for f in folder.iterdir() if f.name.endswith(".json"))
 
 
@@ -95,14 +96,12 @@ def by_name(name: str) -> Network:
 
 
 def _topology(name: str) -> Any:
-    import topohub
-
     key = name if "/" in name else f"sndlib/{name}"
     with warnings.catch_warnings():
         # topohub leaves the file to the garbage collector, which warns.
         warnings.simplefilter("ignore", ResourceWarning)
         try:
-            return topohub.get(key)
+            return optional("topohub").get(key)
         except KeyError:
             raise InvalidInput(
                 f"unknown network {name!r}{did_you_mean(name, names())}; use one of "

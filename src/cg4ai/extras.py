@@ -1,0 +1,27 @@
+"""Packages that only part of cg4ai needs: imported where they are used, named when missing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from cg4ai.errors import MissingExtra
+
+EXTRA_OF = {
+    "matplotlib": "plots",
+    "mlxtend": "digits",
+    "networkx": "routing",
+    "nlopt": "routing",
+    "topohub": "routing",
+}
+
+
+def optional(module: str) -> Any:
+    """The module (`mlxtend.data`), or an error that names the extra which brings its package."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise MissingExtra(
+            f"this needs the package {package} ({error}): pip install 'cg4ai[{EXTRA_OF[package]}]'"
+        ) from error
