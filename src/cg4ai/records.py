@@ -88,14 +88,13 @@ class SeparationResult:
     """Violated rows found by a separator, with the violation of each, worst first.
 
     `worst` is the largest violation seen (negative: how far from violated); `effort` says in
-    numbers how hard the search was; `upper_bound`, if not None, is proven over the region.
+    numbers how hard the search was.
     """
 
     rows: Rows | None
     violations: Array
     worst: float
     effort: Mapping[str, Any]
-    upper_bound: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

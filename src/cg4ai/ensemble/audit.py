@@ -13,6 +13,7 @@ from cg4ai.records import Array, IntArray
 from cg4ai.rules import Rate
 from cg4ai.rules.evaluation import predictions
 from cg4ai.rules.regions import Ball, Box
+from cg4ai.rules.rows import shortfall
 from cg4ai.separation import default_separator
 
 if TYPE_CHECKING:
@@ -108,9 +109,7 @@ def audit(
         return _attack(requirement, ensemble, tolerance=tolerance, seed=seed, limit=limit)
     outputs = predictions(ensemble, rows.inputs)
     with torch.no_grad():
-        violations = rows.bounds - rows.values(outputs).numpy()
-    # a prediction that is no number keeps no rule
-    violations = np.where(np.isfinite(violations), violations, np.inf)
+        violations = shortfall(rows.bounds, rows.values(outputs).numpy())
     order = np.argsort(-violations, kind="stable")
     violated = order[violations[order] > tolerance]
     rates = isinstance(requirement, Rate)

@@ -31,7 +31,7 @@ from cg4ai.rules.affine import rules_of
 from cg4ai.rules.evaluation import predictions, region_violations
 from cg4ai.rules.guards import AffineRules, Guard, guard
 from cg4ai.rules.regions import Ball, Box, Region
-from cg4ai.rules.rows import LinearRows, Rows
+from cg4ai.rules.rows import LinearRows, Rows, shortfall
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble
@@ -135,7 +135,7 @@ def _listed(
         )
     with torch.no_grad():
         values = rows.values(predictions(mixture, rows.inputs)).numpy()
-    missed = np.flatnonzero(~(values >= rows.bounds - tolerance))
+    missed = np.flatnonzero(shortfall(rows.bounds, values) > tolerance)
     broken = np.zeros(len(rows.inputs), bool)
     broken[rows.index[missed] if isinstance(rows, LinearRows) else missed] = True  # type: ignore[index]
     return rows, broken

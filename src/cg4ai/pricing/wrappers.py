@@ -14,6 +14,7 @@ import torch
 
 from cg4ai.protocols import Pricer, PricingRequest
 from cg4ai.records import PricingResult
+from cg4ai.rules.rows import shortfall
 
 TOLERANCE = 1e-6  # rows missed by more than this, relative to 1 + |bound|, are missed
 
@@ -54,6 +55,6 @@ def misses_rows(request: PricingRequest) -> bool:
         inputs = torch.as_tensor(rows.inputs, device=request.device)
         with torch.no_grad():
             values = rows.values(request.ensemble.outputs(inputs)).cpu().numpy()
-        if np.any(rows.bounds - values > TOLERANCE * (1.0 + np.abs(rows.bounds))):
+        if np.any(shortfall(rows.bounds, values) > TOLERANCE * (1.0 + np.abs(rows.bounds))):
             return True
     return False

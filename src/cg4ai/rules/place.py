@@ -35,11 +35,6 @@ class Requirement(Protocol):
         ...
 
     @property
-    def lazy(self) -> bool:
-        """True for a Pool: `rows` are known but enter the master only when violated."""
-        ...
-
-    @property
     def separator(self) -> Separator | None: ...
 
     @property
@@ -104,10 +99,6 @@ class Placed:
     def over_region(self) -> bool:
         """True over a Box or Ball, where the inputs cannot be listed."""
         return isinstance(self.inputs, Box | Ball)
-
-    @property
-    def lazy(self) -> bool:
-        return isinstance(self.inputs, Pool)
 
     @property
     def points(self) -> Array:

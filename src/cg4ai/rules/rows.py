@@ -8,12 +8,14 @@ mixture whose mean meets the bound meets it itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
@@ -38,7 +40,8 @@ class LinearRows:
     mixing: Array | None = None
     origin: IntArray | None = None
 
-    linear = True
+    linear: ClassVar[bool] = True
+    JOINED: ClassVar = ("inputs", "coefficients", "bounds")
 
     def __len__(self) -> int:
         return len(self.bounds)
@@ -98,7 +101,8 @@ class ConcaveRows:
     positions: IntArray
     origin: IntArray | None = None
 
-    linear = False
+    linear: ClassVar[bool] = False
+    JOINED: ClassVar = ("inputs", "bounds", "positions")
 
     def __len__(self) -> int:
         return len(self.bounds)
@@ -124,20 +128,49 @@ class ConcaveRows:
 
 
 Rows = LinearRows | ConcaveRows
+RowsT = TypeVar("RowsT", bound=Rows)
 
 
-def merged(batches: Sequence[LinearRows]) -> LinearRows:
-    """One batch of several that look at one input per row; `requirement` is the first one's."""
+def merged(batches: Sequence[RowsT]) -> RowsT:
+    """One batch of several that `alike` puts together; `requirement` is the first one's."""
+    parts: dict[str, Any] = {
+        name: np.concatenate([getattr(batch, name) for batch in batches])
+        for name in batches[0].JOINED
+    }
     starts = np.cumsum([0, *(len(batch.inputs) for batch in batches)])
-    return LinearRows(
-        batches[0].requirement,
-        np.concatenate([batch.inputs for batch in batches]),
-        np.concatenate([batch.coefficients for batch in batches]),
-        np.concatenate([batch.bounds for batch in batches]),
-        np.concatenate(
-            [np.asarray(b.index) + start for b, start in zip(batches, starts, strict=False)]
-        ),
-    )
+    if isinstance(batches[0], LinearRows):
+        indices = [np.asarray(getattr(batch, "index", None)) for batch in batches]
+        moved = [index + start for index, start in zip(indices, starts, strict=False)]
+        parts["index"] = np.concatenate(moved)
+    origins = [batch.origin for batch in batches]
+    known = [origin for origin in origins if origin is not None]
+    parts["origin"] = np.concatenate(known) if len(known) == len(origins) else None
+    return replace(batches[0], **parts)
+
+
+def alike(rows: Rows) -> Hashable:
+    """Equal for rows that one batch can hold; None for rows that sum over inputs: none can."""
+    if isinstance(rows, ConcaveRows):
+        return rows.functional
+    return "linear" if rows.index is not None else None
+
+
+def joined(batches: Sequence[Rows]) -> list[Rows]:
+    """The same rows in the same order, in as few batches as can be: each costs several calls."""
+    result: list[Rows] = []
+    for kind, group in groupby(batches, key=alike):
+        together = list(group)
+        result += together if kind is None or len(together) == 1 else [merged(together)]
+    return result
+
+
+def shortfall(bounds: Array, values: Array) -> Array:
+    """By how much each row is missed, negative with room to spare; the one definition.
+
+    A value that is no finite number meets no row.
+    """
+    short = bounds - values
+    return np.where(np.isfinite(short), short, np.inf)
 
 
 class RowSet:
@@ -156,6 +189,10 @@ class RowSet:
     @property
     def bounds(self) -> Array:
         return np.concatenate([batch.bounds for batch in self.batches] or [np.empty(0)])
+
+    def missed(self, values: Array, tolerance: float | Array = 0.0) -> NDArray[np.bool_]:
+        """(m,): which rows these values (m,) of a mixture miss by more than `tolerance`."""
+        return shortfall(self.bounds, values) > tolerance
 
     def split(self, per_row: Array) -> list[Array]:
         """One array per batch, from an array over all rows."""

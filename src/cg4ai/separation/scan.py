@@ -11,6 +11,7 @@ import torch
 from cg4ai.errors import InvalidInput
 from cg4ai.records import SeparationResult
 from cg4ai.rules.evaluation import Predictor, predictions, refuse_not_finite
+from cg4ai.rules.rows import shortfall
 
 if TYPE_CHECKING:
     from cg4ai.rules import Requirement
@@ -42,11 +43,11 @@ class PoolScan:
             )
         with torch.no_grad():
             values = rows.values(predictions(ensemble, rows.inputs)).numpy()
-        violations = rows.bounds - values
+        violations = shortfall(rows.bounds, values)
         refuse_not_finite(violations, requirement.name)
         worst = float(violations.max())
         order = np.argsort(-violations, kind="stable")[:limit]
         order = order[violations[order] > tolerance]
         effort = {"search": "scan", "evaluations": len(rows.inputs), "rows": len(rows)}
         found = rows.take(order) if len(order) else None
-        return SeparationResult(found, violations[order], worst, effort, upper_bound=worst)
+        return SeparationResult(found, violations[order], worst, effort)

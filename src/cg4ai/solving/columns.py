@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 import numpy as np
 import torch
@@ -17,7 +15,7 @@ from cg4ai.members.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.rows import LinearRows, Rows, RowSet, merged
+from cg4ai.rules.rows import Rows, RowSet, joined
 
 CHUNK = 20_000_000  # numbers held at once while evaluating members
 
@@ -169,20 +167,6 @@ class Columns:
 def all_values(rows: RowSet, members: Members, blocks: IntArray, device: str) -> Array:
     """Coefficients of candidate members in all rows of the master: (m, count)."""
     parts = [
-        row_values(batch, rows.layout, members, blocks, device) for batch in _joined(rows.batches)
+        row_values(batch, rows.layout, members, blocks, device) for batch in joined(rows.batches)
     ]
     return np.concatenate(parts) if parts else np.zeros((0, len(members)))
-
-
-def _joined(batches: Sequence[Rows]) -> list[Rows]:
-    """The same rows in the same order, in as few batches as can be: each costs several calls."""
-    joined: list[Rows] = []
-    for simple, group in groupby(
-        batches, key=lambda rows: isinstance(rows, LinearRows) and rows.index is not None
-    ):
-        together = list(group)
-        if simple and len(together) > 1:
-            joined.append(merged([rows for rows in together if isinstance(rows, LinearRows)]))
-        else:
-            joined.extend(together)
-    return joined

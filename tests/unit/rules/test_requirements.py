@@ -80,7 +80,7 @@ class TestLinear:
         requirement = Linear(BOX, rules, [0.5, -0.5], sense)
         requirement.check(4, 3)
         assert requirement.rows(0) is None
-        assert (requirement.slack, requirement.lazy) == ("shared", False)
+        assert requirement.slack == "shared"
         found = requirement.violations(torch.as_tensor(X), torch.as_tensor(F)).numpy()
         total = 4 if sense == "==" else 2
         assert found.shape == (6, total)
@@ -248,13 +248,11 @@ class TestLabels:
         for labels in (self.Y.astype(float), torch.as_tensor(self.Y), self.Y.tolist()):
             assert Probability(X, labels).labels.tolist() == self.Y.tolist()
 
-    def test_pool_is_lazy_and_list_is_not(self) -> None:
+    def test_a_pool_is_searched_and_a_list_is_not(self) -> None:
         pool = Probability(Pool(X), self.Y)
-        assert pool.lazy
         assert pool.region is pool.inputs
         assert pool.slack == "row"
         listed = Probability(X, self.Y)
-        assert not listed.lazy
         assert listed.region is None
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput
 from cg4ai.members.layout import Layout
 from cg4ai.records import IntArray
-from cg4ai.rules.rows import ConcaveRows, LinearRows, RowSet, merged
+from cg4ai.rules.rows import ConcaveRows, LinearRows, RowSet, joined, merged
 
 
 def pointwise(rng: np.random.Generator, *, rows: int = 5, inputs: int = 4) -> LinearRows:
@@ -192,3 +192,27 @@ def test_places_say_where_outputs_lie_among_those_of_all_blocks() -> None:
     assert side_by_side[places].tolist() == ["a1", "b0", "a0"]
     assert Layout((np.array([0, 1]), np.array([2, 3]))).places(2) is None
     assert Layout((np.array([0, 1]), np.array([2]))).places(2) is not None
+
+
+def test_joined_rows_keep_their_order_and_who_made_them() -> None:
+    rng = np.random.default_rng(0)
+    first, second = pointwise(rng), pointwise(rng, rows=2, inputs=3)
+    positions = np.arange(2)
+
+    def lowest(outputs: Tensor, rows: IntArray) -> Tensor:
+        return outputs.amin(-1)
+
+    concave = ConcaveRows(0, rng.normal(size=(2, 2)), lowest, np.zeros(2), positions)
+    result = joined([first, second, summed(rng), concave, concave, first])
+    assert [len(rows) for rows in result] == [len(first) + len(second), 3, 4, len(first)]
+    assert first.origin is not None
+    assert second.origin is not None
+    np.testing.assert_array_equal(result[0].origin, np.concatenate([first.origin, second.origin]))
+    assert result[2].origin is None
+
+
+def test_a_value_that_is_no_number_misses_its_row() -> None:
+    rows = RowSet(Layout.single(3), [pointwise(np.random.default_rng(0), rows=5)])
+    values = rows.bounds + np.array([0.5, -1e-9, -0.5, np.nan, np.inf])
+    np.testing.assert_array_equal(rows.missed(values, 1e-6), [False, False, True, True, True])
+    np.testing.assert_array_equal(rows.missed(values), [False, True, True, True, True])

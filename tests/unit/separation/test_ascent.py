@@ -110,7 +110,6 @@ def test_nothing_found_where_nothing_is(separator: Any) -> None:
     assert found.rows is None
     assert len(found.violations) == 0
     assert found.worst <= -0.1
-    assert found.upper_bound is None
     assert found.effort["seed"] == 5
 
 

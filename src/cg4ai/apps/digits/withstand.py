@@ -19,7 +19,7 @@ from cg4ai.rules.evaluation import Predictor, predictions
 from cg4ai.rules.labels import member_margins
 from cg4ai.rules.place import Requirement
 from cg4ai.rules.regions import Box
-from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows
+from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, shortfall
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,6 @@ class Withstand:
     heard: list[Rows] | None = None  # everything that separation finds is also put here
 
     slack = "row"
-    lazy = False
     input_size = PIXELS
 
     @property
@@ -111,7 +110,7 @@ class Attacking:
             return SeparationResult(None, np.empty(0), -requirement.at_least, effort)
         rows = requirement.rows_at(inputs, which, -1)
         with torch.no_grad():
-            violations = rows.bounds - rows.values(predictions(ensemble, inputs)).numpy()
+            violations = shortfall(rows.bounds, rows.values(predictions(ensemble, inputs)).numpy())
         order = np.argsort(-violations, kind="stable")[:limit]
         kept = rows.take(order)
         if requirement.heard is not None:

@@ -81,14 +81,7 @@ def concave_joined(chosen: Sequence[Weighted]) -> list[Weighted]:
         else:
             result.append((rows, weights, guide))
     for group in alike.values():
-        batches = [rows for rows, _, _ in group]
-        one = replace(
-            batches[0],
-            inputs=np.concatenate([rows.inputs for rows in batches]),
-            bounds=np.concatenate([rows.bounds for rows in batches]),
-            positions=np.concatenate([rows.positions for rows in batches]),
-            origin=None,
-        )
+        one = merged([rows for rows, _, _ in group])
         together = [np.concatenate([entry[part] for entry in group]) for part in (1, 2)]
         result.append((one, together[0], together[1]))
     return result
