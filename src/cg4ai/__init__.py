@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from cg4ai.rules.regions import Ball, Box, Pool
     from cg4ai.settings import Settings
     from cg4ai.solving.loop import solve
-    from cg4ai.solving.problem import Problem, Result
+    from cg4ai.solving.problem import Problem
+    from cg4ai.solving.result import Result
 
 _HOMES = {
     "Ball": "rules",
@@ -41,7 +42,7 @@ _HOMES = {
     "Probability": "rules",
     "Problem": "solving.problem",
     "Rate": "rules",
-    "Result": "solving.problem",
+    "Result": "solving.result",
     "Settings": "settings",
     "StopReason": "records",
     "certify": "proofs",

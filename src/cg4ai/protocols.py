@@ -1,10 +1,34 @@
-"""The few interfaces the loop relies on: anything that has these methods can take part."""
+"""The few interfaces the loop relies on: anything that has these methods can take part.
+
+How to take part in a run (`cg4ai.solving.loop`), from the smallest to the largest:
+
+- A `Pricer` trains members, a `Separator` searches for violated inputs. One that wraps another
+  shows it as `inner` (one, or a sequence), so that checks and checkpoints look through it.
+- A part that remembers something from one iteration to the next is `Stateful`: every checkpoint
+  stores its `state()` (JSON-able values and arrays) and `restore`s it, in a resumed run and in one
+  that goes on, so that both end alike. Pricers, the separators of requirements and phases, within
+  any wrapper, are asked. Such a part belongs to one run: make a new one for each problem.
+- A run that weighs, prices or decides in another way brings a phase of its own
+  (`cg4ai.solving.phases.Phase`, given by `Problem.phases`). The loop calls
+
+      weighed = phase.weigh(run)                     # solve the master and cut
+      priced = phase.price(run, weighed)             # propose and admit members
+      decision = phase.decide(run, weighed, priced)  # GoOn(note, phase) or Stop(reason, note)
+
+  and keeps record, checkpoint, progress, limits and interrupts itself; once the run has ended,
+  `settle(run, reason)` of the first phase says which weights to return, and `finish` audits them.
+  `run` is the `RunState`: `run.work` (columns, rows, master; `add_columns`, `add_cuts`, `admit`,
+  `solve_master`), `run.step`, `run.history`, `run.deadline.left()`, `run.watch.timed(step)` to
+  have seconds booked ("master", "pricing", "separation"), `run.interrupts.allowed()` around long
+  computations, `run.notes`. A phase that proves its mixture ends by `Stop(StopReason.PROVEN, ...)`
+  and keeps the weights of its best proof in its state.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -14,6 +38,7 @@ from cg4ai.records import (
     Duals,
     IntArray,
     MemberState,
+    PartState,
     PricingResult,
     SeparationResult,
 )
@@ -127,6 +152,15 @@ class Separator(Protocol):
     def thorough(self) -> Separator:
         """A stronger version of this search, for the last look before a run ends."""
         ...
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A pricer, separator or phase whose memory checkpoints keep."""
+
+    def state(self) -> PartState: ...
+
+    def restore(self, state: PartState) -> None: ...
 
 
 Factories = Mapping[str, object]

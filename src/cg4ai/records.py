@@ -99,7 +99,11 @@ class SeparationResult:
 
 @dataclass(frozen=True, slots=True)
 class IterationRecord:
-    """One line of a run's history."""
+    """One line of a run's history.
+
+    Its seconds are all that passed since the record before: `other_s` are those of no step, such as
+    setting up, progress and the last checkpoint. `total_s` is the sum over all records so far.
+    """
 
     iteration: int
     objective: float
@@ -119,6 +123,41 @@ class IterationRecord:
     note: str = ""
     raised: float = 0.0  # what inputs newly counted into the objective added to it
     trainings: int | None = None  # how often pricers were asked; None: not counted
+    other_s: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """All seconds of this iteration."""
+        return self.master_s + self.pricing_s + self.separation_s + self.other_s
+
+
+@dataclass(frozen=True, slots=True)
+class EndingRecord:
+    """Seconds of a run's ending, which follow those of its last iteration.
+
+    `weights_s` went to final weights, `search_s` to the last search, `lean_s` to leaving members
+    out, `audits_s` to audits and the true loss; `total_s` are all of the run.
+    """
+
+    weights_s: float = 0.0
+    search_s: float = 0.0
+    lean_s: float = 0.0
+    audits_s: float = 0.0
+    other_s: float = 0.0
+    total_s: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """All seconds of the ending."""
+        return self.weights_s + self.search_s + self.lean_s + self.audits_s + self.other_s
+
+
+@dataclass(frozen=True, slots=True)
+class PartState:
+    """What a pricer, separator or phase remembers: JSON-able `values` and named `arrays`."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

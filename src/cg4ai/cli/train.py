@@ -28,7 +28,8 @@ from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 from cg4ai.solving.loop import solve
-from cg4ai.solving.problem import Problem, Result
+from cg4ai.solving.problem import Problem
+from cg4ai.solving.result import Result
 
 MET, NOT_MET, INTERRUPTED = 0, 3, 130
 MOST_CLASSES = 20  # whole numbers with at most this many distinct values are guessed to be classes

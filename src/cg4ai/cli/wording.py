@@ -11,7 +11,7 @@ from cg4ai.apps.tabular.rulefile import Rule
 from cg4ai.cli.tables import plain
 from cg4ai.ensemble.audit import Audit
 from cg4ai.records import StopReason
-from cg4ai.solving.problem import Result
+from cg4ai.solving.result import Result
 
 SHOWN = 5  # violated rows of each requirement that the report names
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from cg4ai.records import Array, IntArray
+from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.rules import Rate
 from cg4ai.rules.evaluation import predictions
 from cg4ai.rules.regions import Ball, Box
@@ -96,17 +96,24 @@ def audit(
     threshold: float = 0.5,
     seed: int = 0,
     limit: int = 100,
+    found: SeparationResult | None = None,
 ) -> Audit:
     """Recompute every listed row in float64; over a Box or Ball, search for violations.
 
     `threshold` turns scores into decisions for a Rate; `seed` and `limit` (of inputs reported) are
-    for the search, which the requirement's separator does, or the default one.
+    for the search, which the requirement's separator does, or the default one. A search of this
+    very mixture that was done already is given as `found`.
     """
     probe = torch.zeros(1, requirement.input_size, dtype=torch.float64)
     requirement.check(requirement.input_size, ensemble.outputs(probe).shape[-1])
     rows = requirement.rows(0)
     if rows is None:
-        return _attack(requirement, ensemble, tolerance=tolerance, seed=seed, limit=limit)
+        if found is None:
+            separator = default_separator(requirement, ensemble.differentiable)
+            found = separator.find(
+                ensemble, requirement, seed=seed, limit=limit, tolerance=tolerance
+            )
+        return _attacked(requirement, found, tolerance)
     outputs = predictions(ensemble, rows.inputs)
     with torch.no_grad():
         violations = shortfall(rows.bounds, rows.values(outputs).numpy())
@@ -134,12 +141,8 @@ def audit(
     )
 
 
-def _attack(
-    requirement: Requirement, ensemble: Ensemble, *, tolerance: float, seed: int, limit: int
-) -> Audit:
-    separator = default_separator(requirement, ensemble.differentiable)
-    found = separator.find(ensemble, requirement, seed=seed, limit=limit, tolerance=tolerance)
-    violated = np.arange(len(found.violations))
+def _attacked(requirement: Requirement, found: SeparationResult, tolerance: float) -> Audit:
+    violated = np.flatnonzero(found.violations > tolerance)
     region = requirement.region
     return Audit(
         requirement=requirement.name,
@@ -150,7 +153,7 @@ def _attack(
         worst_violation=found.worst,
         tolerance=tolerance,
         violated=violated,
-        violations=found.violations,
+        violations=found.violations[violated],
         descriptions=() if found.rows is None else _descriptions(requirement, found.rows, violated),
         effort=found.effort,
     )

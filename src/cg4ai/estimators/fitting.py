@@ -26,7 +26,8 @@ from cg4ai.rules import (
 )
 from cg4ai.settings import Settings
 from cg4ai.solving.loop import solve
-from cg4ai.solving.problem import Problem, Result
+from cg4ai.solving.problem import Problem
+from cg4ai.solving.result import Result
 
 FEWEST_ROWS = 15  # with fewer, "auto" holds out none
 IMPROVEMENT = 1e-2  # of the held-out loss: less than this is noise, and no reason to go on

@@ -17,12 +17,12 @@ from cg4ai.records import Array, IntArray, PricingResult
 
 @dataclass(frozen=True)
 class HeldOutPricer:
-    """Asks `pricer` to train on `training` in place of the objective that the master weighs by.
+    """Asks `inner` to train on `training` in place of the objective that the master weighs by.
 
-    Bounds that `pricer` may prove hold for its own data alone, so they are dropped.
+    Bounds that `inner` may prove hold for its own data alone, so they are dropped.
     """
 
-    pricer: Pricer
+    inner: Pricer
     training: Supervised
 
     def price(self, request: PricingRequest) -> PricingResult:
@@ -30,7 +30,7 @@ class HeldOutPricer:
         # that the master wants. A high worth lets it propose all; the loop admits by the true one.
         worth = 1e6 * (1.0 + np.abs(request.duals.blocks))
         duals = replace(request.duals, blocks=worth)
-        proposed = self.pricer.price(replace(request, objective=self.training, duals=duals))
+        proposed = self.inner.price(replace(request, objective=self.training, duals=duals))
         return replace(proposed, lower_bound=None)
 
 

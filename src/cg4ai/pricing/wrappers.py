@@ -21,22 +21,22 @@ TOLERANCE = 1e-6  # rows missed by more than this, relative to 1 + |bound|, are 
 
 @dataclass(frozen=True)
 class AlternatingPricer:
-    """Asks one of `pricers` per call: the next by iteration, or `freest` while rows are missed.
+    """Asks one of `inner` per call: the next by iteration, or `freest` while rows are missed.
 
     The first call of a run asks for members that fit the data, whatever the prices of rows. Which
     pricer is asked depends on the request alone, so that a resumed run goes on as it would have.
     """
 
-    pricers: Sequence[Pricer]
+    inner: Sequence[Pricer]
     freest: int
 
     def price(self, request: PricingRequest) -> PricingResult:
         if request.iteration == 0:
-            return self.pricers[0].price(_unpriced(request))
-        number = request.iteration % len(self.pricers)
+            return self.inner[0].price(_unpriced(request))
+        number = request.iteration % len(self.inner)
         if misses_rows(request):
             number = self.freest
-        return self.pricers[number].price(request)
+        return self.inner[number].price(request)
 
 
 def _unpriced(request: PricingRequest) -> PricingRequest:

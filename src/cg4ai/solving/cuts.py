@@ -2,47 +2,65 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.records import Array
 from cg4ai.seeds import derived_seed
 from cg4ai.separation import default_separator
-from cg4ai.solving.interrupts import Interrupts
-from cg4ai.solving.state import RunState
+from cg4ai.solving.steps import Separated
+
+if TYPE_CHECKING:
+    from cg4ai.solving.state import RunState
 
 
-def separate(
-    state: RunState,
-    ensemble: Ensemble | None,
-    job: str,
-    interrupts: Interrupts,
-    *,
-    last: bool = False,
-) -> tuple[float | None, int]:
-    """Look for violated inputs of every region and pool; add them: (worst, rows added)."""
+def separate(run: RunState, ensemble: Ensemble | None, job: str) -> Separated:
+    """Look for violated inputs of every region and pool, and add them as rows."""
     if ensemble is None:
-        return None, 0
-    started = time.perf_counter()
-    worst: float | None = None
-    added = 0
-    for number, requirement in enumerate(state.problem.requirements):
+        return Separated()
+    with run.watch.timed("separation"):
+        return _search(run, ensemble, run.step, job, thorough=False)
+
+
+def last_search(run: RunState, weights: Array) -> Separated:
+    """The thorough search of the mixture of these weights: done once, then remembered.
+
+    Its seed does not depend on the iteration, so that a run resumed at its end finds the same.
+    """
+    known = run.searched(weights)
+    if known is not None:
+        return replace(known, added=0)
+    ensemble = run.work.whole_ensemble(weights)
+    with run.watch.timed("search"):
+        found = _search(run, ensemble, run.returns, "last", thorough=True)
+    run.remember_search(weights, found)
+    return found
+
+
+def _search(run: RunState, ensemble: Ensemble, step: int, job: str, *, thorough: bool) -> Separated:
+    settings = run.settings
+    result = Separated()
+    for number, requirement in enumerate(run.problem.requirements):
         if requirement.region is None:
             continue
-        separator = requirement.separator or default_separator(requirement, ensemble.differentiable)
-        if last:
+        separator = default_separator(requirement, ensemble.differentiable)
+        if thorough:
             separator = separator.thorough()
-        seed = derived_seed(state.settings.seed, state.step, f"{job} {number}")
-        with interrupts.allowed():
+        with run.interrupts.allowed():
             found = separator.find(
                 ensemble,
                 requirement,
-                seed=seed,
-                limit=state.settings.cuts_per_round,
-                tolerance=state.settings.feasibility_tolerance - state.settings.row_margin / 2,
+                seed=derived_seed(settings.seed, step, f"{job} {number}"),
+                limit=settings.cuts_per_round,
+                tolerance=settings.feasibility_tolerance - settings.row_margin / 2,
             )
-        worst = found.worst if worst is None else max(worst, found.worst)
+        added = 0
         if found.rows is not None and len(found.rows):
-            added += state.work.add_cuts(replace(found.rows, requirement=number))
-    state.seconds["separation"] += time.perf_counter() - started
-    return worst, added
+            added = run.work.add_cuts(replace(found.rows, requirement=number))
+        result = Separated(
+            worst=found.worst if result.worst is None else max(result.worst, found.worst),
+            added=result.added + added,
+            found={**result.found, number: found},
+        )
+    return result

@@ -1,20 +1,23 @@
-"""What `solve` is given and what it gives back."""
+"""What `solve` is given."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from cg4ai.ensemble.audit import Audit
-from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members.layout import Layout
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.protocols import Members, Pricer
-from cg4ai.records import IntArray, IterationRecord, StopReason
+from cg4ai.records import IntArray
 from cg4ai.rules import Concave, Margin, Requirement
 from cg4ai.rules.rows import Rows
 from cg4ai.solving.columns import check_fit
+from cg4ai.solving.parts import unwrapped
+
+if TYPE_CHECKING:
+    from cg4ai.solving.phases import Phase
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,8 @@ class Problem:
     `pricers` are asked in order until one proposes a member that improves the master. `start`
     holds members that are in the master from the beginning, such as an anchor that keeps it
     feasible; `start_rows` holds rows known to matter (their `requirement` numbers index
-    `requirements`).
+    `requirements`). `phases` makes the phases of a run, anew for each; the first is where it
+    begins and ends (None: column generation with cuts, see `solving.phases`).
     """
 
     objective: Objective
@@ -33,6 +37,7 @@ class Problem:
     layout: Layout
     start: Sequence[tuple[Members, IntArray]] = ()
     start_rows: Sequence[Rows] = ()
+    phases: Callable[[], Sequence[Phase]] | None = None
 
     def __post_init__(self) -> None:
         if not self.pricers:
@@ -57,61 +62,11 @@ class Problem:
         concave = isinstance(requirement, Concave) or (
             isinstance(requirement, Margin) and requirement.form == "member"
         )
-        asked = [getattr(pricer, "pricer", pricer) for pricer in self.pricers]
-        strict = [type(p).__name__ for p in asked if getattr(p, "linear_rows_only", False)]
+        asked = [one for pricer in self.pricers for _, one in unwrapped(pricer)]
+        strict = [type(one).__name__ for one in asked if getattr(one, "linear_rows_only", False)]
         if concave and strict:
             raise InvalidInput(
                 f"{requirement.name} has rows that are concave in the outputs, but {strict[0]} "
                 "prices linear rows only; state a margin with form='pairwise', or use members "
                 "trained by gradient"
             )
-
-
-@dataclass(frozen=True)
-class Result:
-    """The trained ensemble and what is known about it.
-
-    `objective` is the master's, `loss` the true objective of the returned mixture on the
-    objective's own inputs; `bound` is a proven lower bound on what any mixture of members of the
-    class can reach (None without exact pricing), `gap = objective - bound`. `audits` recompute
-    every requirement from predictions; `feasible` is read from them alone. Of the `rows`,
-    `rule_rows` come from requirements and not from the objective (None: not counted).
-    """
-
-    ensemble: Ensemble
-    stop_reason: StopReason
-    objective: float
-    loss: float
-    bound: float | None
-    slack: float
-    columns: int
-    rows: int
-    audits: tuple[Audit, ...]
-    history: tuple[IterationRecord, ...] = field(repr=False)
-    note: str
-    seconds: float
-    rule_rows: int | None = None
-
-    @property
-    def gap(self) -> float | None:
-        """Proven distance from the best; None without a proof, or where no mixture is feasible."""
-        if self.bound is None or self.stop_reason is StopReason.INFEASIBLE:
-            return None
-        return self.objective - self.bound
-
-    @property
-    def feasible(self) -> bool:
-        """Whether no audit or attack found a violation (not a proof over regions)."""
-        return all(audit.holds for audit in self.audits)
-
-    def __str__(self) -> str:
-        gap = "" if self.gap is None else f", proven gap {self.gap:.2g}"
-        lines = [
-            f"stopped: {self.stop_reason.value} after {len(self.history)} iterations, "
-            f"{self.columns} columns, {self.rows} rows, {self.seconds:.1f} s",
-            f"mixture: {len(self.ensemble)} active members, loss {self.loss:.6g}{gap}",
-        ]
-        lines += [str(audit) for audit in self.audits]
-        if self.note:
-            lines.append(f"note: {self.note}")
-        return "\n".join(lines)

@@ -21,6 +21,7 @@ from cg4ai.members.modules import ModuleArchitecture
 from cg4ai.records import MemberState
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows
 from cg4ai.settings import Settings
+from cg4ai.solving.parts import unwrapped
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.workspace import Workspace
 
@@ -36,7 +37,7 @@ class Snapshot:
 
 def take(work: Workspace) -> Snapshot:
     """The whole state of a workspace between two iterations."""
-    arrays: dict[str, NDArray[Any]] = {"guide": work.guide}
+    arrays: dict[str, NDArray[Any]] = {}
     if work.scenarios is not None:
         own = work.scenarios.own
         arrays["scenarios.inputs"] = work.scenarios.inputs[own:]
@@ -65,7 +66,6 @@ def restore(snapshot: Snapshot, problem: Problem, settings: Settings) -> Workspa
     arrays = snapshot.arrays
     try:
         work.notes = list(snapshot.meta["notes"])
-        work.guide = arrays["guide"].copy()
         if work.scenarios is not None:
             levels = arrays["scenarios.levels"]
             work.scenarios.extend(arrays["scenarios.inputs"], levels, None)
@@ -96,7 +96,8 @@ def restore(snapshot: Snapshot, problem: Problem, settings: Settings) -> Workspa
 
 
 def _restore_columns(work: Workspace, snapshot: Snapshot, problem: Problem) -> None:
-    architectures = [getattr(pricer, "architecture", None) for pricer in problem.pricers]
+    known = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
+    architectures = [getattr(one, "architecture", None) for one in known]
     factories = {a.name: a.factory for a in architectures if isinstance(a, ModuleArchitecture)}
     for number, state in enumerate(snapshot.members):
         work.columns.restore_stack(

@@ -1,43 +1,79 @@
-"""What a run knows beside its columns and rows: history, bound, seconds; saved and resumed here."""
+"""What a run knows, what its steps share, and how that is stored and resumed."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from cg4ai.records import IterationRecord, MasterSolution, StopReason
+import numpy as np
+
+from cg4ai.errors import RunFolderError
+from cg4ai.records import Array, EndingRecord, IterationRecord, MasterSolution, StopReason
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
-from cg4ai.solving import snapshots
+from cg4ai.solving import parts, snapshots
+from cg4ai.solving.deadline import Deadline
+from cg4ai.solving.interrupts import Interrupts
 from cg4ai.solving.problem import Problem
+from cg4ai.solving.stabilise import Stabiliser
+from cg4ai.solving.steps import Decision, Priced, Separated, Stop, Weighed
+from cg4ai.solving.stopwatch import OTHER, Stopwatch
 from cg4ai.solving.workspace import Workspace
+
+if TYPE_CHECKING:
+    from cg4ai.protocols import Stateful
+    from cg4ai.solving.phases import Phase
+
+ENDING_SHARE = 0.15  # of the time limit, kept for the final weights, the last search and audits
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many rows and columns the master had."""
+
+    rows: int
+    columns: int
 
 
 class RunState:
-    """The book-keeping that the steps of the loop share."""
+    """Columns, rows and master (`work`), the phase, history, bound, notes, and the clock."""
 
-    def __init__(self, problem: Problem, settings: Settings) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        settings: Settings,
+        phases: Sequence[Phase],
+        interrupts: Interrupts | None = None,
+    ) -> None:
+        self.watch = Stopwatch()
         self.problem = problem
         self.settings = settings
+        self.phases = tuple(phases)
+        self.phase: Phase = self.phases[0]
+        self.interrupts = Interrupts() if interrupts is None else interrupts
+        self.deadline = Deadline.after(settings.time_limit_s)
         self.work = Workspace(problem, settings)
+        self.stabiliser = Stabiliser(settings.smoothing, settings.uniform_share)
         self.history: list[IterationRecord] = []
         self.bound: float | None = None
         self.failures = 0  # pricings in a row that found nothing
         self.returns = 0  # how often the final weights violated new rows
-        self.slack_phase = False
-        self.raised = 0.0  # by how much inputs counted in now raised the objective
-        self.trainings = 0  # of this iteration
-        self.started = 0.0
         self.elapsed_before = 0.0
         self.ended: StopReason | None = None
-        self.seconds = {"master": 0.0, "pricing": 0.0, "separation": 0.0}
         self.notes: list[str] = []
+        self.cut: list[str] = []  # what the ending had no time for
+        self._last_search: tuple[Array, Separated] | None = None
+
+    # ---- what is known ------------------------------------------------------------------------
 
     @property
     def step(self) -> int:
+        """The number of the iteration going on."""
         return len(self.history)
 
-    def elapsed(self) -> float:
-        return self.elapsed_before + time.perf_counter() - self.started
+    def sizes(self) -> Sizes:
+        return Sizes(len(self.work.rows), len(self.work.columns))
 
     def lacking(self, solution: MasterSolution) -> float:
         """The largest slack of a row, or the largest weight left on a dummy column."""
@@ -48,7 +84,7 @@ class RunState:
 
     def proven(self, solution: MasterSolution) -> bool:
         """Whether the rows are met and the bound is as close as the settings ask."""
-        if self.bound is None or self.slack_phase or self.work.incomplete:
+        if self.bound is None or not self.phase.charges_loss or self.work.incomplete:
             return False
         gap = solution.objective - self.bound - self.price_of_margin(solution)
         return gap <= self.gap_allowed(solution) and not self.unmet(solution)
@@ -73,87 +109,161 @@ class RunState:
         fell = recent[0].objective - recent[-1].objective + raised
         return met and fell < s.improvement_tolerance * abs(recent[-1].objective)
 
-    # ---- the master ---------------------------------------------------------------------------
+    # ---- time ---------------------------------------------------------------------------------
+
+    def out_of_time(self) -> bool:
+        """Whether another iteration, at the pace of the last, would leave too little to end in."""
+        if not self.history:
+            return False
+        last = self.history[-1].seconds
+        kept = ENDING_SHARE * self.settings.time_limit_s
+        return self.deadline.left() <= last or self.deadline.reserving(kept).passed
+
+    def has_time(self, part: str, *, wanted: bool = True) -> bool:
+        """Whether a part of the ending is wanted and may begin; if time forbids, it is noted."""
+        if wanted and self.deadline.passed and part not in self.cut:
+            self.cut.append(part)
+        return wanted and not self.deadline.passed
+
+    # ---- steps that phases share --------------------------------------------------------------
+
+    def enter(self, phase: str) -> None:
+        """Go over to the phase of this name."""
+        self.phase = next(known for known in self.phases if known.name == phase)
+        self.phase.enter(self)
 
     def solve_master(self) -> MasterSolution:
-        started = time.perf_counter()
-        solution = self.work.solve_master()
-        self.seconds["master"] += time.perf_counter() - started
-        return solution
+        with self.watch.timed("master"):
+            return self.work.solve_master()
 
     def solve_whole_master(self) -> MasterSolution:
         """With every piece of the objective that matters, however many solves that takes."""
-        solution = self.solve_master()
+        solution = self.work.solve_master()
         while self.work.incomplete:
-            solution = self.solve_master()
+            solution = self.work.solve_master()
         return solution
 
-    # ---- history and checkpoints --------------------------------------------------------------
+    def searched(self, weights: Array) -> Separated | None:
+        """What the last thorough search found, if it was of these weights; else None."""
+        if self._last_search is None or not np.array_equal(self._last_search[0], weights):
+            return None
+        return self._last_search[1]
+
+    def remember_search(self, weights: Array, found: Separated) -> None:
+        self._last_search = weights.copy(), found
+
+    # ---- records ------------------------------------------------------------------------------
 
     def record(
-        self,
-        solution: MasterSolution,
-        worst: float | None,
-        best: float | None,
-        note: str,
-        before: dict[str, float],
-        sizes: tuple[int, int],
+        self, weighed: Weighed, priced: Priced, decision: Decision, *, before: Sizes
     ) -> None:
-        spent = {name: self.seconds[name] - before[name] for name in before}
+        spent = self.watch.lap()
+        after = self.sizes()
         self.history.append(
             IterationRecord(
                 iteration=self.step,
-                objective=solution.objective,
-                slack=self.lacking(solution),
-                worst_violation=worst,
-                best_reduced_cost=best,
+                objective=priced.solution.objective,
+                slack=self.lacking(priced.solution),
+                worst_violation=weighed.worst,
+                best_reduced_cost=priced.best,
                 bound=self.bound,
-                columns=len(self.work.columns),
-                rows=len(self.work.rows),
-                added_rows=len(self.work.rows) - sizes[0],
-                added_columns=len(self.work.columns) - sizes[1],
+                columns=after.columns,
+                rows=after.rows,
+                added_rows=after.rows - before.rows,
+                added_columns=after.columns - before.columns,
                 penalty=self.work.master.penalty,
                 master_s=spent["master"],
                 pricing_s=spent["pricing"],
-                separation_s=spent["separation"],
-                total_s=self.elapsed(),
-                note=note,
-                raised=self.raised,
-                trainings=self.trainings,
+                separation_s=spent["separation"] + spent["search"],
+                other_s=spent[OTHER],
+                total_s=self._total(sum(spent.values())),
+                note=decision.note,
+                raised=weighed.raised,
+                trainings=priced.trainings,
             )
         )
 
-    def resume(self, run: Run) -> bool:
+    def record_ending(self) -> EndingRecord:
+        spent = self.watch.lap()
+        return EndingRecord(
+            weights_s=spent["weights"],
+            search_s=spent["search"],
+            lean_s=spent["lean"],
+            audits_s=spent["audits"],
+            other_s=sum(spent[name] for name in (OTHER, "master", "pricing", "separation")),
+            total_s=self._total(sum(spent.values())),
+        )
+
+    def _total(self, seconds: float) -> float:
+        """All seconds up to now: those of the last record and these."""
+        return seconds + (self.history[-1].total_s if self.history else self.elapsed_before)
+
+    # ---- checkpoints --------------------------------------------------------------------------
+
+    def resume(self, folder: Run) -> bool:
         """Continue from the run's last checkpoint, if it has one."""
-        saved = run.load_checkpoint()
-        run.truncate_history(-1 if saved is None else saved.iteration)
+        saved = folder.load_checkpoint()
+        folder.truncate_history(-1 if saved is None else saved.iteration)
         if saved is None:
             return False
+        self.history = [IterationRecord(**record) for record in folder.history()]
+        self._restore(snapshots.Snapshot(saved.meta, saved.arrays, saved.members))
         if saved.note:
             self.notes.append(saved.note)
-        snapshot = snapshots.Snapshot(saved.meta["work"], saved.arrays, saved.members)
-        self.work = snapshots.restore(snapshot, self.problem, self.settings)
-        self.history = [IterationRecord(**record) for record in run.history()]
-        state = saved.meta["loop"]
-        self.bound, self.failures = state["bound"], state["failures"]
-        self.returns, self.notes = state["returns"], [*state["notes"], *self.notes]
-        self.slack_phase, self.elapsed_before = state["slack_phase"], state["elapsed"]
-        self.ended = None if state["ended"] is None else StopReason(state["ended"])
+        self.elapsed_before = self.history[-1].total_s if self.history else 0.0
+        self.deadline = self.deadline.reserving(self.elapsed_before)
         return True
 
-    def checkpoint(self, run: Run, record: IterationRecord, ended: StopReason | None) -> None:
+    def checkpoint(self, folder: Run, decision: Decision) -> None:
         """Save all, then continue from what was saved, as a resumed run would."""
-        run.append_history(record)
-        snapshot = snapshots.take(self.work)
-        state = {
-            "bound": self.bound,
-            "failures": self.failures,
-            "returns": self.returns,
-            "notes": self.notes,
-            "slack_phase": self.slack_phase,
-            "elapsed": self.elapsed(),
-            "ended": None if ended is None else ended.value,
+        folder.append_history(self.history[-1])
+        snapshot = self._snapshot(decision)
+        folder.save_checkpoint(
+            self.history[-1].iteration, snapshot.meta, snapshot.arrays, snapshot.members
+        )
+        self._restore(snapshot)
+
+    def _snapshot(self, decision: Decision) -> snapshots.Snapshot:
+        work = snapshots.take(self.work)
+        values, arrays = parts.taken(self._remembering())
+        meta = {
+            "work": work.meta,
+            "parts": values,
+            "loop": {
+                "phase": self.phase.name,
+                "bound": self.bound,
+                "failures": self.failures,
+                "returns": self.returns,
+                "notes": list(self.notes),
+                "ended": decision.reason.value if isinstance(decision, Stop) else None,
+            },
         }
-        meta = {"loop": state, "work": snapshot.meta}
-        run.save_checkpoint(record.iteration, meta, snapshot.arrays, snapshot.members)
-        self.work = snapshots.restore(snapshot, self.problem, self.settings)
+        arrays |= {"guide": self.stabiliser.guide, **work.arrays}
+        return snapshots.Snapshot(meta, arrays, work.members)
+
+    def _restore(self, saved: snapshots.Snapshot) -> None:
+        try:
+            work, loop = saved.meta["work"], saved.meta["loop"]
+            self.work = snapshots.restore(
+                snapshots.Snapshot(work, saved.arrays, saved.members), self.problem, self.settings
+            )
+            self.stabiliser.guide = saved.arrays["guide"].copy()
+            self.phase = next(one for one in self.phases if one.name == loop["phase"])
+            self.bound, self.failures = loop["bound"], loop["failures"]
+            self.returns, self.notes = loop["returns"], list(loop["notes"])
+            self.ended = None if loop["ended"] is None else StopReason(loop["ended"])
+            parts.given_back(self._remembering(), saved.meta["parts"], saved.arrays)
+        except KeyError as error:
+            raise RunFolderError(
+                f"the checkpoint lacks {error}; it was not written whole"
+            ) from error
+
+    def _remembering(self) -> dict[str, Stateful]:
+        """The pricers, separators and phases that have a state of their own."""
+        named: dict[str, object] = {}
+        named |= {f"pricer {k}": one for k, one in enumerate(self.problem.pricers)}
+        named |= {
+            f"separator {k}": one.separator for k, one in enumerate(self.problem.requirements)
+        }
+        named |= {f"phase {one.name}": one for one in self.phases}
+        return parts.remembering(named)

@@ -21,6 +21,7 @@ from cg4ai.settings import Settings
 from cg4ai.solving.columns import Columns, all_values, block_outputs, check_fit
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.scenarios import Scenarios
+from cg4ai.solving.steps import Admitted
 
 EPIGRAPH_ROUNDS = 8
 ROUNDING = 2e-9  # reduced costs and dummies within the master's own tolerance of zero
@@ -39,7 +40,6 @@ class Workspace:
         self.rows = RowSet(problem.layout)
         self.notes: list[str] = []
         self.master = self._new_master()
-        self.guide = np.empty(0)
         self._seen: set[bytes] = set()
         self.incomplete = False  # whether pieces of the objective are missing from the master
         self.scenarios: Scenarios | None = None
@@ -50,7 +50,7 @@ class Workspace:
     def start(self) -> None:
         """Put in what the problem starts from: its members, listed rows and known cuts."""
         for members, blocks in self.problem.start:
-            self._add_columns(members.to(self.settings.device), np.asarray(blocks, np.int64))
+            self.add_columns(members.to(self.settings.device), np.asarray(blocks, np.int64))
         for number, requirement in enumerate(self.problem.requirements):
             if requirement.region is None:
                 rows = requirement.rows(number)
@@ -121,7 +121,8 @@ class Workspace:
 
     # ---- columns -----------------------------------------------------------------------------
 
-    def _add_columns(self, members: Members, blocks: IntArray, values: Array | None = None) -> None:
+    def add_columns(self, members: Members, blocks: IntArray, values: Array | None = None) -> None:
+        """Add members to the master; `values` (m, count) are their coefficients, if known."""
         if values is None:
             values = all_values(self.rows, members, blocks, self.settings.device)
         if isinstance(self.master, ConvexMaster):
@@ -162,9 +163,9 @@ class Workspace:
         return costs
 
     def admit(
-        self, proposed: PricingResult, solution: MasterSolution, *, slack_phase: bool
-    ) -> tuple[int, float]:
-        """Add what really improves: (members added, best reduced cost of a member or group).
+        self, proposed: PricingResult, solution: MasterSolution, *, charge_loss: bool
+    ) -> Admitted:
+        """Add what really improves.
 
         Reduced costs are recomputed in float64 from real outputs at the master's true duals. A
         member on its own enters if its own is below -epsilon; a jointly trained group enters whole
@@ -176,7 +177,7 @@ class Workspace:
         check_fit(members, blocks, self.layout, input_size=self.objective.inputs.shape[1])
         members = members.to(self.settings.device)
         values = all_values(self.rows, members, blocks, self.settings.device)
-        costs = np.zeros(len(members)) if slack_phase else self._costs(members, blocks)
+        costs = self._costs(members, blocks) if charge_loss else np.zeros(len(members))
         reduced = costs - values.T @ solution.duals.rows - solution.duals.blocks[blocks]
         reduced = np.where(np.isfinite(reduced), reduced, np.inf)  # what diverged never improves
         candidates = _candidates(reduced, blocks, proposed.groups)
@@ -187,8 +188,8 @@ class Workspace:
                 chosen.extend(positions.tolist())
         if chosen:
             order = np.sort(np.array(chosen, np.int64))
-            self._add_columns(members.take(order), blocks[order], values[:, order])
-        return len(chosen), candidates[0][0]
+            self.add_columns(members.take(order), blocks[order], values[:, order])
+        return Admitted(len(chosen), candidates[0][0])
 
     def _threshold(self, proposed: PricingResult) -> float:
         """Epsilon; less where a proven bound tells how much small improvements are worth."""
@@ -270,22 +271,6 @@ class Workspace:
             solver_iterations=0,
             seconds=0.0,
         )
-
-    def smoothed(self, duals: Duals) -> Array:
-        """Duals to propose members by: earlier and present ones mixed, part spread evenly."""
-        s = self.settings
-        if s.smoothing == 0 and s.uniform_share == 0:
-            return duals.rows
-        old = np.zeros(len(duals.rows))  # rows that are new had no price before
-        old[: len(self.guide)] = self.guide
-        first = not self.guide.any()
-        self.guide = duals.rows if first else s.smoothing * old + (1 - s.smoothing) * duals.rows
-        ruled = self.requirement_rows()
-        share = self.guide[ruled]
-        guide = self.guide.copy()
-        if len(share):
-            guide[ruled] = (1 - s.uniform_share) * share + s.uniform_share * share.mean()
-        return guide
 
     # ---- mixtures ----------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from cg4ai.pricing.exact.finite import FinitePricer
 from cg4ai.records import Array, Duals, IntArray, MasterSolution, PricingResult
 from cg4ai.rules.rows import LinearRows
 from cg4ai.solving.columns import Columns, all_values, block_outputs
+from cg4ai.solving.steps import Admitted
 from cg4ai.solving.workspace import Workspace
 
 PLAIN = Settings(row_margin=0.0, final_weights="vertex")
@@ -67,47 +68,47 @@ class TestAdmission:
         work = workspace(one_block())
         solution = priced(work, blocks=[4.0])
         proposed = proposal([1.0, 3.0, 1.5, 2.0], [0] * 4, [-1] * 4)
-        count, best = work.admit(proposed, solution, slack_phase=False)
-        assert count == 2
-        assert best == pytest.approx(1.0 - 4.0)
+        entered = work.admit(proposed, solution, charge_loss=True)
+        assert entered.count == 2
+        assert entered.best == pytest.approx(1.0 - 4.0)
         assert work.columns.outputs(np.zeros((1, 1)))[:, 0, 0].tolist() == [1.0, 1.5]
 
     def test_a_group_enters_whole_if_its_mean_improves(self) -> None:
         work = workspace(one_block())
         # reduced costs -3, 5 and -3: their mean is below zero although one is not
-        count, best = work.admit(
+        entered = work.admit(
             proposal([1.0, 3.0, 1.0], [0] * 3, [0] * 3),
             priced(work, blocks=[4.0]),
-            slack_phase=False,
+            charge_loss=True,
         )
-        assert count == 3
-        assert best == pytest.approx(-1 / 3)
+        assert entered.count == 3
+        assert entered.best == pytest.approx(-1 / 3)
 
     def test_a_group_stays_out_whole_if_its_mean_does_not(self) -> None:
         work = workspace(one_block())
-        count, best = work.admit(
-            proposal([1.0, 3.0], [0] * 2, [0] * 2), priced(work, blocks=[4.0]), slack_phase=False
+        entered = work.admit(
+            proposal([1.0, 3.0], [0] * 2, [0] * 2), priced(work, blocks=[4.0]), charge_loss=True
         )
-        assert count == 0
-        assert best == pytest.approx(1.0)
+        assert entered.count == 0
+        assert entered.best == pytest.approx(1.0)
         assert len(work.columns) == 0
 
     def test_over_several_blocks_the_sum_of_the_means_decides(self) -> None:
         # block 0: mean of 9 and 1 minus 1 is +4; block 1: 1 minus 6 is -5; together -1
         proposed = proposal([3.0, 1.0, 1.0], [0, 0, 1], [7, 7, 7])
         work = workspace(two_blocks())
-        count, best = work.admit(proposed, priced(work, blocks=[1.0, 6.0]), slack_phase=False)
-        assert (count, best) == (3, pytest.approx(-1.0))
+        entered = work.admit(proposed, priced(work, blocks=[1.0, 6.0]), charge_loss=True)
+        assert entered == Admitted(3, pytest.approx(-1.0))
         work = workspace(two_blocks())
-        count, best = work.admit(proposed, priced(work, blocks=[1.0, 4.0]), slack_phase=False)
-        assert (count, best) == (0, pytest.approx(1.0))
+        entered = work.admit(proposed, priced(work, blocks=[1.0, 4.0]), charge_loss=True)
+        assert entered == Admitted(0, pytest.approx(1.0))
 
     def test_the_column_limit_keeps_groups_whole(self) -> None:
         work = workspace(one_block(), column_limit=3)
         proposed = proposal([1.0, 1.0, 0.5, 0.5, 1.2], [0] * 5, [0, 0, 1, 1, -1])
-        count, _ = work.admit(proposed, priced(work, blocks=[4.0]), slack_phase=False)
+        entered = work.admit(proposed, priced(work, blocks=[4.0]), charge_loss=True)
         # the second group is the best, the first has no room, the last member has
-        assert count == 3
+        assert entered.count == 3
         outputs = work.columns.outputs(np.zeros((1, 1)))[:, 0, 0]
         assert outputs.tolist() == pytest.approx([0.5, 0.5, 1.2])
 
@@ -116,31 +117,31 @@ class TestAdmission:
         for bound, expected in ((None, 0), (np.array([-1e-6]), 1)):
             work = workspace(one_block(), epsilon=1e-4)
             proposed = proposal([value], [0], [-1], bound)
-            count, _ = work.admit(proposed, priced(work, blocks=[4.0]), slack_phase=False)
-            assert count == expected
+            entered = work.admit(proposed, priced(work, blocks=[4.0]), charge_loss=True)
+            assert entered.count == expected
 
     def test_in_the_slack_phase_members_cost_nothing(self) -> None:
         work = workspace(one_block(Linear([[0.0]], [1.0], 5.0)))
         duals = Duals(np.array([1.0]), np.array([2.0]))
         nothing = np.zeros(0)
         solution = MasterSolution(nothing, duals, 0.0, 0.0, nothing, np.ones(1), 0, 0, 0, 0.0)
-        _, best = work.admit(proposal([100.0], [0], [-1]), solution, slack_phase=True)
-        assert best == pytest.approx(-102.0)
+        entered = work.admit(proposal([100.0], [0], [-1]), solution, charge_loss=False)
+        assert entered.best == pytest.approx(-102.0)
 
     def test_what_does_not_fit_is_refused(self) -> None:
         work = workspace(two_blocks())
         solution = priced(work, blocks=[1.0, 1.0])
         with pytest.raises(InvalidInput, match="names block 2"):
-            work.admit(proposal([1.0], [2], [-1]), solution, slack_phase=False)
+            work.admit(proposal([1.0], [2], [-1]), solution, charge_loss=True)
         wide = PricingResult(ConstantMembers([[1.0]], 3), np.zeros(1, int), np.full(1, -1))
         with pytest.raises(InvalidInput, match="takes 3 inputs"):
-            work.admit(wide, solution, slack_phase=False)
+            work.admit(wide, solution, charge_loss=True)
         narrow = Problem(
             Supervised(np.zeros((1, 1)), np.zeros((1, 3))), [], [never()], Layout.single(3)
         )
         other = workspace(narrow)
         with pytest.raises(InvalidInput, match="has 1 outputs, but its block 0 fills 3"):
-            other.admit(proposal([1.0], [0], [-1]), priced(other, blocks=[1.0]), slack_phase=False)
+            other.admit(proposal([1.0], [0], [-1]), priced(other, blocks=[1.0]), charge_loss=True)
 
     def test_members_whose_values_are_no_numbers_never_improve(self) -> None:
         class Broken:
@@ -160,9 +161,9 @@ class TestAdmission:
 
         work = workspace(one_block())
         broken = PricingResult(Broken(), np.zeros(1, int), np.full(1, -1))  # type: ignore[arg-type]
-        count, best = work.admit(broken, priced(work, blocks=[4.0]), slack_phase=False)
-        assert count == 0
-        assert best == np.inf
+        entered = work.admit(broken, priced(work, blocks=[4.0]), charge_loss=True)
+        assert entered.count == 0
+        assert entered.best == np.inf
 
 
 class TestRows:
@@ -265,38 +266,11 @@ class TestEpigraph:
         assert len(ruled) == len(work.rows) > 1
 
 
-class TestSmoothing:
-    def duals(self, *rows: float) -> Duals:
-        return Duals(np.array(rows), np.zeros(1))
-
-    def work(self, count: int, **settings: Any) -> Workspace:
-        return workspace(one_block(Linear(np.zeros((count, 1)), [1.0], 0.0)), **settings)
-
-    def test_none(self) -> None:
-        work = self.work(2, smoothing=0.0, uniform_share=0.0)
-        duals = self.duals(1.0, 2.0)
-        assert work.smoothed(duals) is duals.rows
-
-    def test_earlier_duals_and_an_even_share(self) -> None:
-        work = self.work(2, smoothing=0.75, uniform_share=0.5)
-        np.testing.assert_allclose(work.smoothed(self.duals(4.0, 0.0)), [3.0, 1.0])
-        # 0.75 (4, 0) + 0.25 (0, 8) = (3, 2), half of it spread evenly
-        np.testing.assert_allclose(work.smoothed(self.duals(0.0, 8.0)), [2.75, 2.25])
-
-    def test_new_rows_had_no_price_before(self) -> None:
-        rule = Linear(Box([0.0], [1.0]), [1.0], 0.0)
-        work = workspace(one_block(rule), smoothing=0.5, uniform_share=0.0)
-        work.add_cuts(rule.rows_at(np.array([[0.0]]), np.zeros(1, int), 0))
-        work.smoothed(self.duals(2.0))
-        work.add_cuts(rule.rows_at(np.array([[1.0]]), np.zeros(1, int), 0))
-        np.testing.assert_allclose(work.smoothed(self.duals(4.0, 6.0)), [3.0, 3.0])
-
-
 class TestMixtures:
     def test_blocks_without_weight_share_it_evenly(self) -> None:
         problem = two_blocks()
         work = workspace(problem)
-        work._add_columns(constants([1.0, 2.0, 5.0]), np.array([0, 0, 1]))
+        work.add_columns(constants([1.0, 2.0, 5.0]), np.array([0, 0, 1]))
         ensemble = work.whole_ensemble(np.array([0.0, 0.0, 0.5]))
         # block 0 fills output 1, block 1 output 0
         np.testing.assert_allclose(ensemble.predict([[0.0]]), [[5.0, 1.5]])
@@ -304,7 +278,7 @@ class TestMixtures:
 
     def test_without_members_there_is_none(self) -> None:
         work = workspace(two_blocks())
-        work._add_columns(constants([1.0]), np.array([0]))
+        work.add_columns(constants([1.0]), np.array([0]))
         assert not work.every_block_has_members
         with pytest.raises(SolverFailure, match="no member yet"):
             work.whole_ensemble(np.ones(1))

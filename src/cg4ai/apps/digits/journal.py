@@ -12,7 +12,7 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members import concatenate, restore
 from cg4ai.members.layout import Layout
 from cg4ai.members.mixture import Part
-from cg4ai.protocols import Architecture, Members, Pricer, PricingRequest
+from cg4ai.protocols import Members, Pricer, PricingRequest
 from cg4ai.records import Array, IntArray, IterationRecord, PricingResult
 from cg4ai.rules.rows import LinearRows, Rows
 from cg4ai.runs.folder import Run
@@ -91,14 +91,10 @@ class Journal:
 class _Listening:
     """A pricer whose last proposal the journal can see."""
 
-    pricer: Pricer
+    inner: Pricer
     journal: Journal
 
-    @property
-    def architecture(self) -> Architecture | None:
-        return getattr(self.pricer, "architecture", None)
-
     def price(self, request: PricingRequest) -> PricingResult:
-        result = self.pricer.price(request)
+        result = self.inner.price(request)
         self.journal.proposed = result.members
         return result

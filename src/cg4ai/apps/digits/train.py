@@ -37,7 +37,8 @@ from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 from cg4ai.solving.columns import row_values
 from cg4ai.solving.loop import solve
-from cg4ai.solving.problem import Problem, Result
+from cg4ai.solving.problem import Problem
+from cg4ai.solving.result import Result
 
 TOLERANCE = 1e-7  # what a recomputed row may lack
 STORED = 2000  # required images kept for figures

@@ -29,7 +29,8 @@ from cg4ai.rules import Linear
 from cg4ai.seeds import derived_seed
 from cg4ai.separation import GradientAscent
 from cg4ai.settings import Settings
-from cg4ai.solving.problem import Problem, Result
+from cg4ai.solving.problem import Problem
+from cg4ai.solving.result import Result
 
 COARSEST = 0.016  # an anchor that makes up for more at the corner of the box takes over
 

@@ -17,7 +17,8 @@ from cg4ai.proofs import Certification
 from cg4ai.proofs.certificate import FILE_NAME, write_certificate
 from cg4ai.records import IterationRecord
 from cg4ai.settings import Settings
-from cg4ai.solving.problem import Problem, Result
+from cg4ai.solving.problem import Problem
+from cg4ai.solving.result import Result
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble

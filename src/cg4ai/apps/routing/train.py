@@ -25,7 +25,8 @@ from cg4ai.runs.folder import Run
 from cg4ai.seeds import derived_seed
 from cg4ai.settings import Settings
 from cg4ai.solving.loop import solve
-from cg4ai.solving.problem import Problem, Result
+from cg4ai.solving.problem import Problem
+from cg4ai.solving.result import Result
 from cg4ai.solving.workspace import row_key
 
 VALIDATION = 10_000

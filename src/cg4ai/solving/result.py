@@ -1,0 +1,154 @@
+"""What a run gives back, and the one ending that makes it: final weights, last search, audits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cg4ai.ensemble.audit import Audit, audit
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.records import Array, EndingRecord, IterationRecord, StopReason
+from cg4ai.solving.cuts import last_search
+from cg4ai.solving.lean import Lean
+from cg4ai.solving.steps import Settled
+
+if TYPE_CHECKING:
+    from cg4ai.solving.state import RunState
+
+
+@dataclass(frozen=True)
+class Result:
+    """The trained ensemble and what is known about it.
+
+    `objective` is the master's, `loss` the true objective of the returned mixture on the
+    objective's own inputs; `bound` is a proven lower bound on what any mixture of members of the
+    class can reach (None without exact pricing), `gap = objective - bound`. `audits` recompute
+    every requirement from predictions; `feasible` is read from them alone. Of the `rows`,
+    `rule_rows` come from requirements and not from the objective (None: not counted). The seconds
+    of `history` and `ending` add up to `seconds`; `cut` names what the time limit left out of the
+    ending.
+    """
+
+    ensemble: Ensemble
+    stop_reason: StopReason
+    objective: float
+    loss: float
+    bound: float | None
+    slack: float
+    columns: int
+    rows: int
+    audits: tuple[Audit, ...]
+    history: tuple[IterationRecord, ...] = field(repr=False)
+    note: str
+    seconds: float
+    rule_rows: int | None = None
+    ending: EndingRecord = field(default_factory=EndingRecord)
+    cut: tuple[str, ...] = ()
+
+    @property
+    def gap(self) -> float | None:
+        """Proven distance from the best; None without a proof, or where no mixture is feasible."""
+        if self.bound is None or self.stop_reason is StopReason.INFEASIBLE:
+            return None
+        return self.objective - self.bound
+
+    @property
+    def feasible(self) -> bool:
+        """Whether no audit or attack found a violation (not a proof over regions)."""
+        return all(audit.holds for audit in self.audits)
+
+    @property
+    def separation_s(self) -> float:
+        """Seconds spent on looking for violations, the last search included."""
+        return sum(record.separation_s for record in self.history) + self.ending.search_s
+
+    def __str__(self) -> str:
+        gap = "" if self.gap is None else f", proven gap {self.gap:.2g}"
+        lines = [
+            f"stopped: {self.stop_reason.value} after {len(self.history)} iterations, "
+            f"{self.columns} columns, {self.rows} rows, {self.seconds:.1f} s",
+            f"mixture: {len(self.ensemble)} active members, loss {self.loss:.6g}{gap}",
+        ]
+        lines += [str(audit) for audit in self.audits]
+        if self.cut:
+            lines.append(f"left out at the time limit: {', '.join(self.cut)}")
+        if self.note:
+            lines.append(f"note: {self.note}")
+        return "\n".join(lines)
+
+
+def finish(run: RunState, reason: StopReason) -> Result:
+    """The first phase settles on weights; every rule is audited on their mixture."""
+    run.enter(run.phases[0].name)
+    settled = run.phase.settle(run, reason)
+    run.work.note_dummies(settled.solution)
+    ensemble = run.work.whole_ensemble(settled.weights)
+    with run.watch.timed("audits"):
+        audits = _audits(run, ensemble, settled.weights)
+        loss = run.work.true_loss(ensemble)
+    ending = run.record_ending()
+    return Result(
+        ensemble=ensemble,
+        stop_reason=settled.reason,
+        objective=settled.solution.objective,
+        loss=loss,
+        bound=run.bound,
+        slack=run.lacking(settled.solution),
+        columns=len(run.work.columns),
+        rows=len(run.work.rows),
+        audits=audits,
+        history=tuple(run.history),
+        note="; ".join([*run.notes, *run.work.notes]),
+        seconds=ending.total_s,
+        rule_rows=int(run.work.requirement_rows().sum()),
+        ending=ending,
+        cut=tuple(run.cut),
+    )
+
+
+def settle(run: RunState, reason: StopReason) -> Settled:
+    """Final weights of few members, searched and solved again until nothing new is found."""
+    lean = Lean(run.work, run.settings.lean, solve=run.solve_whole_master, unmet=run.unmet)
+    with run.watch.timed("weights"):
+        solution = run.solve_whole_master()
+    if run.has_time("fewer members (lean)", wanted=run.settings.lean > 0):
+        with run.watch.timed("lean"):
+            solution = lean.reduced(solution)
+    with run.watch.timed("weights"):
+        weights = run.work.final_weights(solution)
+    while reason is not StopReason.INTERRUPTED and run.returns < run.settings.final_rounds:
+        if run.searched(weights) is None and not run.has_time("the last search"):
+            break
+        try:
+            found = last_search(run, weights)
+        except KeyboardInterrupt:
+            reason = StopReason.INTERRUPTED
+            break
+        if not found.added:
+            break
+        run.returns += 1
+        with run.watch.timed("weights"):
+            solution = lean.checked(run.solve_whole_master())
+            weights = run.work.final_weights(solution)
+    if reason is StopReason.OPTIMAL and not run.proven(solution):
+        reason = StopReason.NO_IMPROVING_COLUMN
+        run.notes.append(
+            "optimal but for the members left out (lean)"
+            if len(lean.barred)
+            else "optimal for the rows known before the final weights were checked"
+        )
+    return Settled(solution, weights, reason)
+
+
+def _audits(run: RunState, ensemble: Ensemble, weights: Array) -> tuple[Audit, ...]:
+    """Every requirement audited; over regions by the last search, if it was of this mixture."""
+    searched = run.searched(weights)
+    return tuple(
+        audit(
+            requirement,
+            ensemble,
+            tolerance=10 * run.settings.feasibility_tolerance,
+            found=None if searched is None else searched.found.get(number),
+        )
+        for number, requirement in enumerate(run.problem.requirements)
+    )
