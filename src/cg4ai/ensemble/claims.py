@@ -18,19 +18,14 @@ import torch
 from numpy.typing import NDArray
 
 from cg4ai import arrays
-from cg4ai.ensemble.subject import (
-    mixture_digest,
-    rule_arrays_digest,
-    rules_digest,
-    subject_digest,
-)
+from cg4ai.ensemble.subject import mixture_digest, subject_digest
 from cg4ai.errors import InvalidInput
 from cg4ai.proofs.records import Certification
 from cg4ai.records import Array
-from cg4ai.rules.affine import rules_of
+from cg4ai.rules.affine import AffineRules, rules_of
 from cg4ai.rules.evaluation import predictions, region_violations
-from cg4ai.rules.guards import AffineRules, Guard, guard
-from cg4ai.rules.regions import Ball, Box, Region
+from cg4ai.rules.guards import Guard, guard
+from cg4ai.rules.regions import Ball, Box, region_of
 from cg4ai.rules.rows import LinearRows, Rows, shortfall
 
 if TYPE_CHECKING:
@@ -86,7 +81,7 @@ def record_certified(
             f"the certification is of another mixture, region or rules than {requirement.name} "
             "of this ensemble: certify the requirement as it is now"
         )
-    where = {"region": region_record(region), "rules": rules_digest(rules)}
+    where = {"region": region.record(), "rules": rules.digest}
     _record(ensemble, "certified", requirement.name, where)
 
 
@@ -142,8 +137,8 @@ def _listed(
 
 
 def guard_digest(own: Guard) -> str | None:
-    """The digest of a guard's rules, the same as `rules_digest`; None if they are a function."""
-    return rule_arrays_digest(own.rules.arrays) if isinstance(own.rules, AffineRules) else None
+    """The digest of a guard's rules; None if they are a function."""
+    return own.rules.digest if isinstance(own.rules, AffineRules) else None
 
 
 def _rows_digest(rows: Rows) -> str:
@@ -199,7 +194,7 @@ def labels_by_rules(ensemble: Ensemble, inputs: Array) -> dict[Subject, Labels]:
                 continue
             known = labels.setdefault(subject, uniform("unverified", len(inputs)))
             if strength == "certified":
-                covered = _inside(restored_region(claim["region"]), inputs)
+                covered = region_of(claim["region"]).covers(inputs)
             elif strength == "audited":
                 covered = np.isin(digests, claim["inputs"])
             else:
@@ -211,18 +206,6 @@ def labels_by_rules(ensemble: Ensemble, inputs: Array) -> dict[Subject, Labels]:
             ) from error
         labels[subject] = strongest(known, np.where(covered, strength, "unverified"))
     return labels
-
-
-def _inside(region: Region, inputs: Array) -> NDArray[np.bool_]:
-    """(n,): inputs that a proof over the region covers, none that rounding puts a hair outside.
-
-    Proofs are over `bounds()` and, in the Euclidean norm, a radius enlarged by 1e-11 of the ball's
-    size: far more than the rounding of the distance here.
-    """
-    inside = Box(*region.bounds()).contains(inputs)
-    if isinstance(region, Ball) and region.norm == 2:
-        inside[inside] = np.linalg.norm(inputs[inside] - region.centre, axis=1) <= region.radius
-    return inside
 
 
 def uniform(label: str, count: int) -> Labels:
@@ -254,20 +237,3 @@ def _digests(inputs: Array) -> list[str]:
     """One per input (n, d), equal only for equal numbers."""
     plain = np.ascontiguousarray(inputs, np.float64) + 0.0  # minus zero becomes zero
     return [hashlib.blake2b(row.tobytes(), digest_size=16).hexdigest() for row in plain]
-
-
-def region_record(region: Region) -> dict[str, Any]:
-    """A region as JSON, for `restored_region`."""
-    if isinstance(region, Box):
-        return {"kind": "box", "lower": region.lower.tolist(), "upper": region.upper.tolist()}
-    centre = region.centre.tolist()
-    return {"kind": "ball", "centre": centre, "radius": region.radius, "norm": region.norm}
-
-
-def restored_region(record: Mapping[str, Any]) -> Region:
-    """The region that `region_record` described; KeyError or InvalidInput if it is damaged."""
-    if record["kind"] == "box":
-        return Box(record["lower"], record["upper"])
-    if record["kind"] == "ball":
-        return Ball(record["centre"], record["radius"], record["norm"])
-    raise InvalidInput(f"a region is a box or a ball, got {record['kind']!r}")

@@ -25,8 +25,10 @@ from cg4ai.members.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
+from cg4ai.rules.affine import ARRAYS, AffineRules
 from cg4ai.rules.evaluation import candidates, predictions
-from cg4ai.rules.guards import TOLERANCE, AffineRules, Guard, guard
+from cg4ai.rules.guards import TOLERANCE, Guard, guard
+from cg4ai.rules.regions import region_of
 from cg4ai.runs import files
 
 FORMAT = "cg4ai-shield"
@@ -69,8 +71,10 @@ class ShieldedEnsemble(Ensemble):
         mixture = ensemble.unshielded
         super().__init__(mixture.parts, mixture.layout, about=mixture.about, device=mixture.device)
         self.anchor = anchor.to(self.device)
-        self.guards = tuple(one.to(self.device) for one in guards)
+        self.guards = guards
         self.checks = tuple(_checked(one, self.anchor) for one in self.guards)
+        for one in guards:  # the rules' tensors are made here, not while a graph is traced
+            one.rules.scale(torch.empty(0, dtype=torch.float64, device=self.device))
 
     def __repr__(self) -> str:
         names = ", ".join(one.name for one in self.guards)
@@ -171,7 +175,7 @@ class ShieldedEnsemble(Ensemble):
                     "unshielded and shield again after loading, or give linear rules"
                 )
             stored |= {f"{number}.{name}": array for name, array in one.rules.arrays.items()}
-            records.append({"name": one.name, "region": claims.region_record(one.region)})
+            records.append({"name": one.name, "region": one.region.record()})
         # the shield first: ensemble.json names it, so a torn save never drops it unnoticed
         self.anchor.save(target / ANCHOR)
         digest = files.write_arrays(target / "shield.safetensors", stored)
@@ -216,10 +220,9 @@ def restore(ensemble: Ensemble, folder: Path, factories: Any) -> ShieldedEnsembl
         guards = tuple(
             Guard(
                 record["name"],
-                claims.restored_region(record["region"]),
-                AffineRules(
-                    {name: stored[f"{number}.{name}"] for name in AffineRules.NAMES},
-                    device=torch.device("cpu"),
+                region := region_of(record["region"]),
+                AffineRules.restored(
+                    {name: stored[f"{number}.{name}"] for name in ARRAYS}, input_size=region.size
                 ),
             )
             for number, record in enumerate(header["guards"])
@@ -260,7 +263,7 @@ def _as_ensemble(anchor: Any, ensemble: Ensemble) -> Ensemble:
 def _checked(one: Guard, anchor: Ensemble) -> AnchorCheck:
     """Look for a rule that the anchor breaks: exactly where that can be done, else at samples."""
     constant = all(isinstance(part.members, ConstantMembers) for part in anchor.parts)
-    scale = one.rules.scale.cpu().numpy()
+    scale = one.rules.scale(torch.empty(0, dtype=torch.float64)).numpy()
     if constant and isinstance(one.rules, AffineRules):
         value = predictions(anchor, np.zeros((1, anchor.input_size)))[0].numpy()
         slack, points = one.rules.worst(value, one.region)

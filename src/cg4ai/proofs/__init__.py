@@ -3,17 +3,17 @@
 from cg4ai.proofs.certify import certify
 from cg4ai.proofs.records import Certification, OpenCells, Progress, RuleProof
 from cg4ai.proofs.training import CellBounds
-from cg4ai.rules.affine import AffineCoefficients, AffineFunctional, Rules, rules_of
+from cg4ai.rules.affine import AffineCoefficients, AffineFunctional, AffineRules, rules_of
 
 __all__ = [
     "AffineCoefficients",
     "AffineFunctional",
+    "AffineRules",
     "CellBounds",
     "Certification",
     "OpenCells",
     "Progress",
     "RuleProof",
-    "Rules",
     "certify",
     "rules_of",
 ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.proofs.records import Certification, OpenCells, RuleProof, Status
 from cg4ai.records import MemberState
 from cg4ai.rules import Requirement
-from cg4ai.rules.affine import Rules, rules_of
+from cg4ai.rules.affine import AffineRules, rules_of
 from cg4ai.rules.regions import Ball, Box
 from cg4ai.runs import files
 
@@ -33,6 +32,12 @@ STATUSES: tuple[Status, ...] = ("proven", "refuted", "unknown")
 CERTIFIABLE = ("network", "tree", "constant")
 WEIGHT_SUM = 1e-9  # how far from one the weights of a block may sum in a certificate
 LONGEST_TEXT = 300  # of titles and names; the checker, which shares no code, takes as many
+# what the arrays of the normal form are called in the file
+RULE_NAMES = {
+    "constant": "rule_constant",
+    "limit": "limit",
+    **{name: f"slope_{name}" for name in ("rule", "output", "input", "value")},
+}
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -128,7 +133,7 @@ def sealed(arrays: Arrays) -> bytes:
     return f"cg4ai-certificate 1 sha256 {digest}\n".encode() + content
 
 
-def _check_proven(certification: Certification, rules: Rules, names: Sequence[str]) -> None:
+def _check_proven(certification: Certification, rules: AffineRules, names: Sequence[str]) -> None:
     if certification.status != "proven":
         raise InvalidInput(
             f"only proven claims become certificates, this certification is "
@@ -158,13 +163,13 @@ def _certifiable(requirement: Requirement) -> Box | Ball:
 
 
 def _region(requirement: Requirement) -> tuple[dict[str, Any], Arrays]:
+    """Words of the claim and numbers: the region's record, and the box around it."""
     region = _certifiable(requirement)
+    record = region.record()
+    words = {"kind": record.pop("kind"), "norm": record.pop("norm", None)}
     lower, upper = region.bounds()
-    arrays: Arrays = {"lower": lower, "upper": upper}
-    if isinstance(region, Box):
-        return {"kind": "box", "norm": None}, arrays
-    arrays |= {"centre": region.centre, "radius": np.array(region.radius)}
-    return {"kind": "ball", "norm": "max" if region.norm == math.inf else 2}, arrays
+    numbers = {name: np.asarray(value, np.float64) for name, value in record.items()}
+    return words, {**numbers, "lower": lower, "upper": upper}
 
 
 def used_states(ensemble: Ensemble) -> list[tuple[MemberState, NDArray[Any], NDArray[Any]]]:
@@ -208,16 +213,8 @@ def _parts(ensemble: Ensemble) -> tuple[list[dict[str, Any]], Arrays]:
     return parts, arrays
 
 
-def _rules(rules: Rules) -> Arrays:
-    slopes = rules.coefficients
-    return {
-        "rule_constant": np.asarray(slopes.constant, np.float64),
-        "slope_rule": np.asarray(slopes.rule, np.int64),
-        "slope_output": np.asarray(slopes.output, np.int64),
-        "slope_input": np.asarray(slopes.input, np.int64),
-        "slope_value": np.asarray(slopes.value, np.float64),
-        "limit": np.asarray(rules.limit, np.float64),
-    }
+def _rules(rules: AffineRules) -> Arrays:
+    return {RULE_NAMES[name]: array for name, array in rules.arrays.items()}
 
 
 def _trees(certification: Certification) -> Arrays:

@@ -27,7 +27,7 @@ from cg4ai.proofs.bounds.trees import TreeBound, WeightedTrees, plain
 from cg4ai.proofs.records import Certification, OpenCells, Progress, RuleProof, Status
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
-from cg4ai.rules.affine import Rules, rules_of
+from cg4ai.rules.affine import AffineRules, rules_of
 from cg4ai.rules.regions import Ball, Box
 
 CPU_VALUES = 2**16  # hidden values of a batch of cells that stay in cache
@@ -50,7 +50,7 @@ class _Certifier:
     def __init__(
         self,
         ensemble: Ensemble,
-        rules: Rules,
+        rules: AffineRules,
         *,
         region: Box | Ball,
         device: str,
@@ -115,7 +115,7 @@ class _Certifier:
             if not isinstance(part.members, TreeMembers):
                 raise InvalidInput(f"{type(part.members).__name__} are no trees")
             slopes = self.rules.slopes(terms.rule)
-            fixed = self.rules.coefficients.constant[terms.rule]
+            fixed = self.rules.constant[terms.rule]
             size = max(len(self.ensemble.layout.blocks[int(b)]) for b in part.blocks[chosen])
             constant = np.zeros((len(chosen), size))
             slope = np.zeros((len(chosen), size, len(self.lower)))

@@ -13,8 +13,8 @@ from torch import Tensor
 from cg4ai import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.place import Placed, region_origin, where
-from cg4ai.rules.rows import ConcaveRows, Rows
+from cg4ai.rules.place import Placed, where
+from cg4ai.rules.rows import ConcaveRows, Rows, region_origin
 
 
 @dataclass(frozen=True, eq=False)

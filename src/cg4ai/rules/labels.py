@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from torch import Tensor
 from cg4ai import arrays
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.place import Placed, region_origin, where, whole_number
-from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows
+from cg4ai.rules.affine import AffineCoefficients, AffineRules
+from cg4ai.rules.place import Placed, where, whole_number
+from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, region_origin
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,22 +52,21 @@ class _Labelled(Placed):
         self._refuse_labels(output_size)
         self.fit(input_size, output_size)
 
-    def _linear(
-        self, inputs: Array, item: IntArray, others: IntArray | None, number: int
-    ) -> LinearRows:
-        """Row j: class `labels[item[j]]`, minus class `others[j]` if given, at `inputs[j]`."""
+    def _listed(self, item: IntArray, others: IntArray | None, number: int) -> LinearRows:
+        """Row j: class `labels[item[j]]`, minus class `others[j]` if given, at that item."""
         a = np.zeros((len(item), self.known_output_size()))
         a[np.arange(len(item)), self.labels[item]] = 1.0
         if others is not None:
             a[np.arange(len(item)), others] -= 1.0
-        if self.over_region:
-            index = np.arange(len(item))
-            origin = region_origin(np.zeros(len(item), np.int64) if others is None else others)
-        else:
-            index = item
-            rule = np.zeros(len(item), np.int64) if others is None else others
-            origin = np.stack([item, rule], axis=1)
-        return LinearRows(number, inputs, a, self.at_least[item], index, None, origin)
+        rule = np.zeros(len(item), np.int64) if others is None else others
+        origin = np.stack([item, rule], axis=1)
+        return LinearRows(number, self.points, a, self.at_least[item], item, None, origin)
+
+    def _over_region(self, matrix: Array) -> AffineRules:
+        """`matrix` (L, r) times the outputs is at least `at_least`, at every input."""
+        bounds = np.repeat(self.at_least, len(matrix))
+        coefficients = AffineCoefficients.fixed(matrix)
+        return AffineRules.of(coefficients, bounds, ">=", input_size=self.input_size)
 
     def _label(self, rows: Rows, j: int) -> int:
         listed = rows.origin is not None and rows.origin[j, 0] >= 0
@@ -94,15 +95,12 @@ class Probability(_Labelled):
     def rows(self, number: int) -> LinearRows | None:
         if self.over_region:
             return None
-        return self._linear(self.points, np.arange(len(self.points)), None, number)
+        return self._listed(np.arange(len(self.points)), None, number)
 
-    def rows_at(self, inputs: Array, which: IntArray, number: int) -> LinearRows:
-        self.need_region()
-        return self._linear(inputs, np.zeros(len(inputs), np.int64), None, number)
-
-    def violations(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        self.need_region()
-        return float(self.at_least[0]) - outputs[..., int(self.labels[0]), None]
+    @cached_property
+    def normal_form(self) -> AffineRules:
+        matrix = np.eye(self.known_output_size())[self.labels[:1]]
+        return self._over_region(matrix)
 
     def describe(self, rows: Rows, j: int) -> str:
         place, label = where(rows, j), self._label(rows, j)
@@ -153,7 +151,7 @@ class Margin(_Labelled):
             )
         others = np.concatenate([self._others(label) for label in self.labels])
         item = np.repeat(positions, self.known_output_size() - 1)
-        return self._linear(self.points, item, others, number)
+        return self._listed(item, others, number)
 
     def rows_at(self, inputs: Array, which: IntArray, number: int) -> Rows:
         self.need_region()
@@ -163,16 +161,20 @@ class Margin(_Labelled):
             return ConcaveRows(
                 number, inputs, self._functional, bounds, zeros, region_origin(zeros)
             )
-        return self._linear(inputs, zeros, self._others(int(self.labels[0]))[which], number)
+        rows = super().rows_at(inputs, which, number)
+        return replace(rows, origin=region_origin(self._others(int(self.labels[0]))[which]))
+
+    @cached_property
+    def normal_form(self) -> AffineRules:
+        """The mixture's own margin, class `label` minus each other class, whatever the form."""
+        label = int(self.labels[0])
+        matrix = -np.delete(np.eye(self.known_output_size()), label, axis=0)
+        matrix[:, label] = 1.0
+        return self._over_region(matrix)
 
     def violations(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        self.need_region()
-        label, least = int(self.labels[0]), float(self.at_least[0])
-        own = outputs[..., label, None]
-        others = outputs[..., [c for c in range(outputs.shape[-1]) if c != label]]
-        if self.form == "member":
-            others = others.amax(-1, keepdim=True)
-        return least - (own - others)
+        each = super().violations(inputs, outputs)
+        return each.amax(-1, keepdim=True) if self.form == "member" else each
 
     def describe(self, rows: Rows, j: int) -> str:
         start = f"{self.name}: {where(rows, j)}, class {self._label(rows, j)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -13,27 +14,11 @@ from cg4ai import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.objectives import LinearFunctional
 from cg4ai.records import Array, IntArray
+from cg4ai.rules.affine import AffineCoefficients, AffineRules
 from cg4ai.rules.contradictions import opposed
-from cg4ai.rules.place import Placed, region_origin, where
+from cg4ai.rules.place import Placed, where
 from cg4ai.rules.regions import Ball, Box
-from cg4ai.rules.rows import LinearRows, Rows
-
-
-@dataclass(frozen=True)
-class FixedRules:
-    """Rules whose coefficients (L, r) are the same at every input."""
-
-    matrix: Array
-
-    @property
-    def count(self) -> int:
-        return len(self.matrix)
-
-    def values(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        return outputs @ torch.as_tensor(self.matrix, dtype=outputs.dtype, device=outputs.device).T
-
-    def coefficients(self, inputs: Array, which: IntArray) -> Array:
-        return self.matrix[which]
+from cg4ai.rules.rows import LinearRows, Rows, region_origin
 
 
 def is_functional(value: Any) -> TypeGuard[LinearFunctional]:
@@ -92,7 +77,7 @@ class Linear(Placed):
     def _refuse_contradictions(self) -> None:
         if self.over_region:
             lower, _ = self.inputs.bounds()
-            count = len(self.rules_bounds)
+            count = len(self._sides(self.bound))
             rows: Rows = self.rows_at(np.tile(lower, (count, 1)), np.arange(count), 0)
         elif self.coefficients.ndim == 1 and self.sense != "==" and self.coefficients.any():
             return  # one direction and one side only: nothing to clash with
@@ -104,16 +89,45 @@ class Linear(Placed):
             raise InvalidInput(f"{self.name} contradicts itself: {clashes[0]}{more}")
 
     @property
-    def functional(self) -> LinearFunctional:
-        """The rules of a region, or those the user gave as a functional."""
-        given = self.coefficients
-        return given if is_functional(given) else FixedRules(given)
+    def count(self) -> int:
+        """How many rules there are at each input, the two sides of "==" counted once."""
+        return len(self.bound) if self.over_region or is_functional(self.coefficients) else 1
 
-    @property
-    def rules_bounds(self) -> Array:
-        """Bounds of all rules as `>=` sides, in the order of rule numbers."""
-        sides: Array = self._sides(self.bound)
-        return sides
+    @cached_property
+    def normal_form(self) -> AffineRules | None:
+        given = self.coefficients
+        if not self.over_region:
+            return None
+        if not is_functional(given):
+            affine = AffineCoefficients.fixed(given)
+        elif getattr(given, "affine", None) is None:
+            return None
+        else:
+            affine = given.affine()  # type: ignore[attr-defined]
+        if affine.constant.shape[1] != self.known_output_size():
+            raise InvalidInput(
+                f"{self.name} has coefficients for {affine.constant.shape[1]} outputs, the "
+                f"predictor has {self.output_size}"
+            )
+        if is_functional(given):
+            self._probe_affine(given, affine)
+        return AffineRules.of(affine, self.bound, self.sense, input_size=self.input_size)
+
+    def _probe_affine(self, functional: LinearFunctional, affine: AffineCoefficients) -> None:
+        """Refuse an `affine()` that disagrees with the functional's own coefficients."""
+        count = functional.count
+        rules = AffineRules.of(affine, np.zeros(count), "<=", input_size=self.input_size)
+        lower, upper = self.inputs.bounds()
+        for share in (0.0, 0.3, 1.0):
+            points = np.tile(lower + share * (upper - lower), (count, 1))
+            expected = functional.coefficients(points, np.arange(count))
+            if not np.allclose(
+                rules.coefficients(points, np.arange(count)), expected, rtol=1e-9, atol=1e-12
+            ):
+                raise InvalidInput(
+                    f"affine() of the functional of {self.name} disagrees with its "
+                    f"coefficients() at x = {points[0, :4]}..."
+                )
 
     def _sides(self, array: Any) -> Any:
         """Along the first axis: as is, negated, or both after one another."""
@@ -125,6 +139,7 @@ class Linear(Placed):
         self.fit(input_size, output_size)
         if is_functional(self.coefficients):
             self._probe(self.coefficients, output_size)
+            _ = self.normal_form  # an affine() that disagrees is refused here
 
     def _probe(self, functional: LinearFunctional, output_size: int) -> None:
         """At one input: do `values` and `coefficients` agree, and have they the right shapes?"""
@@ -170,25 +185,28 @@ class Linear(Placed):
             number, self.points, self._sides(a), self._sides(bounds), index, None, origin
         )
 
-    def rows_at(self, inputs: Array, which: IntArray, number: int) -> LinearRows:
+    def rows_at(self, inputs: Array, which: IntArray, number: int) -> Rows:
+        if self.normal_form is not None:
+            return super().rows_at(inputs, which, number)
         self.need_region()
-        count = self.functional.count
-        a = self.functional.coefficients(inputs, which % count)
-        flipped = (which >= count) | (self.sense == "<=")
+        a = self.coefficients.coefficients(inputs, which % self.count)
+        flipped = (which >= self.count) | (self.sense == "<=")
         return LinearRows(
             number,
             inputs,
             np.where(flipped[:, None], -a, a),
-            self.rules_bounds[which],
+            self._sides(self.bound)[which],
             np.arange(len(inputs)),
             None,
             region_origin(which),
         )
 
     def violations(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        if self.normal_form is not None:
+            return super().violations(inputs, outputs)
         self.need_region()
         bound = torch.as_tensor(self.bound, dtype=outputs.dtype, device=outputs.device)
-        short = bound - self.functional.values(inputs, outputs)
+        short: Tensor = bound - self.coefficients.values(inputs, outputs)
         if self.sense == "==":
             return torch.cat([short, -short], dim=-1)
         return -short if self.sense == "<=" else short
@@ -197,18 +215,13 @@ class Linear(Placed):
         if not isinstance(rows, LinearRows):
             raise InvalidInput(f"{self.name} has linear rows only, got {type(rows).__name__}")
         rule = 0 if rows.origin is None else int(rows.origin[j, 1])
-        rules = self.functional.count if self.functional_rules else 1
+        rules = self.count
         flipped = self.sense == "<=" or rule >= rules
         sign = -1.0 if flipped else 1.0
         text = _sum(sign * rows.coefficients[j])
         side = "<=" if flipped else ">="
         which = f", rule {rule % rules}" if rules > 1 else ""
         return f"{self.name}: {where(rows, j)}{which}, {text} {side} {sign * rows.bounds[j]:.6g}"
-
-    @property
-    def functional_rules(self) -> bool:
-        """Whether rule numbers count the L rules of a functional or a region."""
-        return self.over_region or is_functional(self.coefficients)
 
 
 def _sum(coefficients: Array) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 from cg4ai import arrays
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
+from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.regions import Ball, Box, Pool
 from cg4ai.rules.rows import Rows
 
@@ -136,6 +137,24 @@ class Placed:
             )
         return self.output_size
 
+    @property
+    def normal_form(self) -> AffineRules | None:
+        """The rules over a Box or Ball as arrays; None where they are not linear and affine."""
+        return None
+
+    def rows_at(self, inputs: Array, which: IntArray, number: int) -> Rows:
+        return self._in_normal_form().rows(inputs, which, number)
+
+    def violations(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        return -self._in_normal_form().slack(inputs, outputs)
+
+    def _in_normal_form(self) -> AffineRules:
+        self.need_region()
+        rules = self.normal_form
+        if rules is None:
+            raise InvalidInput(f"{self.name} has no rules over {self.inputs} in normal form")
+        return rules
+
     def need_region(self) -> None:
         if not self.over_region:
             raise InvalidInput(f"{self.name} lists its inputs: its rows come from rows(number)")
@@ -156,8 +175,3 @@ def where(rows: Rows, j: int) -> str:
     point = rows.inputs[j if index is None else index[j]]
     shown = ", ".join(f"{value:.4g}" for value in point[:6])
     return f"at x = [{shown}{', ...' if len(point) > 6 else ''}]"
-
-
-def region_origin(which: IntArray) -> IntArray:
-    """Origins of rows found in a region: no input number, rule `which`."""
-    return np.stack([np.full(len(which), -1, np.int64), which.astype(np.int64)], axis=1)

@@ -6,6 +6,7 @@ Separators draw starting points from a region, walk in it by projection, and rep
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ from torch import Tensor
 from cg4ai import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
+
+HAIR = 1e-12  # inputs that rounding puts this far outside, relative to the region, are near it
 
 
 def _corners(lower: Array, upper: Array, count: int, generator: torch.Generator) -> Tensor:
@@ -85,6 +88,18 @@ class Box:
         inside = (inputs >= self.lower) & (inputs <= self.upper)
         return np.asarray(inside.all(axis=-1))
 
+    def covers(self, inputs: Array) -> NDArray[np.bool_]:
+        """(m, d) -> (m,): what a proof over the region speaks of."""
+        return self.contains(inputs)
+
+    def near(self, inputs: Tensor) -> Tensor:
+        """(m, d) -> (m,): inside, or so close that only rounding put it outside."""
+        return _near(self, inputs)
+
+    def record(self) -> dict[str, Any]:
+        """As JSON, for `region_of`."""
+        return {"kind": "box", "lower": self.lower.tolist(), "upper": self.upper.tolist()}
+
     def __str__(self) -> str:
         return f"a box in {self.size} dimensions"
 
@@ -150,6 +165,34 @@ class Ball:
         scale = self.radius + float(np.abs(self.centre).max())
         return np.asarray(distance <= self.radius + 1e-12 * scale)
 
+    def covers(self, inputs: Array) -> NDArray[np.bool_]:
+        """(m, d) -> (m,): what a proof over the region speaks of, nothing a hair outside.
+
+        Proofs are over `bounds()` and, in the Euclidean norm, a radius enlarged by 1e-11 of the
+        ball's size: far more than the rounding of the distance here.
+        """
+        inside = Box(*self.bounds()).contains(inputs)
+        if self.norm == 2:
+            inside[inside] = np.linalg.norm(inputs[inside] - self.centre, axis=1) <= self.radius
+        return inside
+
+    def near(self, inputs: Tensor) -> Tensor:
+        """(m, d) -> (m,): inside, or so close that only rounding put it outside."""
+        inside = _near(self, inputs)
+        if self.norm == math.inf:
+            return inside
+        lower, upper = self.bounds()
+        hair = HAIR * float((upper - lower + np.maximum(np.abs(lower), np.abs(upper))).max())
+        offset = inputs - torch.as_tensor(self.centre, device=inputs.device)
+        distance: Tensor = torch.linalg.vector_norm(offset, dim=-1)
+        return inside & (distance <= self.radius + hair)
+
+    def record(self) -> dict[str, Any]:
+        """As JSON, for `region_of`."""
+        norm = "max" if self.norm == math.inf else 2
+        centre = self.centre.tolist()
+        return {"kind": "ball", "centre": centre, "radius": self.radius, "norm": norm}
+
     def __str__(self) -> str:
         name = "maximum" if self.norm == math.inf else "Euclidean"
         return f"a ball of radius {self.radius:g} ({name} norm) in {self.size} dimensions"
@@ -166,3 +209,23 @@ class Pool:
 
 
 Region = Box | Ball
+
+
+def region_of(record: Mapping[str, Any]) -> Region:
+    """The region that `record()` described; KeyError or InvalidInput if it is damaged."""
+    if record["kind"] == "box":
+        return Box(record["lower"], record["upper"])
+    if record["kind"] == "ball" and record["norm"] in (2, "max"):
+        norm = math.inf if record["norm"] == "max" else 2
+        return Ball(record["centre"], record["radius"], norm)
+    raise InvalidInput(
+        f"a region is a box, or a ball of norm 2 or max, got {record['kind']!r} and "
+        f"{record.get('norm')!r}"
+    )
+
+
+def _near(region: Region, inputs: Tensor) -> Tensor:
+    """Whether inputs lie within a hair of the box around the region."""
+    lower, upper = (torch.as_tensor(end, device=inputs.device) for end in region.bounds())
+    hair = HAIR * (upper - lower + torch.maximum(lower.abs(), upper.abs()))
+    return ((inputs >= lower - hair) & (inputs <= upper + hair)).all(-1)

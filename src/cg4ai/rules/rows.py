@@ -131,6 +131,11 @@ Rows = LinearRows | ConcaveRows
 RowsT = TypeVar("RowsT", bound=Rows)
 
 
+def region_origin(which: IntArray) -> IntArray:
+    """Origins of rows found in a region: no input number, rule `which`."""
+    return np.stack([np.full(len(which), -1, np.int64), which.astype(np.int64)], axis=1)
+
+
 def merged(batches: Sequence[RowsT]) -> RowsT:
     """One batch of several that `alike` puts together; `requirement` is the first one's."""
     parts: dict[str, Any] = {

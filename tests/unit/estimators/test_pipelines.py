@@ -19,6 +19,7 @@ from sklearn.preprocessing import (
     PowerTransformer,
     StandardScaler,
 )
+from torch import Tensor
 
 from cg4ai import (
     Ball,
@@ -35,7 +36,6 @@ from cg4ai import (
     transformed,
 )
 from cg4ai.errors import InvalidInput
-from cg4ai.rules.linear import FixedRules
 
 QUICK = {"hidden": (6,), "steps": 60, "restarts": 2, "iteration_limit": 6, "random_state": 0}
 
@@ -128,11 +128,23 @@ def test_boxes_through_steps_that_mix_or_turn_back_are_refused(step: Any) -> Non
         transformed(rule, scaled(step))
 
 
+class FirstOutput:
+    """A functional: the first of two outputs."""
+
+    count = 1
+
+    def values(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        return outputs[..., :1]
+
+    def coefficients(self, inputs: Any, which: Any) -> Any:
+        return np.tile([1.0, 0.0], (len(which), 1))
+
+
 def test_what_cannot_pass_is_refused_with_the_way_out() -> None:
     X, y = data()
     with pytest.raises(InvalidInput, match=r"ball of radius 1 .Euclidean norm.*use a Box"):
         transformed(Probability(Ball([5.0, -2.0, 100.0], 1.0), 1), scaled())
-    functional = Linear(X[:3], FixedRules(np.array([[1.0, 0.0]])), 0.2)
+    functional = Linear(X[:3], FirstOutput(), 0.2)
     with pytest.raises(InvalidInput, match="depend on the input"):
         transformed(functional, scaled())
     with pytest.raises(InvalidInput, match="Pipeline is needed, got StandardScaler"):

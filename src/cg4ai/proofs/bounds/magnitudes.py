@@ -14,21 +14,21 @@ from numpy.typing import NDArray
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members.networks import NetworkMembers
-from cg4ai.rules.affine import Rules
+from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.regions import Ball, Box
 
 LARGEST = 1e60  # of any number in members, rules and region
 SMALLEST_SCALE = 1e-60  # of what inputs are divided by
 
 
-def check_magnitudes(ensemble: Ensemble, rules: Rules, region: Box | Ball) -> None:
+def check_magnitudes(ensemble: Ensemble, rules: AffineRules, region: Box | Ball) -> None:
     """An error that names the first array with a number out of range."""
     lower, upper = region.bounds()
     _check("the region", np.concatenate([lower, upper]))
     if isinstance(region, Ball):
         _check("the region", np.append(region.centre, region.radius))
-    _check("the rules' constant coefficients", rules.coefficients.constant)
-    _check("the rules' slopes", rules.coefficients.value)
+    _check("the rules' constant coefficients", rules.constant)
+    _check("the rules' slopes", rules.value)
     _check("the rules' limits", rules.limit)
     for number, part in enumerate(ensemble.parts):
         members = part.members

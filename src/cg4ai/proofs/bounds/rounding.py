@@ -18,7 +18,7 @@ from cg4ai.members.trees import TreeMembers
 from cg4ai.proofs.bounds.activations import LIPSCHITZ
 from cg4ai.proofs.bounds.terms import Parts
 from cg4ai.records import Array
-from cg4ai.rules.affine import Rules
+from cg4ai.rules.affine import AffineRules
 
 UNIT = 2.0**-53
 FUNCTION_ULPS = 16  # error assumed of exp, erf, tanh, log1p and their combinations, in units
@@ -89,7 +89,7 @@ def output_errors(
     raise InvalidInput(f"members of kind {type(members).__name__} cannot be certified")
 
 
-def margins(members: Parts, rules: Rules) -> Array:
+def margins(members: Parts, rules: AffineRules) -> Array:
     """(L,): what to add to every bound of a rule so that it also covers float64 inference."""
     parts, layout, lower, upper = members.parts, members.layout, members.lower, members.upper
     error, size = np.zeros(layout.output_size), np.zeros(layout.output_size)
@@ -102,11 +102,10 @@ def margins(members: Parts, rules: Rules) -> Array:
             size[positions] += part.weights[i] * sizes[i, :count]
     # a mixture of linear outputs may be one sum over all members and hidden units
     terms = sum(len(part.members) * _width(part) for part in parts)
-    coefficients = rules.coefficients
-    largest = np.abs(coefficients.constant)
+    largest = np.abs(rules.constant)
     ends = np.maximum(np.abs(lower), np.abs(upper))
-    at = (coefficients.rule, coefficients.output)
-    np.add.at(largest, at, np.abs(coefficients.value) * ends[coefficients.input])
+    at = (rules.rule, rules.output)
+    np.add.at(largest, at, np.abs(rules.value) * ends[rules.input])
     total = largest @ size + np.abs(rules.limit)
     summed = _gamma(terms + layout.output_size + rules.input_size + FUNCTION_ULPS) * total
     passes = BOUND_FACTOR * (2 + max(part.members.output_size for part in parts))

@@ -23,7 +23,7 @@ from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.trees import TreeMembers
 from cg4ai.proofs.bounds.networks import relax
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.affine import Rules
+from cg4ai.rules.affine import AffineRules
 
 # Outputs whose softmax share is below exp(-690) < 1e-299 all over the region are left out.
 ABSENT = 690.0
@@ -143,9 +143,9 @@ class Parts:
             start += size
         return absent
 
-    def take_apart(self, rules: Rules, rule: int, *, everyone: bool = False) -> RuleTerms:
+    def take_apart(self, rules: AffineRules, rule: int, *, everyone: bool = False) -> RuleTerms:
         """The terms of one rule; members of zero weight only with `everyone`."""
-        constant, slope = rules.coefficients.constant[rule], rules.slopes(rule)
+        constant, slope = rules.constant[rule], rules.slopes(rule)
         bases: dict[int, Affine] = {}
         trees: list[tuple[int, IntArray]] = []
         groups: list[Group] = []

@@ -1,0 +1,203 @@
+"""The normal form: values, slack, rows and worst cases agree, and what is stored comes back."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cg4ai
+from cg4ai.errors import InvalidInput
+from cg4ai.rules import Linear, Margin, Probability
+from cg4ai.rules.affine import ARRAYS, AffineCoefficients, AffineRules, rules_of
+from cg4ai.rules.regions import Ball, Box, Region, region_of
+
+INPUTS, OUTPUTS = 3, 4
+
+
+def random_rules(seed: int, *, count: int = 5, share: float = 0.4) -> AffineRules:
+    rng = np.random.default_rng(seed)
+    rule, output, entry = np.nonzero(rng.random((count, OUTPUTS, INPUTS)) < share)
+    return AffineRules(
+        rng.normal(size=(count, OUTPUTS)),
+        rng.normal(size=count),
+        rule,
+        output,
+        entry,
+        rng.normal(size=len(rule)),
+        INPUTS,
+    )
+
+
+def by_hand(rules: AffineRules, rule: int, x: Any, y: Any) -> float:
+    """The value of one rule from its definition."""
+    slope = np.zeros((OUTPUTS, INPUTS))
+    own = rules.rule == rule
+    slope[rules.output[own], rules.input[own]] = rules.value[own]
+    return float(((rules.constant[rule] + slope @ x) * y).sum())
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.1, 1.0]))
+def test_values_slack_and_rows_follow_the_definition(seed: int, share: float) -> None:
+    rules = random_rules(seed, share=share)
+    rng = np.random.default_rng(seed + 1)
+    x, y = rng.normal(size=(6, INPUTS)), rng.normal(size=(2, 6, OUTPUTS))
+    expected = np.array(
+        [[[by_hand(rules, j, x[n], own[n]) for j in range(5)] for n in range(6)] for own in y]
+    )
+    np.testing.assert_allclose(rules.values(x, y[0]), expected[0], atol=1e-12)
+    slack = rules.slack(torch.as_tensor(x), torch.as_tensor(y)).numpy()
+    np.testing.assert_allclose(slack, rules.limit - expected, atol=1e-12)
+    which = rng.integers(0, 5, 6)
+    rows = rules.rows(x, which, 7)
+    values = rows.values(torch.as_tensor(y[1])).numpy()
+    short = rows.bounds - values
+    np.testing.assert_allclose(-short, slack[1][np.arange(6), which], atol=1e-12)
+    assert rows.requirement == 7
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from(
+        [
+            Box([-1.0, 0.0, 2.0], [1.0, 3.0, 2.0]),
+            Ball([0.0, 1.0, 2.0], 0.5),
+            Ball([0.0, 1.0, 2.0], 0.5, np.inf),
+        ]
+    ),
+)
+def test_the_worst_of_constant_outputs_is_reached_and_never_exceeded(
+    seed: int, region: Region
+) -> None:
+    rules = random_rules(seed)
+    y = np.random.default_rng(seed).normal(size=OUTPUTS)
+    slack, points = rules.worst(y, region)
+    assert region.contains(points).all()
+    at = rules.limit - rules.values(points, np.tile(y, (5, 1)))
+    np.testing.assert_allclose(np.diag(at), slack, atol=1e-10)
+    sample = region.sample(200, torch.Generator().manual_seed(seed))
+    elsewhere = rules.slack(sample, torch.as_tensor(np.tile(y, (200, 1)))).numpy()
+    assert (elsewhere >= slack - 1e-10).all()
+
+
+def test_what_is_stored_comes_back_and_has_the_same_digest() -> None:
+    rules = random_rules(1)
+    again = AffineRules.restored(rules.arrays, input_size=INPUTS)
+    assert again.digest == rules.digest
+    assert set(again.arrays) == set(ARRAYS)
+    for name in ARRAYS:
+        changed = {**rules.arrays, name: rules.arrays[name].copy()}
+        changed[name].flat[0] += 1 if name in ("constant", "limit", "value") else 0
+        same = AffineRules.restored(changed, input_size=INPUTS).digest == rules.digest
+        assert same == (name in ("rule", "output", "input"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rule": [0, 0], "output": [1, 1], "input": [2, 2], "value": [1e60, 1.0]}, "2 times"),
+        ({"rule": [5], "output": [0], "input": [0], "value": [1.0]}, "within 5 rules"),
+        ({"rule": [0], "output": [-1], "input": [0], "value": [1.0]}, "counted from 0"),
+        ({"rule": [0], "output": [0], "input": [3], "value": [1.0]}, "3 inputs"),
+        ({"rule": [0.5], "output": [0], "input": [0], "value": [1.0]}, "int64"),
+        ({"value": [1.0, 2.0, 3.0]}, "as long"),
+        ({"limit": np.zeros(4)}, "limit"),
+        ({"constant": np.full((5, OUTPUTS), np.nan)}, "finite"),
+    ],
+)
+def test_arrays_that_make_no_rules_are_refused(change: dict[str, Any], message: str) -> None:
+    arrays = random_rules(1).arrays | {name: np.array(value) for name, value in change.items()}
+    with pytest.raises(InvalidInput, match=message):
+        AffineRules.restored(arrays, input_size=INPUTS)
+
+
+def test_repeated_slopes_of_a_functional_are_refused_before_anything_is_trained() -> None:
+    """They would cancel or not, depending on the order in which they are summed."""
+
+    class Cancelling:
+        count = 1
+
+        def values(self, inputs: Any, outputs: Any) -> Any:
+            return (inputs * outputs).sum(-1, keepdim=True)
+
+        def coefficients(self, inputs: Any, which: Any) -> Any:
+            return inputs
+
+        def affine(self) -> AffineCoefficients:
+            zero = np.zeros(3, np.int64)
+            return AffineCoefficients(
+                np.zeros((1, 1)), zero, zero, zero, np.array([1e60, 1, -1e60])
+            )
+
+    rule = Linear(Box([0.0], [1.0]), Cancelling(), 1.0, "<=")
+    with pytest.raises(InvalidInput, match="given 3 times; give the sum once"):
+        rule.check(1, 1)
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        Linear(Box([0.0], [1.0]), [[1.0, 2.0, 3.0]], 0.5, "=="),
+        Probability(Ball([0.0], 1.0), 1, 0.7),
+        Margin(Box([0.0], [1.0]), 2, 0.1, form="pairwise"),
+    ],
+)
+def test_rows_violations_and_normal_form_of_a_rule_are_one(requirement: Any) -> None:
+    rules = rules_of(requirement, output_size=3)
+    rng = np.random.default_rng(0)
+    x, y = rng.random((4, 1)), rng.normal(size=(4, 3))
+    found = requirement.violations(torch.as_tensor(x), torch.as_tensor(y)).numpy()
+    np.testing.assert_allclose(found, rules.values(x, y) - rules.limit, atol=1e-12)
+    for rule in range(len(rules)):
+        rows = requirement.rows_at(x, np.full(4, rule), 0)
+        short = rows.bounds - rows.values(torch.as_tensor(y)).numpy()
+        np.testing.assert_allclose(short, found[:, rule], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "region", [Box([0.0, -1.0], [1.0, 2.5]), Ball([0.5, 0.25], 2.0), Ball([0.5, 0.1], 2.0, np.inf)]
+)
+def test_a_region_comes_back_from_its_record(region: Region) -> None:
+    again = region_of(region.record())
+    assert again.record() == region.record()
+    np.testing.assert_array_equal(again.bounds(), region.bounds())
+
+
+def test_damaged_records_of_regions_are_refused() -> None:
+    for record in (
+        {"kind": "cone"},
+        {"kind": "ball", "centre": [0.0], "radius": 1.0, "norm": 3},
+        {"kind": "box", "lower": [1.0], "upper": [0.0]},
+    ):
+        with pytest.raises(InvalidInput):
+            region_of(record)
+
+
+def test_the_normal_form_is_spelled_out_in_one_file() -> None:
+    """No other file of the package lists the six arrays (the checker shares no code)."""
+    package = Path(cg4ai.__file__).parent
+    spelled = re.compile(r'"rule".{0,80}"output".{0,80}"input".{0,80}"value"', re.DOTALL)
+    found = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if spelled.search(path.read_text()) and "checker" not in path.parts
+    }
+    assert found == {"rules/affine.py", "proofs/certificate.py"}  # the latter names them in a file
+
+
+def test_the_digest_is_of_names_shapes_and_bytes() -> None:
+    rules = random_rules(3)
+    total = hashlib.sha256()
+    for name in ("constant", "limit", "rule", "output", "input", "value"):
+        array = rules.arrays[name]
+        total.update(f"{name} {array.shape}".encode() + array.tobytes())
+    assert rules.digest == total.hexdigest()
