@@ -32,5 +32,7 @@ class MissingExtra(Cg4aiError, ImportError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)` for the closest known word, or an empty string."""
+    if len(word) > 100:  # nobody meant that, and the search takes the square of the length
+        return ""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" (did you mean {close[0]!r}?)" if close else ""

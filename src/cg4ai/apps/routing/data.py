@@ -7,6 +7,7 @@ gives each path its share of its demand, and shares of a demand sum to one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -49,6 +50,8 @@ CONFIGURATIONS: tuple[tuple[str, int, int], ...] = tuple(
 
 # Beyond this many paths of one length, the smallest of those seen so far must do.
 TIED_PATHS = 2000
+USUAL_DEMANDS = 5
+FAR_APART = 1e6  # further apart, the solver's tolerances are larger than the loads
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +61,7 @@ class Instance:
     `capacity` (A,), `incidence` (P, A) of 0 and 1, `path_demand` (P,) ascending, `demand_max`
     (D,) the corner of the box, `path_length` (P,), `scale`: demand_max / volumes of the network.
     `load` is the least possible MLU at the corner that was asked for; None: volumes as given.
+    `notes` say in words what was left out, rescaled or assumed.
     """
 
     name: str
@@ -71,6 +75,7 @@ class Instance:
     paths: list[tuple[str, ...]]
     scale: float = 1.0
     load: float | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def blocks(self) -> tuple[IntArray, ...]:
@@ -109,7 +114,7 @@ class Instance:
 
 def instance(
     network: str | Path | Network | Any,
-    demands: int = 5,
+    demands: int | None = None,
     paths: int = 3,
     load: float | None = 0.99,
     *,
@@ -117,26 +122,64 @@ def instance(
 ) -> Instance:
     """The `demands` largest demands of a network with up to `paths` shortest simple paths each.
 
-    `network`: an SNDlib name, a file (.txt and .xml of SNDlib, .graphml, .json) or a networkx
-    graph. `demand_file`: a CSV source,target,volume that replaces the network's own demands. The
-    box of demands is the volumes times a scale, such that the least possible maximum link
-    utilisation (MLU) at its corner is `load`; with load None the volumes are taken as they are.
-    Where fewer simple paths than `paths` exist, a demand gets those.
+    With `demands` None: all of a demand file, the 5 largest of a network's own. `network`: an
+    SNDlib name, a file (.txt and .xml of SNDlib, .graphml, .json) or a networkx graph.
+    `demand_file`: a CSV source,target,volume that replaces the network's own demands. The box of
+    demands is the volumes times a scale, such that the least possible maximum link utilisation
+    (MLU) at its corner is `load`; with load None the volumes are taken as they are. Where fewer
+    simple paths than `paths` exist, a demand gets those.
     """
-    for what, count in (("demands", demands), ("paths", paths)):
+    for what, count in (("demands", 1 if demands is None else demands), ("paths", paths)):
         if not isinstance(count, (int, np.integer)) or count < 1:
             raise InvalidInput(f"{what} must be a whole number of at least 1, got {count!r}")
     if load is not None and not load > 0:
         raise InvalidInput(f"load must be above 0 and at most 1, got {load}; the usual is 0.99")
     graph = _network(network)
     volumes = graph.volumes if demand_file is None else read_demands(Path(demand_file), graph)
+    if demands is None:
+        demands = len(volumes) if demand_file is not None else min(USUAL_DEMANDS, len(volumes))
     chosen = _largest(graph.name, volumes, demands)
     unscaled = _build(graph, {pair: volumes[pair] for pair in chosen}, paths)
+    _check_units(unscaled)
     corner = linear_programs.bottleneck(unscaled)
     scale = 1.0 if load is None else load / corner.mlu
     if scale * corner.mlu > 1 + 1e-9:
         raise InvalidInput(_unroutable(unscaled, corner, scale * corner.mlu))
-    return replace(unscaled, demand_max=scale * unscaled.demand_max, scale=scale, load=load)
+    notes = (*graph.notes, *_changes(volumes, chosen, scale, load))
+    return replace(
+        unscaled, demand_max=scale * unscaled.demand_max, scale=scale, load=load, notes=notes
+    )
+
+
+def _changes(
+    volumes: dict[tuple[int, int], float],
+    chosen: list[tuple[int, int]],
+    scale: float,
+    load: float | None,
+) -> Iterator[str]:
+    """What the instance leaves out of the demands or changes in them."""
+    if len(chosen) < len(volumes):
+        share = sum(volumes[pair] for pair in chosen) / sum(volumes.values())
+        yield (
+            f"of {len(volumes)} demands the {len(chosen)} largest are routed, {share:.0%} of the "
+            "volume"
+        )
+    if load is not None and abs(scale - 1) > 1e-9:
+        yield (
+            f"all demands are multiplied by {scale:.4g}: at their largest, the least possible "
+            f"maximum link utilisation is {load:g}"
+        )
+
+
+def _check_units(unscaled: Instance) -> None:
+    """Refuse demands that are nothing, or everything, beside the capacities of their links."""
+    largest = float(linear_programs.utilisation_per_share(unscaled).max())
+    if not 1 / FAR_APART <= largest <= FAR_APART:
+        raise InvalidInput(
+            f"the demands of {unscaled.name} take at most {largest:.3g} times the capacity of a "
+            f"link, expected {1 / FAR_APART:g} to {FAR_APART:g}; state demands and capacities in "
+            "the same unit"
+        )
 
 
 def _network(network: str | Path | Network | Any) -> Network:
@@ -145,7 +188,12 @@ def _network(network: str | Path | Network | Any) -> Network:
     if isinstance(network, (str, Path)):
         path = Path(network)
         if path.suffix.lower() in READERS:
-            return READERS[path.suffix.lower()](path)
+            try:
+                return READERS[path.suffix.lower()](path)
+            except RecursionError:
+                raise InvalidInput(
+                    f"{path}: objects or lists are nested too deeply for a graph"
+                ) from None
         if isinstance(network, str) and not path.is_file():
             return by_name(network)
         raise InvalidInput(f"{path}: expected a file ending in {', '.join(READERS)}")

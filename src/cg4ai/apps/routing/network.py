@@ -10,6 +10,8 @@ from cg4ai.errors import InvalidInput, did_you_mean
 
 Position = tuple[float, float]
 EARTH_RADIUS_KM = 6371.0
+# Figures beyond these are slips of the unit, and sums and ratios of them leave the range of floats.
+SMALLEST, LARGEST = 1e-12, 1e18
 
 
 class Arc(NamedTuple):
@@ -27,18 +29,30 @@ class Network:
     nodes: tuple[str, ...]
     arcs: dict[tuple[int, int], Arc]
     volumes: dict[tuple[int, int], float]
+    notes: tuple[str, ...] = ()  # what a user should know about the figures
 
 
-def number(text: object, *, what: str, place: str, least: float | None = None) -> float:
-    """`text` as a finite float, at least `least`; `place` says where it was read."""
+def number(text: object, *, what: str, place: str, least: float = -LARGEST) -> float:
+    """`text` as a float from `least` to LARGEST; `place` says where it was read."""
     try:
         value = float(str(text))
     except ValueError:
-        raise InvalidInput(f"{place}: {what} must be a number, got {text!r}") from None
-    if not math.isfinite(value) or (least is not None and value < least):
-        bound = "" if least is None else f" and at least {least:g}"
-        raise InvalidInput(f"{place}: {what} must be finite{bound}, got {text!r}")
+        raise InvalidInput(f"{place}: {what} must be a number, got {shown(text)}") from None
+    if not least <= value <= LARGEST:
+        raise InvalidInput(
+            f"{place}: {what} must be finite and at least {least:g}, at most {LARGEST:g}, got "
+            f"{shown(text)}"
+        )
     return value
+
+
+def shown(value: object, *, quoted: bool = True) -> str:
+    """A value as an error shows it: short, whatever a file holds."""
+    try:
+        text = repr(value) if quoted else repr(str(value))[1:-1]
+    except (ValueError, RecursionError):  # an integer of thousands of digits, endless nesting
+        text = f"a {type(value).__name__} too large to show"
+    return text if len(text) <= 80 else f"{text[:60]}...{text[-10:]}"
 
 
 def geographic(positions: list[Position]) -> bool:
@@ -95,10 +109,11 @@ class NetworkBuilder:
         if identifier is not None:
             self._new("link", identifier, place)
         ends = self._ends(source, target, what="link", place=place)
-        if not (math.isfinite(capacity) and capacity > 0):
+        if not SMALLEST <= capacity <= LARGEST:
             raise InvalidInput(
-                f"{place}: the link {source}-{target} has capacity {capacity:g}, expected more "
-                "than 0; give it a capacity or remove it"
+                f"{place}: the link {shown(f'{source}-{target}', quoted=False)} has capacity "
+                f"{capacity:g}, expected {SMALLEST:g} to {LARGEST:g}; give it a capacity, choose "
+                "another unit or remove it"
             )
         self.links.append(_Link(*ends, capacity, length, both_ways))
 
@@ -109,9 +124,10 @@ class NetworkBuilder:
         if identifier is not None:
             self._new("demand", identifier, place)
         ends = self._ends(source, target, what="demand", place=place)
-        if not (math.isfinite(volume) and volume >= 0):
+        if volume != 0 and not SMALLEST <= volume <= LARGEST:
             raise InvalidInput(
-                f"{place}: the demand {source}->{target} has volume {volume:g}, expected 0 or more"
+                f"{place}: the demand {shown(f'{source}->{target}', quoted=False)} has volume "
+                f"{volume:g}, expected 0 or {SMALLEST:g} to {LARGEST:g}; choose another unit"
             )
         if volume > 0:
             self.volumes[ends] = self.volumes.get(ends, 0.0) + volume
@@ -130,19 +146,22 @@ class NetworkBuilder:
 
     def _new(self, kind: str, name: str, place: str) -> None:
         if (kind, name) in self._ids:
-            raise InvalidInput(f"{place}: the {kind} {name!r} is given twice; rename or remove one")
+            raise InvalidInput(
+                f"{place}: the {kind} {shown(name)} is given twice; rename or remove one"
+            )
         self._ids.add((kind, name))
 
     def _ends(self, source: str, target: str, *, what: str, place: str) -> tuple[int, int]:
         for name in (source, target):
             if name not in self._index:
                 raise InvalidInput(
-                    f"{place}: a {what} names the unknown node {name!r}"
+                    f"{place}: a {what} names the unknown node {shown(name)}"
                     f"{did_you_mean(name, self._index)}; list it among the nodes"
                 )
         if source == target:
             raise InvalidInput(
-                f"{place}: a {what} goes from {source!r} to itself; remove it or name another node"
+                f"{place}: a {what} goes from {shown(source)} to itself; remove it or name another "
+                "node"
             )
         return self._index[source], self._index[target]
 

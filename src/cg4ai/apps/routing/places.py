@@ -1,95 +1,102 @@
-"""Where edges and nodes stand in GraphML and JSON files: networkx forgets, errors should not.
-
-Both functions check what networkx would pass over or refuse without saying where.
-"""
+"""Text, XML and JSON files parsed so that every entry knows its line: errors should say it."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from xml.parsers import expat
 
-from cg4ai.apps.routing.network import number
-from cg4ai.apps.routing.readers import Element
-from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.apps.routing.network import shown
+from cg4ai.errors import InvalidInput
 
 TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\n]')
-NUMERIC = ("int", "integer", "long", "float", "double")
 
 
-class Places:
-    """Where each node and edge was read; the ends of an edge are known by their text."""
-
-    def __init__(self, file: str) -> None:
-        self.file = file
-        self._nodes: dict[str, str] = {}
-        self._edges: list[tuple[tuple[str, str], str]] = []
-
-    def add_node(self, node: object, place: str) -> None:
-        self._nodes[str(node)] = place
-
-    def add_edge(self, source: object, target: object, place: str) -> None:
-        ends = str(source), str(target)
-        for name in ends:
-            if name not in self._nodes:
-                raise InvalidInput(
-                    f"{place}: an edge names the unknown node {name!r}"
-                    f"{did_you_mean(name, self._nodes)}; list it among the nodes"
-                )
-        self._edges.append((ends, place))
-
-    def node(self, node: object, label: str) -> str:
-        return f"{self._nodes.get(str(node), self.file)}, node {label}"
-
-    def edges(self, graph: Any, label: dict[Any, str]) -> list[str]:
-        """The place of each of `graph.edges`; parallel ones come in the order of the file."""
-
-        def pair(source: object, target: object) -> tuple[str, ...]:
-            ends = str(source), str(target)
-            return ends if graph.is_directed() else tuple(sorted(ends))
-
-        left: dict[tuple[str, ...], list[str]] = {}
-        for ends, place in self._edges:
-            left.setdefault(pair(*ends), []).append(place)
-        found = []
-        for source, target in graph.edges():
-            queue = left.get(pair(source, target)) or [self.file]
-            found.append(f"{queue.pop(0)}, edge {label[source]}-{label[target]}")
-        return found
+def read_text(path: Path) -> str:
+    """The file's text; what keeps it from being read becomes an error that names the file."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path}: is not UTF-8 text ({error.reason}); save it as such") from None
 
 
-def graphml_places(root: Element, file: str) -> Places:
-    """The places in a GraphML document, whose keys, numbers and ends of edges are checked."""
-    if root.tag != "graphml":
-        raise InvalidInput(f"{root.place}: expected <graphml>, got <{root.tag}>")
-    places = Places(file)
-    keys = {key.identifier(): key for key in root.all("key")}
-    for graph in root.all("graph"):
-        for node in graph.all("node"):
-            places.add_node(node.identifier(), node.place)
-            _check_data(node, keys, f"node {node.identifier()}")
-        for edge in graph.all("edge"):
-            source, target = edge.attribute("source"), edge.attribute("target")
-            places.add_edge(source, target, edge.place)
-            _check_data(edge, keys, f"edge {source}-{target}")
-    return places
+@dataclass
+class Element:
+    """An XML element that remembers its line, which the standard tree does not."""
 
+    tag: str
+    attributes: dict[str, str]
+    place: str
+    text: str = ""
+    children: list[Element] = field(default_factory=list)
 
-def _check_data(element: Element, keys: dict[str, Element], what: str) -> None:
-    for data in element.all("data"):
-        name = data.attribute("key")
-        if name not in keys:
+    def all(self, tag: str) -> list[Element]:
+        return [child for child in self.children if child.tag == tag]
+
+    def one(self, tag: str) -> Element:
+        found = self.all(tag)
+        if len(found) != 1:
             raise InvalidInput(
-                f"{data.place}, {what}: <data> names the unknown key {name!r}"
-                f"{did_you_mean(name, keys)}; declare it with <key>"
+                f"{self.place}: <{self.tag}> needs exactly one <{tag}>, got {len(found)}"
             )
-        about = keys[name].attributes
-        if about.get("attr.type") in NUMERIC:
-            number(
-                data.text.strip(), what=about.get("attr.name", name), place=f"{data.place}, {what}"
-            )
+        return found[0]
+
+    def content(self, tag: str) -> str:
+        return self.one(tag).text.strip()
+
+    def identifier(self) -> str:
+        return self.attribute("id")
+
+    def attribute(self, name: str) -> str:
+        if name not in self.attributes:
+            raise InvalidInput(f"{self.place}: <{self.tag}> needs an attribute {name!r}")
+        return self.attributes[name]
+
+
+def parse_xml(path: Path) -> Element:
+    """The root element; a file that is not well-formed or declares entities is refused."""
+    text = read_text(path)
+    parser = expat.ParserCreate()
+    top = Element("", {}, str(path))
+    stack = [top]
+
+    def place() -> str:
+        return f"{path}, line {parser.CurrentLineNumber}"
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        element = Element(tag.rpartition(":")[2], attributes, place())
+        stack[-1].children.append(element)
+        stack.append(element)
+
+    def end(tag: str) -> None:
+        stack.pop()
+
+    def characters(data: str) -> None:
+        stack[-1].text += data
+
+    def entity(name: str, *rest: object) -> None:
+        # Entities can make a small file expand without end, and no network needs them.
+        raise InvalidInput(f"{place()}: declares the entity {shown(name)}; remove the declaration")
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = characters
+    parser.EntityDeclHandler = entity
+    parser.buffer_text = True
+    try:
+        parser.Parse(text, True)
+    except expat.ExpatError as error:
+        raise InvalidInput(
+            f"{path}, line {error.lineno}: not well-formed XML "
+            f"({expat.errors.messages[error.code]}); repair the file"
+        ) from None
+    return top.children[0]
 
 
 class LocatedObject(dict[str, Any]):
@@ -100,10 +107,16 @@ class LocatedObject(dict[str, Any]):
         self.line = line
 
 
-def load_located(text: str) -> Any:
-    """`json.loads` whose objects are `LocatedObject`s."""
+def parse_json(path: Path) -> Any:
+    """What the file holds, its objects as `LocatedObject`s."""
+    text = read_text(path)
     lines = _lines_of_objects(text)
-    return json.loads(text, object_pairs_hook=lambda pairs: LocatedObject(pairs, next(lines)))
+    try:
+        return json.loads(text, object_pairs_hook=lambda pairs: LocatedObject(pairs, next(lines)))
+    except json.JSONDecodeError as error:
+        raise InvalidInput(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise InvalidInput(f"{path}: holds a number that cannot be read ({error})") from None
 
 
 def _lines_of_objects(text: str) -> Iterator[int]:
@@ -116,33 +129,3 @@ def _lines_of_objects(text: str) -> Iterator[int]:
             opened.append(line)
         elif token[0] == "}":
             yield opened.pop()
-
-
-def json_places(content: LocatedObject, key: str, path: Path) -> Places:
-    """The places in a node-link document with its edges under `key`, whose entries are checked."""
-    places = Places(str(path))
-    for kind, needed in (("nodes", ()), (key, ("source", "target"))):
-        if not isinstance(content.get(kind), list):
-            raise InvalidInput(f"{path}, line {content.line}: {kind!r} must be a list of objects")
-        for rank, entry in enumerate(content[kind], start=1):
-            if not isinstance(entry, LocatedObject):
-                raise InvalidInput(
-                    f"{path}: entry {rank} of {kind!r} must be an object, got {entry!r}"
-                )
-            place = f"{path}, line {entry.line}"
-            for name in needed:
-                if name not in entry:
-                    raise InvalidInput(
-                        f"{place}: entry {rank} of {kind!r} has no {name!r}, as networkx's "
-                        "node-link form asks for"
-                    )
-            if kind == "nodes":  # without an id, networkx numbers them
-                places.add_node(_hashable(entry.get("id", rank - 1)), place)
-            else:
-                places.add_edge(_hashable(entry["source"]), _hashable(entry["target"]), place)
-    return places
-
-
-def _hashable(node: object) -> object:
-    """A node as networkx keeps it: lists cannot be keys."""
-    return tuple(node) if isinstance(node, list) else node

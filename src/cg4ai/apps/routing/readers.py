@@ -9,22 +9,12 @@ in the file. Errors name the file and the line.
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from xml.parsers import expat
 
-from cg4ai.apps.routing.network import Network, NetworkBuilder, number
+from cg4ai.apps.routing.network import Network, NetworkBuilder, number, shown
+from cg4ai.apps.routing.places import parse_xml, read_text
 from cg4ai.errors import InvalidInput, did_you_mean
-
-
-def read_text(path: Path) -> str:
-    """The file's text; what keeps it from being read becomes an error that names the file."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InvalidInput(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path}: is not UTF-8 text ({error.reason}); save it as such") from None
 
 
 def read_native(path: Path) -> Network:
@@ -45,7 +35,9 @@ def read_native(path: Path) -> Network:
             continue
         if not section:
             if len(words) != 2 or words[1] != "(":
-                raise InvalidInput(f"{place}: expected a section such as 'NODES (', got {line!r}")
+                raise InvalidInput(
+                    f"{place}: expected a section such as 'NODES (', got {shown(line)}"
+                )
             section, depth = words[0], 1
             seen.add(section)
         elif section == "META":  # free text, in which brackets mean nothing
@@ -58,7 +50,10 @@ def read_native(path: Path) -> Network:
         else:
             _native_entry(builder, section, words, place)
     if section:
-        raise InvalidInput(f"{path}, line {len(lines)}: the section {section} is not closed by ')'")
+        raise InvalidInput(
+            f"{path}, line {len(lines)}: "
+            f"the section {shown(section, quoted=False)} is not closed by ')'"
+        )
     for needed in ("NODES", "LINKS", "DEMANDS"):
         if needed not in seen:
             raise InvalidInput(f"{path}, line {len(lines)}: the section {needed} is missing")
@@ -97,7 +92,7 @@ def _native_entry(builder: NetworkBuilder, section: str, words: list[str], place
     else:
         known = ("META", "NODES", "LINKS", "DEMANDS", "ADMISSIBLE_PATHS")
         raise InvalidInput(
-            f"{place}: in the unknown section {section!r}{did_you_mean(section, known)}; "
+            f"{place}: in the unknown section {shown(section)}{did_you_mean(section, known)}; "
             f"expected {', '.join(known)}"
         )
 
@@ -126,39 +121,6 @@ def _add_demand(
     unit = number(amount[0], what="the routing unit", place=place, least=0)
     value = number(amount[1], what="the demand value", place=place, least=0)
     builder.demand(*ends, volume=unit * value, place=place, identifier=identifier)
-
-
-@dataclass
-class Element:
-    """An XML element that remembers its line, which the standard tree does not."""
-
-    tag: str
-    attributes: dict[str, str]
-    place: str
-    text: str = ""
-    children: list[Element] = field(default_factory=list)
-
-    def all(self, tag: str) -> list[Element]:
-        return [child for child in self.children if child.tag == tag]
-
-    def one(self, tag: str) -> Element:
-        found = self.all(tag)
-        if len(found) != 1:
-            raise InvalidInput(
-                f"{self.place}: <{self.tag}> needs exactly one <{tag}>, got {len(found)}"
-            )
-        return found[0]
-
-    def content(self, tag: str) -> str:
-        return self.one(tag).text.strip()
-
-    def identifier(self) -> str:
-        return self.attribute("id")
-
-    def attribute(self, name: str) -> str:
-        if name not in self.attributes:
-            raise InvalidInput(f"{self.place}: <{self.tag}> needs an attribute {name!r}")
-        return self.attributes[name]
 
 
 def read_xml(path: Path) -> Network:
@@ -194,61 +156,22 @@ def read_xml(path: Path) -> Network:
     return builder.build(place=str(path))
 
 
-def parse_xml(path: Path) -> Element:
-    """The root element; a file that is not well-formed or declares entities is refused."""
-    text = read_text(path)
-    parser = expat.ParserCreate()
-    top = Element("", {}, str(path))
-    stack = [top]
-
-    def place() -> str:
-        return f"{path}, line {parser.CurrentLineNumber}"
-
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        element = Element(tag.rpartition(":")[2], attributes, place())
-        stack[-1].children.append(element)
-        stack.append(element)
-
-    def end(tag: str) -> None:
-        stack.pop()
-
-    def characters(data: str) -> None:
-        stack[-1].text += data
-
-    def entity(name: str, *rest: object) -> None:
-        # Entities can make a small file expand without end, and no network needs them.
-        raise InvalidInput(f"{place()}: declares the entity {name!r}; remove the declaration")
-
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    parser.CharacterDataHandler = characters
-    parser.EntityDeclHandler = entity
-    try:
-        parser.Parse(text, True)
-    except expat.ExpatError as error:
-        raise InvalidInput(
-            f"{path}, line {error.lineno}: not well-formed XML "
-            f"({expat.errors.messages[error.code]}); repair the file"
-        ) from None
-    return top.children[0]
-
-
 def read_demands(path: Path, network: Network) -> dict[tuple[int, int], float]:
     """Volumes by (source, target) position from a CSV with columns source, target, volume."""
     builder = NetworkBuilder(network.name)
     for node in network.nodes:
         builder.node(node, place=str(path))
-    rows = csv.reader(read_text(path).splitlines())
-    header = [word.strip().lower() for word in next(rows, [])]
+    rows = _rows(path)
+    header = [word.strip().lower() for word in next(rows, (1, list[str]()))[1]]
     columns = ("source", "target", "volume")
     missing = [column for column in columns if header.count(column) != 1]
     if missing:
         raise InvalidInput(
             f"{path}, line 1: expected a header with the columns source,target,volume, "
-            f"got {','.join(header)!r}"
+            f"got {shown(','.join(header))}"
         )
-    for row in rows:
-        place = f"{path}, line {rows.line_num}"
+    for line, row in rows:
+        place = f"{path}, line {line}"
         if not any(word.strip() for word in row):
             continue
         if len(row) != len(header):
@@ -257,3 +180,13 @@ def read_demands(path: Path, network: Network) -> dict[tuple[int, int], float]:
         volume = number(text, what="volume", place=place, least=0)
         builder.demand(source, target, volume=volume, place=place, identifier=f"{source}->{target}")
     return builder.volumes
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV file, each with its line."""
+    rows = csv.reader(read_text(path).splitlines())
+    try:
+        for row in rows:
+            yield rows.line_num, row
+    except csv.Error as error:
+        raise InvalidInput(f"{path}, line {rows.line_num}: not readable as CSV ({error})") from None

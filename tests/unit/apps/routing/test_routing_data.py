@@ -192,7 +192,7 @@ def test_wrong_arguments_are_explained(arguments: tuple[object, ...], message: s
 
 def test_a_demand_without_a_path_is_named() -> None:
     graph = networkx.DiGraph(demands={"b": {"a": 1}})
-    graph.add_edge("a", "b")
+    graph.add_edge("a", "b", capacity=1)
     with pytest.raises(InvalidInput, match="no path from b to a"):
         instance(graph, 1)
 
@@ -237,3 +237,37 @@ def test_an_instance_knows_its_load() -> None:
     assert instance("polska", 5, 3, 0.5).load == 0.5
     assert instance("polska").load == 0.99
     assert instance("polska", load=None).load is None
+
+
+def complete(size: int, volume: float = 1.0) -> networkx.Graph:
+    graph = networkx.complete_graph(size)
+    networkx.set_edge_attributes(graph, 10.0, "capacity")
+    graph.graph["demands"] = {a: {b: volume for b in graph if b != a} for a in graph}
+    return graph
+
+
+def test_a_demand_file_means_all_of_its_demands(tmp_path: Path) -> None:
+    rows = [f"{a},{b},{1 + a}" for a in range(6) for b in range(6) if a != b]
+    path = tmp_path / "demands.csv"
+    path.write_text("\n".join(["source,target,volume", *rows]), encoding="utf-8")
+    assert len(rows) == 30
+    made = instance(complete(6), demand_file=path, load=None)
+    assert len(made.demand_max) == 30
+    assert made.notes == ()
+    fewer = instance(complete(6), 5, demand_file=path, load=None)
+    assert fewer.notes == ("of 30 demands the 5 largest are routed, 29% of the volume",)
+
+
+def test_what_is_left_out_rescaled_or_assumed_is_said() -> None:
+    made = instance("abilene")
+    left_out, scaled = made.notes
+    assert left_out.startswith("of 132 demands the 5 largest are routed")
+    assert scaled.startswith(f"all demands are multiplied by {made.scale:.4g}: ")
+    assert instance("pdh").notes[0].startswith("the capacities of this network are not known")
+
+
+def test_demands_and_capacities_of_other_units_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="state demands and capacities in the same unit"):
+        instance(complete(3, volume=1e-7))
+    with pytest.raises(InvalidInput, match="has volume 1e-300, expected 0 or 1e-12 to 1e"):
+        instance(complete(3, volume=1e-300))

@@ -130,7 +130,7 @@ def test_nodes_without_positions_give_links_of_length_one(tmp_path: Path) -> Non
         ("two ( B C )", "two ( B Cc )", 14, "unknown node 'Cc'"),
         ("two ( B C )", "two ( B B )", 14, "from 'B' to itself"),
         ("( 7 1 )", "( 7 )", 14, "expected '<link>"),
-        ("( 7 1 )", "( -7 1 )", 14, "at least 0, got '-7'"),
+        ("( 7 1 )", "( -7 1 )", 14, "at least 0, .*got '-7'"),
         ("( 7 1 )", "( inf 1 )", 14, "must be finite"),
         ("( 7 1 )", "( )", 14, "has capacity 0"),
         ("0.0 0 0 0 ( 7", "-1 0 0 0 ( 7", 14, "the pre-installed capacity must be .* at least 0"),
@@ -241,13 +241,43 @@ def test_graphs_and_their_files_equal_the_native_file(tmp_path: Path, form: str)
         assert getattr(found, field) == pytest.approx(getattr(expected, field))
 
 
-def test_directed_edges_go_one_way_and_default_to_one_unit() -> None:
+def test_directed_edges_go_one_way() -> None:
     graph = networkx.DiGraph(demands={"1": {"3": 2.0}})
-    networkx.add_path(graph, [1, 2, 3])
+    networkx.add_path(graph, [1, 2, 3], capacity=4)
     built = instance(graph, 1, 3)
     assert built.arcs == [("1", "2"), ("2", "3")]
-    assert built.capacity.tolist() == [1, 1]
-    assert built.demand_max == pytest.approx([0.99])
+    assert built.capacity.tolist() == [4, 4]
+    assert built.demand_max == pytest.approx([3.96])
+
+
+def test_missing_capacities_are_refused_with_what_was_found(tmp_path: Path) -> None:
+    """A file that calls them otherwise would be trained with capacities nobody stated."""
+    graph = networkx.Graph()
+    graph.add_edge("A", "B", bandwidth=10.0, delay=3)
+    networkx.write_graphml(graph, tmp_path / "a.graphml")
+    write(tmp_path, "a.json", json.dumps(networkx.node_link_data(graph, edges="edges")))
+    for source in (graph, tmp_path / "a.graphml", tmp_path / "a.json"):
+        with pytest.raises(
+            InvalidInput, match=r"found are 'bandwidth', 'delay': rename .* to 'capacity'"
+        ):
+            instance(source, demand_file=write(tmp_path, "d.csv", "source,target,volume\nA,B,1\n"))
+    with pytest.raises(InvalidInput, match="no edge has the attribute 'capacity'; give each"):
+        instance(networkx.path_graph(3))
+
+
+def test_defaults_and_directions_of_graphml(tmp_path: Path) -> None:
+    text = GRAPHML.replace('"capacity" attr.type="double"/', '"capacity"><default>8</default></key')
+    text = text.replace('<data key="c">2</data>', "").replace(
+        'A" target', 'A" directed="true" target'
+    )
+    found = READERS[".graphml"](write(tmp_path, "a.graphml", text))
+    assert found.nodes == ("B", "A", "C")
+    assert {ends: arc.capacity for ends, arc in found.arcs.items()} == {
+        (1, 0): 1 + 3,
+        (0, 1): 3,
+        (2, 0): 8,
+        (0, 2): 8,
+    }
 
 
 @pytest.mark.parametrize(
@@ -297,7 +327,7 @@ def test_bad_demand_files_are_refused_at_their_line(
         ("a.json", '{"nodes": [{"id": 1}], "multigraph": 3, "edges": []}', "no links"),
         ("a.graphml", "<graphml>\n<graph>", r"a\.graphml, line 2: not well-formed XML"),
         ("a.graphml", "<svg/>", "line 1: expected <graphml>, got <svg>"),
-        ("a.graphml", "<graphml></graphml>", "not readable as GraphML"),
+        ("a.graphml", "<graphml></graphml>", "needs exactly one <graph>, got 0"),
     ],
 )
 def test_damaged_graph_files_are_refused(
