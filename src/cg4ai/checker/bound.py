@@ -130,16 +130,21 @@ class _Total:
         self.plain = np.zeros(n)
         self.mass = 0.0
         self.terms = size * size
+        self.nothing = True  # whether all that was added is zero, whatever the input
         self.blame = np.zeros((n, size))
 
     def swing(self, slope: Array) -> Array:
         """The most that `slope . delta` can be, for one slope (d,): (n,)."""
         return self.radius @ np.abs(slope)
 
-    def count(self, size: float) -> None:
-        """Note that numbers up to `size` were added."""
+    def count(self, member: Member, size: float) -> None:
+        """Note that numbers up to `size` were added.
+
+        Inference may add what members add in one sum: all hidden units of all of them with their
+        weights multiplied in, or all probabilities of a softmax.
+        """
         self.mass += size
-        self.terms += self.linear.shape[1] + 8
+        self.terms += member.part.terms + self.linear.shape[1] + 8
 
     def add_square(self, slope: Array, other: Array) -> None:
         """The quadratic `(slope . delta) (other . delta)`, slope (d,) and other (n, d)."""
@@ -157,7 +162,7 @@ class _Total:
                 self.constant, self.linear, quadratic=self.quadratic, radius=self.radius
             )
         rounding = UNIT * (self.terms + 64) * self.mass
-        if self.mass > 0:
+        if not self.nothing:
             rounding += UNDERFLOW
         best = np.minimum(value, self.plain) + rounding
         # steep dimensions loosen nothing by themselves, but halving them pays in the end
@@ -205,7 +210,11 @@ def _add_raw(total: _Total, member: Member, own: Coefficients, raw: Linearised) 
     total.plain += weight * (lines.high + reach(lines.slope, total.radius))
     total.blame += weight * lines.blame
     sizes = np.abs(own.constant) + np.abs(own.slope) @ total.largest_input
-    total.count(weight * float(sizes @ member.part.mass[member.index]))
+    mass = member.part.masses[-1][member.index]
+    total.count(member, weight * float(sizes @ mass))
+    # asked of the numbers themselves, for products of small ones are rounded to zero
+    asked = (own.constant != 0) | own.slope.any(axis=1)
+    total.nothing &= not (asked & (mass > 0)).any()
     for output in np.flatnonzero(own.slope.any(axis=1)).tolist():
         slope = weight * own.slope[output]
         unit = np.zeros_like(middle)
@@ -230,7 +239,8 @@ def _add_reference(total: _Total, member: Member, group: _Group) -> None:
     total.constant += value
     total.linear += base[1:]
     total.plain += value + total.swing(base[1:])
-    total.count(abs(base[0]) + float(np.abs(base[1:]) @ total.largest_input))
+    total.count(member, abs(base[0]) + float(np.abs(base[1:]) @ total.largest_input))
+    total.nothing &= not group.classes.any()
 
 
 def _add_shares(total: _Total, member: Member, group: _Group, raw: Linearised) -> None:
@@ -247,7 +257,7 @@ def _add_shares(total: _Total, member: Member, group: _Group, raw: Linearised) -
             radius=total.radius,
         )
         size = np.abs(own) + np.abs(base)
-        total.count(member.weight * float(size[0] + size[1:] @ total.largest_input))
+        total.count(member, member.weight * float(size[0] + size[1:] @ total.largest_input))
         _add_share(total, share, member.weight * (own - base))
 
 

@@ -77,25 +77,42 @@ def leaf_cells(
     """The leaves of a checked tree over the box `lower`, `upper` (d,), in order, `chunk` at once.
 
     Each inner node cuts its cell at the exact float64 middle, so every float64 input of a cell
-    lies in one of its halves.
+    lies in one of its halves. Only what the cuts above a leaf changed is kept, three numbers for
+    each, so that a tree as deep as it has nodes takes little memory.
     """
-    waiting = [(lower, upper)]
+    low, high = lower.copy(), upper.copy()
+    above: list[_Cut] = []
     found: list[tuple[Array, Array]] = []
     for dimension in dimensions.tolist():
-        low, high = waiting.pop()
-        if dimension == LEAF:
-            found.append((low, high))
-            if len(found) == chunk:
-                yield _stacked(found)
-                found = []
+        if dimension != LEAF:
+            end = float(high[dimension])
+            high[dimension] = 0.5 * (low[dimension] + high[dimension])
+            above.append((dimension, end, False))
             continue
-        middle = 0.5 * (low[dimension] + high[dimension])
-        left_high, right_low = high.copy(), low.copy()
-        left_high[dimension] = right_low[dimension] = middle
-        waiting.append((right_low, high))
-        waiting.append((low, left_high))
+        found.append((low.copy(), high.copy()))
+        if len(found) == chunk:
+            yield _stacked(found)
+            found = []
+        _next_half(above, low, high)
     if found:
         yield _stacked(found)
+
+
+# a dimension, the end that its cut replaced, and whether its upper half is being visited
+_Cut = tuple[int, float, bool]
+
+
+def _next_half(above: list[_Cut], low: Array, high: Array) -> None:
+    """After a leaf: undo the cuts that are done, and go over to the upper half of the next."""
+    while above:
+        dimension, end, upper_half = above.pop()
+        if upper_half:
+            low[dimension] = end
+            continue
+        middle, high[dimension] = float(high[dimension]), end
+        above.append((dimension, float(low[dimension]), True))
+        low[dimension] = middle
+        return
 
 
 def _stacked(found: list[tuple[Array, Array]]) -> Cells:

@@ -29,8 +29,9 @@ RULE_ARRAYS = (
 )
 WEIGHT_SUM = 1e-9  # how far from one the weights of a block may sum
 LARGEST_WHOLE = 2**31 - 1
-LARGEST_RULE = 2**28  # coefficients of one rule, 2 GiB
+LARGEST_RULE = 2**23  # coefficients of one rule, 64 MiB, or as many as the file has bytes
 LONGEST_TEXT = 300
+SHOWN = 5  # names that are listed in an error
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,11 @@ class Claim:
         self.requirement = text(claim["requirement"], "requirement")
         self.input_size = whole(claim["input_size"], "input_size")
         self.output_size = whole(claim["output_size"], "output_size")
-        if self.input_size * self.output_size > LARGEST_RULE:
-            raise Rejected(f"inputs times outputs exceed {LARGEST_RULE}, too many to be checked")
+        if self.input_size * self.output_size > max(LARGEST_RULE, content.size):
+            raise Rejected(
+                f"inputs times outputs exceed {LARGEST_RULE} and the bytes of the file, too many "
+                "to be checked"
+            )
         self.made_by = text(fields(claim["made_by"], {"cg4ai"}, "made_by")["cg4ai"], "made_by")
         margin = claim["margin"]
         if type(margin) not in (int, float) or not 0 <= margin < LARGEST:
@@ -90,7 +94,11 @@ class Claim:
         self.sources = self._sources(listed(claim["parts"], "parts"))
         self._rules()
         if self._arrays:
-            raise Rejected(f"the archive holds arrays of no use: {sorted(self._arrays)}")
+            raise Rejected(
+                f"the archive holds {len(self._arrays)} arrays of no use, such as "
+                f"{sorted(self._arrays)[:SHOWN]}"
+            )
+        self.size = content.size
         self.members = self._members()
 
     def _take(self, name: str, shape: tuple[int | None, ...], dtype: Any = np.float64) -> Any:
@@ -159,7 +167,7 @@ class Claim:
         members: list[list[Member]] = [[] for _ in self.blocks]
         for source in self.sources:
             part = build_part(source, self.input_size, (self.region.lower, self.region.upper))
-            sums_within_scale(part.mass)
+            sums_within_scale(part)
             if not part.count == len(source.blocks) == len(source.weights):
                 raise Rejected("a part has not as many members as blocks and weights")
             if (source.weights <= 0).any():
@@ -189,6 +197,10 @@ class Claim:
         self.slope_rule = self._index("slope_rule", entries, count)
         self.slope_output = self._index("slope_output", entries, size)
         self.slope_input = self._index("slope_input", entries, self.input_size)
+        # a sum of several entries would be rounded: 1e60 + 1 - 1e60 is not 0
+        place = np.ravel_multi_index((self.slope_output, self.slope_input), (size, self.input_size))
+        if len(np.unique(place + self.slope_rule * (size * self.input_size))) < len(place):
+            raise Rejected("two slopes stand at one rule, output and input")
         dimensions = self._take("tree_dimension", (None,), np.int16)
         bounds = self._take("leaf_bound", (None,), None)
         tree_start = self._starts("tree_start", len(dimensions))
@@ -212,7 +224,7 @@ class Claim:
 
     def _starts(self, name: str, end: int) -> NDArray[np.int64]:
         starts: NDArray[np.int64] = self._take(name, (len(self.rule_names) + 1,), np.int64)
-        if starts[0] != 0 or starts[-1] != end or (np.diff(starts) < 0).any():
+        if starts[0] != 0 or starts[-1] != end or (starts[1:] < starts[:-1]).any():
             raise Rejected(f"{name} must rise from 0 to {end}")
         return starts
 
@@ -221,7 +233,7 @@ class Claim:
         slope = np.zeros((self.output_size, self.input_size))
         chosen = self.slope_rule == rule
         at = (self.slope_output[chosen], self.slope_input[chosen])
-        np.add.at(slope, at, self.slope_value[chosen])
+        slope[at] = self.slope_value[chosen]
         blocks = []
         for block, members in zip(self.blocks, self.members, strict=True):
             own = Coefficients(self.constant[rule, block], slope[block])

@@ -36,6 +36,7 @@ class Content:
     digest: str
     claim: Any
     arrays: dict[str, NDArray[Any]]
+    size: int  # bytes of the file, by which the memory for checking it is limited
 
 
 def read_certificate(path: str | Path) -> Content:
@@ -64,24 +65,14 @@ def parse_certificate(data: bytes) -> Content:
     arrays = _unpacked(rest)
     if CLAIM not in arrays:
         raise Rejected("the archive holds no claim")
-    return Content(digest, _claim(arrays.pop(CLAIM)), arrays)
+    return Content(digest, _claim(arrays.pop(CLAIM)), arrays, len(data))
 
 
 def _unpacked(data: bytes) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
-            names = [entry.filename for entry in entries]
-            if len(set(names)) != len(names):
-                raise Rejected("the archive holds a name twice")
-            # with and without the ending would be one array to some readers
-            if not all(name.endswith(ENDING) for name in names):
-                raise Rejected(f"the archive holds a name that does not end in {ENDING}")
-            # a packed entry could grow without end
-            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-                raise Rejected("the archive is compressed; certificates are not")
-            if any(entry.flag_bits & 1 for entry in entries):
-                raise Rejected("the archive is encrypted; certificates are not")
+            _check_entries(entries, len(data))
             return {
                 entry.filename.removesuffix(ENDING): _array(archive.read(entry))
                 for entry in entries
@@ -92,16 +83,34 @@ def _unpacked(data: bytes) -> dict[str, NDArray[Any]]:
         raise Rejected(f"the archive cannot be read: {error}") from error
 
 
+def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
+    """Rejected unless all entries are arrays that lie in the archive as they are, side by side."""
+    names = [entry.filename for entry in entries]
+    if len(set(names)) != len(names):
+        raise Rejected("the archive holds a name twice")
+    # with and without the ending would be one array to some readers
+    if not all(name.endswith(ENDING) for name in names):
+        raise Rejected(f"the archive holds a name that does not end in {ENDING}")
+    # a packed entry could grow without end
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+        raise Rejected("the archive is compressed; certificates are not")
+    if any(entry.flag_bits & 1 for entry in entries):
+        raise Rejected("the archive is encrypted; certificates are not")
+    # entries may lie on top of each other, each as large as the file
+    if sum(max(entry.file_size, entry.compress_size) for entry in entries) > size:
+        raise Rejected("the entries of the archive claim more bytes than it has")
+
+
 def _array(raw: bytes) -> NDArray[Any]:
     """One `.npy` entry; its header must ask for exactly the bytes that follow it."""
     stream = io.BytesIO(raw)
     if np.lib.format.read_magic(stream) != (1, 0):
         raise Rejected("the archive holds an array of another format than .npy 1.0")
     shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
-    content = raw[stream.tell() :]
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content):
+    length = len(raw) - stream.tell()
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != length:
         raise Rejected("the archive holds an array whose size is not that of its bytes")
-    flat = np.frombuffer(content, dtype).copy()
+    flat = np.frombuffer(raw, dtype, offset=stream.tell()).copy() if length else np.empty(0, dtype)
     return flat.reshape(shape, order="F" if by_columns else "C")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from cg4ai.checker import bands
 from cg4ai.checker.bands import Array, Band
 from cg4ai.checker.cells import Cells
+from cg4ai.checker.scale import SMALLEST_FACTOR
 
 BANDS: dict[str, Callable[[Array, Array], Band]] = {
     "relu": bands.relu,
@@ -63,8 +65,16 @@ class Part(Protocol):
         ...
 
     @property
-    def mass(self) -> Array:
-        """(count, K): what no raw output exceeds on the region, nor any sum inside it."""
+    def masses(self) -> tuple[Array, ...]:
+        """What no sum inside a member exceeds on the region, layer by layer.
+
+        The last, (count, K), is about raw outputs, and zero only for those that are always zero.
+        """
+        ...
+
+    @property
+    def terms(self) -> int:
+        """At least how many numbers are added on the way from inputs to any output."""
         ...
 
     @property
@@ -105,15 +115,14 @@ class NetworkPart:
         region: tuple[Array, Array],
     ) -> NetworkPart:
         """From parameters as stored and the box `region` that holds all inputs."""
-        reach = np.maximum(np.abs(region[0] - shift), np.abs(region[1] - shift))
-        # multiplied in the order of inference: zero only where its products are zero as well
-        masses = [np.abs(weights[0]) @ (reach / scale) + np.abs(biases[0])]
+        reach = np.maximum(np.abs(region[0] - shift), np.abs(region[1] - shift)) / scale
+        masses = [_mass(weights[0], reach) + np.abs(biases[0])]
         for weight, bias in zip(weights[1:], biases[1:], strict=True):
             # |slope t| + |offset| <= 4 |t| for every band of an activation with |f(t)| <= |t|
             spread = np.einsum("moh,mh->mo", np.abs(weight), 4 * masses[-1] + 1)
             masses.append(spread + np.abs(bias))
         if skip is not None:
-            masses[-1] = masses[-1] + np.abs(skip) @ (reach / scale)
+            masses[-1] = masses[-1] + _mass(skip, reach)
         weights = [weights[0] / scale, *weights[1:]]
         own_skip = None if skip is None else skip / scale
         return cls(
@@ -129,14 +138,8 @@ class NetworkPart:
         return int(self.biases[-1].shape[1])
 
     @property
-    def mass(self) -> Array:
-        return self.masses[-1]
-
-    @property
-    def rounding(self) -> float:
-        """Relative to the mass: the lengths of all sums on the way from inputs to outputs."""
-        terms = self.weights[0].shape[2] + sum(bias.shape[1] for bias in self.biases)
-        return UNIT * float(terms + 64)
+    def terms(self) -> int:
+        return int(self.weights[0].shape[2] + sum(bias.shape[1] for bias in self.biases))
 
     @property
     def numbers_per_cell(self) -> int:
@@ -147,6 +150,21 @@ class NetworkPart:
 
     def on(self, member: int, cells: Cells) -> LinearisedNetwork:
         return LinearisedNetwork(self, member, cells)
+
+
+def rounding(part: Part) -> float:
+    """Relative to the mass: what sums inside members, here and in inference, may be off by."""
+    return UNIT * float(part.terms + 64)
+
+
+def _mass(weight: Array, reach: Array) -> Array:
+    """`|weight| @ reach`, (count, out), with no product of numbers above zero rounded to zero."""
+    return _not_vanishing(weight) @ _not_vanishing(reach)
+
+
+def _not_vanishing(array: Array) -> Array:
+    size = np.abs(array)
+    return np.where(size > 0, np.maximum(size, SMALLEST_FACTOR), 0.0)
 
 
 class LinearisedNetwork:
@@ -175,7 +193,7 @@ class LinearisedNetwork:
             low, high, slope, _ = self._backward(v, layer)
             low, high = low + bias[self._member], high + bias[self._member]
             spread = np.einsum("nmd,nd->nm", np.abs(slope), self._radius)
-        spread = spread + self._part.rounding * mass
+        spread = spread + rounding(self._part) * mass
         return np.clip(low - spread, -mass, mass), np.clip(high + spread, -mass, mass)
 
     def _backward(self, v: Array, layer: int) -> tuple[Array, Array, Array, Array]:
@@ -209,7 +227,7 @@ class LinearisedNetwork:
             direct = c @ part.skip[member]
             slopes = slopes + direct
             own = own + np.einsum("nd,nd->n", direct, self._offset)
-        error = part.rounding * (np.abs(c) @ part.mass[member])
+        error = rounding(part) * (np.abs(c) @ part.masses[-1][member])
         low, high = low[:, 0] + own - error, high[:, 0] + own + error
         return Lines(low, high, slopes, self._blame(slopes, high - low, gaps[:, 0]))
 
@@ -239,37 +257,41 @@ class ConstantPart:
     def output_size(self) -> int:
         return int(self.values.shape[1])
 
+    @cached_property
+    def masses(self) -> tuple[Array, ...]:
+        return (np.abs(self.values),)
+
     @property
-    def mass(self) -> Array:
-        return np.abs(self.values)
+    def terms(self) -> int:
+        return self.output_size
 
     @property
     def numbers_per_cell(self) -> int:
         return 4 * (self.output_size + 1)
 
     def on(self, member: int, cells: Cells) -> LinearisedConstant:
-        return LinearisedConstant(self.values[member], cells)
+        return LinearisedConstant(self, member, cells)
 
 
 @dataclass(frozen=True)
 class LinearisedConstant:
-    values: Array
+    part: ConstantPart
+    member: int
     cells: Cells
 
     def functional(self, c: Array) -> Lines:
-        exact = c @ self.values
-        error = UNIT * (len(self.values) + 64) * (np.abs(c) @ np.abs(self.values))
+        exact = c @ self.part.values[self.member]
+        error = rounding(self.part) * (np.abs(c) @ self.part.masses[-1][self.member])
         nothing = np.zeros_like(self.cells.lower)
         return Lines(exact - error, exact + error, nothing, nothing)
 
 
 @dataclass(frozen=True)
 class TreePart:
-    """Sums of decision trees: `initial + sum over trees of the value of the leaf reached`.
+    """`initial + factor * sum over trees of the value of the leaf reached`, factor (count,).
 
-    `feature`, `threshold`, `left`, `right` (count, trees, nodes), `value` (count, trees, nodes, K)
-    with the members' factors multiplied in; a leaf points to itself. With `single` inputs are
-    rounded to float32 before they are compared.
+    `feature`, `threshold`, `left`, `right` (count, trees, nodes), `value` (count, trees, nodes, K);
+    a leaf points to itself. With `single` inputs are rounded to float32 before they are compared.
     """
 
     feature: NDArray[np.int64]
@@ -278,6 +300,7 @@ class TreePart:
     right: NDArray[np.int64]
     value: Array
     initial: Array
+    factor: Array
     groups: tuple[int, ...]
     single: bool
 
@@ -289,14 +312,15 @@ class TreePart:
     def output_size(self) -> int:
         return int(self.value.shape[3])
 
-    @property
-    def mass(self) -> Array:
-        largest: Array = np.abs(self.value).max(axis=2).sum(axis=1)
-        return largest + np.abs(self.initial)
+    @cached_property
+    def masses(self) -> tuple[Array, ...]:
+        largest = np.abs(self.value).max(axis=2).sum(axis=1)
+        scaled = _not_vanishing(largest) * _not_vanishing(self.factor)[:, None]
+        return largest, scaled + np.abs(self.initial)
 
     @property
-    def rounding(self) -> float:
-        return UNIT * float(self.value.shape[1] + self.value.shape[3] + 64)
+    def terms(self) -> int:
+        return int(self.value.shape[1] + self.value.shape[3])
 
     @property
     def numbers_per_cell(self) -> int:
@@ -340,11 +364,13 @@ class LinearisedTrees:
 
     def functional(self, c: Array) -> Lines:
         part, member = self._part, self._member
+        mass = np.abs(c) @ part.masses[-1][member]
         low = high = c @ part.initial[member]
+        c = c * part.factor[member]
         for tree, leaves in enumerate(self._leaves):
             values = c @ part.value[member, tree].T
             low = low + np.where(leaves, values, np.inf).min(axis=1)
             high = high + np.where(leaves, values, -np.inf).max(axis=1)
-        error = part.rounding * (np.abs(c) @ part.mass[member])
+        error = rounding(part) * mass
         blame = (high - low)[:, None] * self._asked
         return Lines(low - error, high + error, np.zeros_like(blame), blame)

@@ -42,12 +42,14 @@ def build_part(source: PartSource, input_size: int, region: tuple[Array, Array])
         raise Rejected(f"members of kind {source.kind!r} cannot be checked")
     if not isinstance(config, dict) or set(config) != CONFIGS[source.kind]:
         raise Rejected(f"{source.kind} members have a config other than their own")
-    if config["input_size"] != input_size or isinstance(config["input_size"], bool):
-        raise Rejected(f"members take {config['input_size']!r} inputs, not {input_size}")
+    if type(config["input_size"]) is not int or config["input_size"] != input_size:
+        raise Rejected(f"members do not say that they take {input_size} inputs")
     for name, array in arrays.items():
         wanted = np.int64 if name in ("feature", "left", "right") else np.float64
         if array.dtype != wanted or array.ndim == 0:
-            raise Rejected(f"the array {name!r} of {source.kind} members must be of {wanted}")
+            raise Rejected(
+                f"the array {name!r} of {source.kind} members must be of {np.dtype(wanted)}"
+            )
         within_scale(array, f"the array {name} of {source.kind} members")
     if source.kind == "constant":
         _shapes(arrays, {"values": (len(source.weights), None)})
@@ -60,7 +62,7 @@ def build_part(source: PartSource, input_size: int, region: tuple[Array, Array])
 def _shapes(arrays: dict[str, NDArray[Any]], shapes: dict[str, tuple[int | None, ...]]) -> None:
     """Rejected unless exactly these arrays are there, with these shapes (None: any length)."""
     if set(arrays) != set(shapes):
-        raise Rejected(f"members need the arrays {sorted(shapes)}, got {sorted(arrays)}")
+        raise Rejected(f"members need the arrays {sorted(shapes)[:8]} and no others")
     for name, shape in shapes.items():
         got = arrays[name].shape
         fits = len(got) == len(shape) and all(
@@ -73,7 +75,7 @@ def _shapes(arrays: dict[str, NDArray[Any]], shapes: dict[str, tuple[int | None,
 def _sizes(value: Any, what: str) -> tuple[int, ...]:
     whole = isinstance(value, list) and all(type(size) is int and size > 0 for size in value)
     if not whole:
-        raise Rejected(f"{what} must be a list of sizes, got {value!r}")
+        raise Rejected(f"{what} must be a list of whole numbers above 0")
     return tuple(value)
 
 
@@ -85,13 +87,15 @@ def _networks(
 ) -> NetworkPart:
     hidden, groups = _sizes(config["hidden"], "hidden"), _sizes(config["groups"], "groups")
     (outputs,) = _sizes([config["output_size"]], "output_size")
-    if config["activation"] not in tuple(BANDS) or not isinstance(config["skip"], bool):
-        raise Rejected(f"networks have an unknown activation or skip: {config}")
+    if config["activation"] not in tuple(BANDS):
+        raise Rejected(f"networks have an unknown activation; known are {list(BANDS)}")
+    if not isinstance(config["skip"], bool) or (config["skip"] and not hidden):
+        raise Rejected("skip must be true or false, and false for networks without hidden layers")
     kinds = {"linear": (), "softmax": (outputs,), "grouped": groups}
     if config["output"] not in tuple(kinds) or (config["output"] == "grouped") != bool(groups):
-        raise Rejected(f"networks have an unknown output: {config['output']!r}, {groups}")
+        raise Rejected(f"networks have an unknown output, or groups that do not go with {kinds}")
     if groups and sum(groups) != outputs:
-        raise Rejected(f"groups {groups} do not sum to {outputs} outputs")
+        raise Rejected(f"groups sum to {sum(groups)}, not to {outputs} outputs")
     shapes: dict[str, tuple[int | None, ...]] = {}
     inputs = len(region[0])
     for layer, (inner, size) in enumerate(pairwise((inputs, *hidden, outputs))):
@@ -120,7 +124,7 @@ def _networks(
 
 def _trees(config: dict[str, Any], arrays: dict[str, NDArray[Any]], count: int) -> TreePart:
     if config["link"] not in ("identity", "softmax"):
-        raise Rejected(f"trees have an unknown link: {config['link']!r}")
+        raise Rejected("trees have an unknown link; known are identity and softmax")
     if not isinstance(config["single_precision"], bool):
         raise Rejected("single_precision must be true or false")
     value = arrays.get("value")
@@ -148,8 +152,9 @@ def _trees(config: dict[str, Any], arrays: dict[str, NDArray[Any]], count: int) 
         arrays["threshold"],
         left,
         right,
-        value * arrays["factor"][:, None, None, None],
+        value,
         arrays["initial"],
+        arrays["factor"],
         groups=(outputs,) if config["link"] == "softmax" else (),
         single=config["single_precision"],
     )

@@ -6,17 +6,20 @@ that underflow can lose is below `UNDERFLOW`. docs/certificates.md has the argum
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.checker.errors import Rejected
+
+if TYPE_CHECKING:
+    from cg4ai.checker.linearised import Part
 
 LARGEST = 1e60  # any number of a certificate
 SMALLEST_SCALE = 1e-60  # what inputs may be divided by
 LARGEST_SUM = 1e100  # any sum inside a member, anywhere in the region
 UNDERFLOW = 1e-80  # more than underflow can take from a bound
+SMALLEST_FACTOR = 1e-150  # the product of two such numbers is not zero
 
 
 def within_scale(array: NDArray[Any], name: str, *, least: float = -LARGEST) -> None:
@@ -29,10 +32,11 @@ def within_scale(array: NDArray[Any], name: str, *, least: float = -LARGEST) -> 
         )
 
 
-def sums_within_scale(mass: NDArray[np.float64]) -> None:
-    """Rejected if sums inside members may become too large; `mass` is what none exceeds."""
-    if not (mass <= LARGEST_SUM).all():
-        raise Rejected(
-            f"sums inside a member may reach {mass.max():.3g} on the region, above "
-            f"{LARGEST_SUM:g}: rounding is not bounded there"
-        )
+def sums_within_scale(part: Part) -> None:
+    """Rejected if sums inside members may become too large, in whichever layer."""
+    for mass in part.masses:
+        if not (mass <= LARGEST_SUM).all():
+            raise Rejected(
+                f"sums inside a member may reach {mass.max():.3g} on the region, above "
+                f"{LARGEST_SUM:g}: rounding is not bounded there"
+            )

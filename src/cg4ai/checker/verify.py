@@ -22,7 +22,7 @@ from cg4ai.checker.words import exact, region_words, rule_words
 
 CHUNK = 1024  # cells bounded at once, if they are small
 MEMORY = 2**25  # numbers held at once, 256 MiB, while cells are bounded
-LARGEST_CELL = 2**28  # numbers that one cell may take, 2 GiB
+LARGEST_CELL = 2**25  # numbers that one cell may take, or as many as the file has bytes
 HALVINGS = 20  # how often a leaf that does not close may be halved again
 BUDGET_START, BUDGET_PER_LEAF = 20_000, 8  # cells bounded beyond the leaves, in all
 
@@ -101,7 +101,11 @@ def mixture_digest(content: Content) -> str:
     claim = content.claim
     if not isinstance(claim, dict) or not {"blocks", "parts"} <= set(claim):
         raise Rejected("the claim names no blocks and parts")
-    total = hashlib.sha256(json.dumps([claim["blocks"], claim["parts"]], sort_keys=True).encode())
+    try:
+        text = json.dumps([claim["blocks"], claim["parts"]], sort_keys=True)
+    except RecursionError as error:
+        raise Rejected("the claim is nested too deeply") from error
+    total = hashlib.sha256(text.encode())
     for name in sorted(name for name in content.arrays if name.startswith("part")):
         array = np.ascontiguousarray(content.arrays[name])
         total.update(f"{name} {array.dtype.str} {array.shape}".encode())
@@ -130,10 +134,11 @@ class _Prover:
     def _chunk(self, terms: RuleTerms, name: str) -> int:
         """How many cells of a rule are bounded at once."""
         numbers = terms.numbers_per_cell(self._claim.input_size)
-        if numbers > LARGEST_CELL:
+        most = max(LARGEST_CELL, self._claim.size)
+        if numbers > most:
             raise Rejected(
-                f"not proven: bounding {name} on one cell takes {8 * numbers / 2**30:.1f} GiB, "
-                f"and {8 * LARGEST_CELL / 2**30:.1f} GiB is the most that is used here"
+                f"not proven: bounding {name} on one cell takes {8 * numbers / 2**20:.0f} MiB, "
+                f"and {8 * most / 2**20:.0f} MiB is the most that is used here"
             )
         return int(np.clip(MEMORY // numbers, 1, CHUNK))
 
