@@ -306,7 +306,8 @@ def _arrays(unit: Unit, out: Path) -> dict[str, NDArray[Any]]:
     path = unit.folder(out) / ARRAYS
     if not path.exists():
         raise RunFolderError(f"{path} is missing: run {unit.name} again with --force")
-    return files.read_arrays(path)
+    with np.load(path, allow_pickle=False) as packed:
+        return dict(packed)
 
 
 def _axes(

@@ -75,8 +75,6 @@ def run(wanted: Wanted, options: RouteOptions) -> int:
             folder.close()
     if routed is None:
         more = "" if options.out is None else f"; continue with --resume --out {options.out}"
-        if wanted.guarantee == "certified":
-            more = "; a certified run keeps no checkpoints and starts anew"
         print(f"interrupted{more}", file=sys.stderr)
         return INTERRUPTED
     if options.progress == "json":

@@ -20,7 +20,8 @@ from cg4ai import __version__
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.subject import refuse_shield, subject_digest
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.proofs.records import Certification, OpenCells, RuleProof, Status
+from cg4ai.proofs.records import Certification
+from cg4ai.proofs.stored import certification_arrays, certification_of, tree_arrays
 from cg4ai.records import MemberState
 from cg4ai.rules import Requirement
 from cg4ai.rules.affine import AffineRules, rules_of
@@ -28,7 +29,6 @@ from cg4ai.rules.regions import Ball, Box
 from cg4ai.runs import files
 
 FILE_NAME = "certificate.cg4ai"
-STATUSES: tuple[Status, ...] = ("proven", "refuted", "unknown")
 CERTIFIABLE = ("network", "tree", "constant")
 WEIGHT_SUM = 1e-9  # how far from one the weights of a block may sum in a certificate
 LONGEST_TEXT = 300  # of titles and names; the checker, which shares no code, takes as many
@@ -94,7 +94,7 @@ def certificate_bytes(
     parts, member_arrays = _parts(ensemble)
     if certification.subject:
         _check_subject(certification, ensemble, requirement)
-    arrays |= member_arrays | _rules(rules) | _trees(certification)
+    arrays |= member_arrays | _rules(rules) | tree_arrays(certification)
     claim = {
         "title": title,
         "requirement": requirement.name,
@@ -217,17 +217,6 @@ def _rules(rules: AffineRules) -> Arrays:
     return {RULE_NAMES[name]: array for name, array in rules.arrays.items()}
 
 
-def _trees(certification: Certification) -> Arrays:
-    trees = [proof.dimensions.astype(np.int16) for proof in certification.rules]
-    bounds = [proof.leaf_bounds.astype(np.float64) for proof in certification.rules]
-    return {
-        "tree_start": np.cumsum([0, *map(len, trees)], dtype=np.int64),
-        "tree_dimension": np.concatenate(trees),
-        "leaf_start": np.cumsum([0, *map(len, bounds)], dtype=np.int64),
-        "leaf_bound": np.concatenate(bounds),
-    }
-
-
 # ---- certifications that are not finished ------------------------------------------------------
 
 
@@ -241,19 +230,7 @@ def save_unfinished(
 ) -> None:
     """Keep the trees of an unknown certification, so that `load_unfinished` can go on from it."""
     _check_subject(certification, ensemble, requirement)
-    files.write_arrays(
-        _unfinished(folder, number),
-        {
-            **_trees(certification),
-            "rule": np.array([proof.rule for proof in certification.rules]),
-            "status": np.array([STATUSES.index(proof.status) for proof in certification.rules]),
-            "limit": np.array([proof.limit for proof in certification.rules]),
-            "bound": np.array([proof.bound for proof in certification.rules]),
-            "cells": np.array([proof.cells for proof in certification.rules]),
-            "total": np.array([certification.cells, certification.seconds]),
-            "subject": np.frombuffer(bytes.fromhex(certification.subject), np.uint8),
-        },
-    )
+    files.write_arrays(_unfinished(folder, number), certification_arrays(certification))
 
 
 def load_unfinished(
@@ -268,45 +245,15 @@ def load_unfinished(
         )
     arrays = files.read_arrays(path)
     try:
-        subject = _subject(ensemble, requirement)
-        if arrays["subject"].tobytes().hex() != subject:
-            raise RunFolderError(
-                f"{path} is about another mixture, region or rules than {folder} holds now: "
-                "start anew without --resume"
-            )
-        trees = np.split(arrays["tree_dimension"], arrays["tree_start"][1:-1])
-        bounds = np.split(arrays["leaf_bound"], arrays["leaf_start"][1:-1])
-        proofs = tuple(
-            RuleProof(
-                rule=int(arrays["rule"][k]),
-                status=STATUSES[int(arrays["status"][k])],
-                limit=float(arrays["limit"][k]),
-                bound=float(arrays["bound"][k]),
-                dimensions=trees[k],
-                leaf_bounds=bounds[k],
-                cells=int(arrays["cells"][k]),
-            )
-            for k in range(len(arrays["rule"]))
-        )
-        cells, seconds = arrays["total"].tolist()
+        answer = certification_of(arrays, status="unknown")
     except (KeyError, IndexError, ValueError) as error:
         raise RunFolderError(f"{path} is damaged: {error}; start anew without --resume") from error
-    size = ensemble.input_size
-    none = OpenCells(
-        np.empty(0, np.int64), np.empty((0, size)), np.empty((0, size)), np.empty(0)
-    )  # the trees say which leaves are open
-    return Certification(
-        "unknown",
-        proofs,
-        None,
-        None,
-        None,
-        none,
-        int(cells),
-        seconds,
-        "resumed",
-        subject=subject,
-    )
+    if answer.subject != _subject(ensemble, requirement):
+        raise RunFolderError(
+            f"{path} is about another mixture, region or rules than {folder} holds now: "
+            "start anew without --resume"
+        )
+    return answer
 
 
 def remove_unfinished(folder: Path, *, number: int = 1) -> None:

@@ -16,6 +16,7 @@ from cg4ai.ensemble.shield import ShieldedEnsemble
 from cg4ai.proofs import Certification
 from cg4ai.proofs.certificate import FILE_NAME, write_certificate
 from cg4ai.records import IterationRecord
+from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
@@ -31,9 +32,10 @@ def proven_router(
     problem: Problem,
     settings: Settings,
     progress: Callable[[IterationRecord], None] | None,
+    run: Run | None,
 ) -> tuple[Result, Certification]:
     """The loop that goes on until the whole box is proven, or a limit."""
-    outcome = certified(problem, settings, progress=progress)
+    outcome = certified(problem, settings, progress=progress, run=run)
     return outcome.result, outcome.certification
 
 

@@ -121,7 +121,7 @@ class RoutingPricer:
             row_limit=self.row_limit,
         )
         if warm and request.ensemble is not None:
-            request = replace(request, objective=self._harder(request, request.ensemble))
+            request = replace(request, objective=self.harder(request, request.ensemble))
         return pricer.price(request)
 
     def plain(self, trainings: int) -> RoutingPricer:
@@ -129,7 +129,8 @@ class RoutingPricer:
         steps = self.first.steps + max(0, trainings - 1) * self.later.steps
         return replace(self, first=replace(self.first, steps=steps), hard=0.0, attack_every=0)
 
-    def _harder(self, request: PricingRequest, ensemble: Mixture) -> Objective:
+    def harder(self, request: PricingRequest, ensemble: Mixture) -> Objective:
+        """The request's objective, with a share of every batch where `ensemble` is worst."""
         objective = request.objective
         tail = objective.tail if isinstance(objective, Epigraph) else None
         if (

@@ -237,7 +237,7 @@ def _train_and_save(
 
     proof: Certification | None = None
     if prepared.wanted.guarantee == "certified":
-        result, proof = proven_router(problem, prepared.settings, update)
+        result, proof = proven_router(recorded, prepared.settings, update, run)
     else:
         result = solve(recorded, prepared.settings, progress=update, run=run)
     if result.stop_reason is StopReason.INTERRUPTED:

@@ -3,7 +3,8 @@
 Over the region the value of a rule is a sum over members i of
 `weight_i (base_i(x) + sum_t factor_t(x) share_t(x))`, where base and factors are affine in x,
 every factor is >= 0 on the region, and a share is the softmax share of some outputs or a
-combination of linear outputs. So upper bounds of shares are all that is needed.
+combination of linear outputs. So upper bounds of shares are all that is needed. Trees have no
+such terms: they are only listed here, and `trees.py` bounds them as a whole.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ class RuleTerms:
     """One rule: groups of terms, the members' affine bases, and tree members bounded apart.
 
     `base_constant` (n,), `base_slope` (n, d) for the members `base_at` (n,) of the ensemble;
-    `trees` are (part, positions in the part, coefficients constant (r,) and slope (r, d)).
+    `trees` are (part, positions of its members that matter to the rule), one for each part of
+    trees; their coefficients are looked up in the rule when they are bounded.
     """
 
     rule: int

@@ -1,29 +1,38 @@
 """Certified routers: cells that resist, weights that keep them, and a run that ends proven."""
 
+import signal
+from dataclasses import asdict, replace
+
 import numpy as np
 import pytest
 import torch
 
 from cg4ai.apps.routing import instance
-from cg4ai.apps.routing.cells import MOST, CellMemory, RuleCells, cells_of
-from cg4ai.apps.routing.certified import ProofRecipe, certified
-from cg4ai.apps.routing.problem import Recipe, routing_problem
-from cg4ai.apps.routing.proof_training import ProofTraining, train_against_bound
-from cg4ai.apps.routing.proof_weights import weigh
+from cg4ai.apps.routing.certified import certified
+from cg4ai.apps.routing.problem import Recipe, first_request, routing_problem
 from cg4ai.apps.routing.train import routing_settings
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import CellBounds, certify
-from cg4ai.proofs.records import Certification, OpenCells
+from cg4ai.proofs.cells import CellMemory, RuleCells
+from cg4ai.proofs.phase import ProofRecipe
+from cg4ai.proofs.pricer import ProofPricer, ProofTraining
+from cg4ai.proofs.weights import weigh_cells
 from cg4ai.records import StopReason
+from cg4ai.runs.folder import Run
 from cg4ai.seeds import generator
+from cg4ai.solving.workspace import Workspace
 
 RECIPE = Recipe(
     scenarios=30, priced=100, hidden=(6,), first_steps=150, later_steps=30, batch_size=64, starts=2
 )
-QUICK = ProofRecipe(
-    rounds=6, cells=20_000, training=ProofTraining(steps=60, batch_size=64, cells=32, points=32)
-)
+QUICK = ProofRecipe(rounds=6, cells=20_000)
+TRAINING = ProofTraining(steps=60, batch_size=64, cells=32, points=32)
+# for runs that are killed and resumed the members need not be good
+TINY = replace(RECIPE, scenarios=10, priced=20, first_steps=20, hidden=(3,))
+HOPELESS = ProofRecipe(rounds=3, cells=4, growth=1.0, groups=2)  # too few cells for a proof
+NEVER_CLOSE = ProofRecipe(rounds=3, cells=20_000, close=-1.0)  # goes on once it is proven
+BRIEF = ProofTraining(steps=8, batch_size=16, cells=16, points=16)
 
 
 @pytest.fixture(scope="module")
@@ -62,37 +71,119 @@ def upper_cells(requirement):
 
 
 def test_a_certified_run_ends_with_a_proof_of_its_own_mixture(abilene, problem):
-    outcome = certified(problem, routing_settings(abilene, RECIPE), recipe=QUICK)
+    settings = routing_settings(abilene, RECIPE)
+    outcome = certified(problem, settings, recipe=QUICK, training=TRAINING)
     assert outcome.result.stop_reason is StopReason.PROVEN
     assert outcome.certification.status == "proven"
+    assert outcome.result.feasible
     # another proof of the same mixture, from scratch, agrees; and no input breaks the rule
     again = certify(outcome.result.ensemble, problem.requirements[0], time_limit_s=60)
     assert again.status == "proven"
+    assert again.subject == outcome.certification.subject
     demands = np.concatenate([abilene.sample(2000, 1), abilene.demand_max[None]])
     loads = abilene.utilisation(demands, outcome.result.ensemble.predict(demands))
     assert loads.max() <= 1.0
 
 
 def test_a_run_that_may_not_go_on_says_what_resists(abilene, problem):
-    recipe = ProofRecipe(rounds=1, cells=5, training=QUICK.training)
+    recipe = ProofRecipe(rounds=1, cells=5)
     outcome = certified(problem, routing_settings(abilene, RECIPE), recipe=recipe)
     assert outcome.result.stop_reason is StopReason.ITERATION_LIMIT
     assert "not proven" in outcome.result.note
     assert len(outcome.certification.open_cells) > 0
+    assert outcome.result.history[0].trainings == 1  # none that no round would follow
+
+
+class Killed(Exception):
+    """In place of a kill: nothing after it is written."""
+
+
+def certified_run(abilene, folder, recipe, *, kill_in=None):
+    """A certified run in a folder, opened if it is there, that dies in iteration `kill_in`."""
+
+    def progress(record):
+        if record.iteration == kill_in:
+            raise Killed
+
+    # made anew, as another process would
+    problem, settings = routing_problem(abilene, TINY), routing_settings(abilene, TINY)
+    exists = (folder / "run.json").exists()
+    with Run.open(folder) if exists else Run.create(folder, "route", {"seed": 0}) as run:
+        return certified(
+            problem, settings, recipe=recipe, training=BRIEF, progress=progress, run=run
+        )
+
+
+def saved(outcome, folder):
+    """The files of the ensemble, and all of history but seconds."""
+    outcome.result.ensemble.save(folder)
+    files = {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()}
+    steps = [
+        {name: value for name, value in asdict(record).items() if not name.endswith("_s")}
+        for record in outcome.result.history
+    ]
+    return files, steps, outcome.result.stop_reason, outcome.result.note
+
+
+@pytest.mark.parametrize(
+    "recipe", [HOPELESS, NEVER_CLOSE], ids=["never proven", "proven, then improved"]
+)
+def test_a_killed_run_resumes_to_the_identical_router(abilene, tmp_path, recipe):
+    whole = certified_run(abilene, tmp_path / "whole", recipe)
+    expected = saved(whole, tmp_path / "whole saved")
+    rounds = len(whole.result.history)
+    assert rounds >= 3
+    assert (whole.certification.status == "proven") == (recipe is NEVER_CLOSE)
+    for number in range(1, rounds):
+        folder = tmp_path / str(number)
+        with pytest.raises(Killed):
+            certified_run(abilene, folder, recipe, kill_in=number)
+        resumed = certified_run(abilene, folder, recipe)
+        assert saved(resumed, tmp_path / f"{number} saved") == expected
+        assert resumed.certification.subject == whole.certification.subject
+    # and once more at its end, which has the router and its proof without training
+    again = certified_run(abilene, tmp_path / "whole", recipe)
+    assert saved(again, tmp_path / "again saved") == expected
+    kept = [(p.status, p.bound) for p in again.certification.rules]
+    assert kept == [(p.status, p.bound) for p in whole.certification.rules]
+    assert again.certification.status == whole.certification.status
+
+
+def test_an_interrupt_keeps_what_was_reached(abilene, tmp_path):
+    """Ctrl-C ends the run with the rounds that are complete, and resuming completes it."""
+    whole = certified_run(abilene, tmp_path / "whole", HOPELESS)
+    folder = tmp_path / "run"
+    problem, settings = routing_problem(abilene, TINY), routing_settings(abilene, TINY)
+
+    def progress(record):
+        if record.iteration == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    with Run.create(folder, "route", {"seed": 0}) as run:
+        outcome = certified(
+            problem, settings, recipe=HOPELESS, training=BRIEF, progress=progress, run=run
+        )
+    assert outcome.result.stop_reason is StopReason.INTERRUPTED
+    assert len(outcome.result.history) == 2
+    resumed = certified_run(abilene, folder, HOPELESS)
+    assert saved(resumed, tmp_path / "a") == saved(whole, tmp_path / "b")
 
 
 def test_training_lowers_the_bound_on_the_cells_it_is_given(problem):
     members = rough_group(problem)
     requirement = problem.requirements[0]
     memory = CellMemory(requirement)
-    memory.add(upper_cells(requirement), {})
+    memory.add(upper_cells(requirement))
     cells = memory.cells
     training = ProofTraining(
         steps=80, batch_size=32, cells=64, points=32, bound_weight=50.0, coarse=10.0
     )
-    trained = train_against_bound(
-        members, problem.pricers[0], problem, memory=memory, training=training, seed=1
+    inner = problem.pricers[0]
+    pricer = ProofPricer(
+        inner, inner.architecture, memory=memory, training=training, harder=inner.harder
     )
+    pricer.latest = members
+    trained = pricer.price(first_request(problem, seed=1, device="cpu", attacked=True)).members
 
     def excess(group):
         bounds = CellBounds(alone(group, problem), requirement)
@@ -104,50 +195,32 @@ def test_training_lowers_the_bound_on_the_cells_it_is_given(problem):
 
 
 def test_the_master_gives_the_anchors_what_a_group_cannot_be_shown_to_keep(abilene, problem):
-    members = rough_group(problem)
     requirement = problem.requirements[0]
     memory = CellMemory(requirement)
-    memory.add(upper_cells(requirement), {})
-    anchors = [stack for stack, _ in problem.start]
-    settings = routing_settings(abilene, RECIPE)
-    weighed = weigh(
-        problem, settings, anchors=anchors, groups=[members], memory=memory, coarse=np.inf
-    )
-    assert weighed.slack < 1e-6
-    bounds = CellBounds(weighed.ensemble, requirement)
+    memory.add(upper_cells(requirement))
+    work = Workspace(problem, routing_settings(abilene, RECIPE))
+    work.start()
+    work.add_columns(rough_group(problem), np.arange(len(problem.layout)))
+    weighed = weigh_cells(work, memory, groups=1, coarse=np.inf)
+    assert weighed.solution.slack.max() < 1e-6
+    bounds = CellBounds(work.whole_ensemble(weighed.weights), requirement)
     cells = memory.cells
     with torch.no_grad():
         upper = bounds.upper(cells.rules, cells.lower, cells.upper).numpy()
     assert upper.max() <= 1.0 + 1e-4
-    free = weigh(
-        problem,
-        settings,
-        anchors=anchors,
-        groups=[members],
-        memory=CellMemory(requirement),
-        coarse=0.0,
-    )
-    assert free.objective <= weighed.objective + 1e-9
+    free = weigh_cells(work, CellMemory(requirement), groups=1, coarse=0.0)
+    assert free.solution.objective <= weighed.solution.objective + 1e-9
+    assert free.solution.objective == pytest.approx(weighed.unanchored, abs=1e-9)
 
 
-def test_cells_are_taken_evenly_from_the_rules_that_resist():
-    rules = np.array([0] * 500 + [4] * 3)
-    size = len(rules)
-    cells = OpenCells(rules, np.zeros((size, 2)), np.ones((size, 2)), np.full(size, 1.5))
-    cells.bounds[500] = np.inf  # nothing is known of this one
-    answer = Certification("unknown", (), None, None, None, cells, 9, 0.1, "")
-    taken = cells_of(answer, seed=3)
-    assert np.bincount(taken.rules).tolist() == [200, 0, 0, 0, 2]
-
-
-def test_memory_keeps_the_newest(abilene, problem):
-    memory = CellMemory(problem.requirements[0])
-    for number in range(4):
-        rules = np.full(MOST // 3, number)
-        ends = np.zeros((len(rules), 5))
-        memory.add(RuleCells(rules, ends, ends), {})
-    assert len(memory.cells) == MOST
-    assert set(memory.cells.rules) == {1, 2, 3}
-    memory.add(RuleCells(rules[:0], ends[:0], ends[:0]), {2: abilene.demand_max})
-    assert memory.points is not None
-    np.testing.assert_array_equal(memory.points.inputs, abilene.demand_max[None])
+def test_the_master_mixes_the_latest_groups_only(abilene, problem):
+    work = Workspace(problem, routing_settings(abilene, RECIPE))
+    work.start()
+    blocks = np.arange(len(problem.layout))
+    anchors = len(work.columns)
+    for _ in range(3):
+        work.add_columns(rough_group(problem, sharpness=0.1), blocks)
+    found = weigh_cells(work, CellMemory(problem.requirements[0]), groups=2, coarse=0.0)
+    first = found.weights[anchors : anchors + len(blocks)]
+    assert not first.any()
+    assert found.weights.sum() == pytest.approx(len(blocks), abs=1e-3)

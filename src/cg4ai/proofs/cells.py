@@ -1,21 +1,22 @@
-"""Cells that resisted a proof and points that broke or nearly broke a rule, kept for training."""
+"""Cells that resisted a proof, remembered for training and for the master."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cg4ai.proofs import Certification
+from cg4ai.errors import InvalidInput
+from cg4ai.proofs.records import Certification
 from cg4ai.records import Array, IntArray
-from cg4ai.rules import Linear
-from cg4ai.rules.regions import Box
-from cg4ai.rules.rows import LinearRows, Rows, merged
+from cg4ai.rules import Requirement
+from cg4ai.rules.regions import Ball, Box
 
 PER_RULE = 200  # cells kept of each rule after a proof was tried
 MOST = 6000  # cells remembered in all, the newest
-MOST_POINTS = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,33 +54,33 @@ def cells_of(answer: Certification, *, seed: int) -> RuleCells:
 
 
 class CellMemory:
-    """What a router must be trained on to be proven: cells by rule, and rows at points."""
+    """The newest cells of a requirement, over a box or ball, that resisted a proof."""
 
-    def __init__(self, requirement: Linear) -> None:
+    def __init__(self, requirement: Requirement) -> None:
+        region = requirement.region
+        if not isinstance(region, Box | Ball):
+            raise InvalidInput(
+                f"{requirement.name} is over no Box or Ball, so it has no cells to prove"
+            )
         self.requirement = requirement
-        assert isinstance(requirement.region, Box)
-        size = requirement.region.size
+        size = len(region.bounds()[0])
         self.cells = RuleCells(np.empty(0, np.int64), np.empty((0, size)), np.empty((0, size)))
-        self.points: LinearRows | None = None
 
     def __len__(self) -> int:
-        return len(self.cells) + (0 if self.points is None else len(self.points))
+        return len(self.cells)
 
-    def add(self, cells: RuleCells, violations: Mapping[int, Array]) -> None:
+    def add(self, cells: RuleCells) -> None:
         joined = self.cells.joined(cells)
         self.cells = joined.take(np.arange(max(0, len(joined) - MOST), len(joined)))
-        if violations:
-            inputs = np.stack(list(violations.values()))
-            rows = self.requirement.rows_at(inputs, np.array(list(violations), np.int64), 0)
-            self.add_points(rows)
 
-    def add_points(self, rows: Rows) -> None:
-        assert isinstance(rows, LinearRows)
-        rows = rows if rows.requirement == 0 else _numbered(rows)
-        joined = rows if self.points is None else merged([self.points, rows])
-        first = max(0, len(joined) - MOST_POINTS)
-        self.points = joined.take(np.arange(first, len(joined)))
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All of it as named arrays, for a checkpoint."""
+        return {
+            "rules": self.cells.rules,
+            "lower": self.cells.lower,
+            "upper": self.cells.upper,
+        }
 
-
-def _numbered(rows: LinearRows) -> LinearRows:
-    return LinearRows(0, rows.inputs, rows.coefficients, rows.bounds, rows.index, rows.mixing)
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` returned."""
+        self.cells = RuleCells(state["rules"], state["lower"], state["upper"])

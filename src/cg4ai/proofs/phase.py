@@ -1,0 +1,314 @@
+"""Certified training on the loop: weigh, attack and prove; then train on the cells that resist.
+
+    weigh: master over cells and points -> attack -> prove -> cells left open, inputs that refute
+    price: the next group, trained against the bound on those cells
+    decide: proven well enough, or no better for a while -> stop
+
+A proof speaks of one choice of weights, so every iteration proves anew, all of the region, and the
+best mixture that was proven is returned, not the last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.errors import InvalidInput, SolverFailure
+from cg4ai.proofs.pricer import ProofPricer
+from cg4ai.proofs.prover import Prover
+from cg4ai.proofs.records import Certification
+from cg4ai.proofs.stored import certification_arrays, certification_of
+from cg4ai.proofs.weights import CellWeights, weigh_cells
+from cg4ai.protocols import PricingRequest
+from cg4ai.records import Array, Duals, MasterSolution, PartState, StopReason
+from cg4ai.rules.rows import RowSet
+from cg4ai.seeds import derived_seed
+from cg4ai.solving.cuts import separate
+from cg4ai.solving.problem import Problem
+from cg4ai.solving.result import settle
+from cg4ai.solving.state import RunState
+from cg4ai.solving.steps import Decision, GoOn, Outcome, Priced, Settled, Stop, Weighed
+
+COARSEST = 0.016  # an anchor that makes up for more at the corner of the box takes over
+LIMITS = (StopReason.ITERATION_LIMIT, StopReason.TIME_LIMIT, StopReason.COLUMN_LIMIT)
+
+
+@dataclass(frozen=True)
+class ProofRecipe:
+    """How a mixture is trained for a proof.
+
+    rounds: proofs tried at most, each after a group of members trained for it.
+    cells: cells of the first attempt; each later one may take `growth` times more.
+    groups: how many of the latest groups the master may mix; each makes proofs dearer.
+    coarse: the master keeps cells whose bound is at most this far above the limit; the others
+        are left to halving and training. Lowered after a proof, raised after an attempt that
+        failed; after `patience` of these the master keeps all cells once, which the anchors make
+        possible.
+    close: a proven mixture is good enough if its objective is within this of what the master
+        could reach without cells; otherwise training goes on while that helps, `patience` rounds
+        being given.
+    """
+
+    rounds: int = 40
+    cells: int = 150_000
+    growth: float = 1.2
+    groups: int = 1
+    coarse: float = 0.002
+    patience: int = 3
+    close: float = 0.003
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The weights of all columns there were, what they reach, and how far their proof came."""
+
+    weights: Array
+    objective: float
+    unanchored: float  # the objective that would be reached without cells
+    anchored: float  # the share of the members that the problem starts from
+    slack: float
+    certification: Certification
+
+    @property
+    def proven(self) -> bool:
+        return self.certification.status == "proven"
+
+
+class ProofPhase:
+    """The one phase of a certified run: `pricer` trains, the master weighs, `prover` proves."""
+
+    name = "proof"
+    charges_loss = True
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        pricer: ProofPricer,
+        prover: Prover,
+        recipe: ProofRecipe,
+    ) -> None:
+        self.number = proven_requirement(problem)
+        self.pricer, self.prover, self.recipe = pricer, prover, recipe
+        self.inner = (prover,)  # checkpoints find the pricer among the problem's own
+        self.coarse = recipe.coarse
+        self.waiting = 0  # rounds since a proof, or a better one
+        self.trainings = 0  # of this iteration
+        self.best: Attempt | None = None
+        self.latest: Attempt | None = None
+
+    @property
+    def shown(self) -> Attempt | None:
+        """What a run that ended now would return."""
+        return self.latest if self.best is None else self.best
+
+    def enter(self, run: RunState) -> None:
+        """There is nothing to switch: each round has a master of its own."""
+
+    # ---- one round ----------------------------------------------------------------------------
+
+    def weigh(self, run: RunState) -> Weighed:
+        """Weights that keep the cells, attacked and proven as far as it goes."""
+        self.trainings = 0
+        if self.pricer.latest is None:  # there is nothing to prove yet
+            self._train(run)
+        safe = self.best is None and self.waiting >= self.recipe.patience
+        with run.watch.timed("master"):
+            found = weigh_cells(
+                run.work,
+                self.prover.memory,
+                groups=self.recipe.groups,
+                coarse=np.inf if safe else self.coarse,
+            )
+        ensemble = run.work.whole_ensemble(found.weights)
+        attacked = separate(run, ensemble, "proof attack")
+        self._take_note(run, found, self._prove(run, ensemble), safe=safe)
+        return Weighed(found.solution, attacked.worst)
+
+    def price(self, run: RunState, weighed: Weighed) -> Priced:
+        """The next group, unless no round would follow to prove it."""
+        last = run.step + 1 >= run.settings.iteration_limit or run.deadline.passed
+        if last or self._good_enough():
+            return Priced(Outcome.NOTHING, weighed.solution, trainings=self.trainings)
+        self._train(run)
+        count = len(run.problem.layout)
+        return Priced(Outcome.IMPROVED, weighed.solution, count, trainings=self.trainings)
+
+    def decide(self, run: RunState, weighed: Weighed, priced: Priced) -> Decision:
+        """A proof is improved while the anchors hold it back and rounds still help."""
+        note = "" if self.latest is None else _words(self.latest)
+        return Stop(StopReason.PROVEN, note) if self._good_enough() else GoOn(note)
+
+    def settle(self, run: RunState, reason: StopReason) -> Settled:
+        """The best proven weights; without a proof the latest, with a note of what resists."""
+        shown = self.shown
+        if shown is None:  # ended before there was anything to prove
+            return settle(run, reason)
+        if shown.proven and reason in LIMITS:
+            reason = StopReason.PROVEN
+        if not shown.proven:
+            run.notes.append(resisting_note(shown.certification))
+        weights = np.zeros(len(run.work.columns))
+        weights[: len(shown.weights)] = shown.weights
+        return Settled(_solution(shown, weights, len(run.work.layout)), weights, reason)
+
+    def _train(self, run: RunState) -> None:
+        """Ask for the next group and let it in: what it is worth, the proof will tell."""
+        with run.watch.timed("pricing"):
+            with run.interrupts.allowed():
+                proposed = self.pricer.price(self._request(run))
+            if proposed.members is None:
+                raise SolverFailure("the pricer of a certified run proposed no members")
+            run.work.add_columns(proposed.members, proposed.blocks)
+            for rows in proposed.rows:
+                run.work.add_cuts(rows)
+        self.trainings += 1
+
+    def _request(self, run: RunState) -> PricingRequest:
+        """Rows without prices: a group is trained by objective, known rows and cells alone."""
+        first = self.pricer.latest is None
+        rows = RowSet(run.problem.layout) if first else run.work.rows
+        seed = (
+            derived_seed(run.settings.seed, 0, "first group")
+            if first
+            else derived_seed(run.settings.seed, run.step + 1, "proof")
+        )
+        return PricingRequest(
+            iteration=run.step,
+            seed=seed,
+            duals=Duals(np.zeros(len(rows)), np.zeros(len(run.problem.layout))),
+            guide=np.zeros(len(rows)),
+            rows=rows,
+            objective=run.problem.objective,
+            loss_weight=1.0,
+            ensemble=None,
+            device=run.settings.device,
+            requirements=run.problem.requirements,
+        )
+
+    def _prove(self, run: RunState, ensemble: Ensemble) -> Certification:
+        self.prover.deadline = run.deadline
+        with run.watch.timed("separation"):
+            with run.interrupts.allowed():
+                found = self.prover.find(
+                    ensemble,
+                    run.problem.requirements[self.number],
+                    seed=derived_seed(run.settings.seed, run.step + 1, "cells"),
+                    limit=run.settings.cuts_per_round,
+                    tolerance=run.settings.feasibility_tolerance,
+                )
+            if found.rows is not None:
+                run.work.add_cuts(replace(found.rows, requirement=self.number))
+        return found.certification
+
+    def _take_note(
+        self, run: RunState, found: CellWeights, answer: Certification, *, safe: bool
+    ) -> None:
+        """What the attempt says of the next: how many cells to keep, and whether to go on."""
+        solution = found.solution
+        self.latest = Attempt(
+            found.weights,
+            solution.objective,
+            found.unanchored,
+            found.anchored,
+            run.lacking(solution),
+            answer,
+        )
+        proven, best = self.latest.proven, self.best
+        if not safe:  # leave more to halving as long as that suffices
+            self.coarse = self.coarse / 4 if proven else min(2 * self.coarse, COARSEST)
+        least = np.inf if best is None else best.objective - self.recipe.close / 10
+        if proven and self.latest.objective < least:
+            self.best, self.waiting = self.latest, 0
+        elif proven or best is None:  # failures after a proof say nothing of what is reachable
+            self.waiting += 1
+
+    def _good_enough(self) -> bool:
+        if self.best is None:
+            return False
+        settled = self.best.objective <= self.best.unanchored + self.recipe.close
+        return settled or self.waiting >= self.recipe.patience
+
+    # ---- checkpoints --------------------------------------------------------------------------
+
+    def state(self) -> PartState:
+        """How careful the next round is, and the attempt to return; trees only of a proof."""
+        values: dict[str, Any] = {"coarse": self.coarse, "waiting": self.waiting, "shown": None}
+        shown = self.shown
+        if shown is None:
+            return PartState(values)
+        answer = shown.certification
+        values["shown"] = {
+            name: getattr(shown, name) for name in ("objective", "unanchored", "anchored", "slack")
+        }
+        values["status"] = answer.status
+        kept = answer if shown.proven else _without_trees(answer)
+        return PartState(values, {"weights": shown.weights, **certification_arrays(kept)})
+
+    def restore(self, state: PartState) -> None:
+        self.coarse, self.waiting = state.values["coarse"], state.values["waiting"]
+        self.best = self.latest = None
+        if state.values["shown"] is not None:
+            answer = certification_of(state.arrays, status=state.values["status"])
+            shown = Attempt(
+                weights=state.arrays["weights"], certification=answer, **state.values["shown"]
+            )
+            self.best, self.latest = (shown, None) if shown.proven else (None, shown)
+
+
+def proven_requirement(problem: Problem) -> int:
+    """The number of the one requirement that holds over a region."""
+    over = [k for k, one in enumerate(problem.requirements) if one.region is not None]
+    if len(over) != 1:
+        names = ", ".join(problem.requirements[k].name for k in over) or "none"
+        raise InvalidInput(
+            f"certified training proves one rule over a region, got {len(over)} ({names}); state "
+            "them as one Linear, or train without it and certify each afterwards"
+        )
+    return over[0]
+
+
+def resisting_note(answer: Certification) -> str:
+    """Which rules are not proven, and the best bound of each."""
+    left = [proof for proof in answer.rules if proof.status != "proven"]
+    words = [f"rule {proof.rule} ({proof.status}, at most {proof.bound:.4f})" for proof in left]
+    shown = ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")
+    return f"not proven: {shown}"
+
+
+def _words(attempt: Attempt) -> str:
+    answer = attempt.certification
+    left = sum(proof.status != "proven" for proof in answer.rules)
+    proof = (
+        f"proven in {answer.cells} cells"
+        if attempt.proven
+        else f"{left} of {len(answer.rules)} rules resist, {len(answer.open_cells)} cells open"
+    )
+    anchors = f"anchors {100 * attempt.anchored:.0f} %"
+    return f"{proof}, {anchors} (without cells {attempt.unanchored:.4f})"
+
+
+def _without_trees(answer: Certification) -> Certification:
+    """The bounds of all rules alone: an unfinished proof is not gone on with, and may be large."""
+    no_tree, no_bounds = np.empty(0, np.int16), np.empty(0)
+    rules = [replace(p, dimensions=no_tree, leaf_bounds=no_bounds) for p in answer.rules]
+    return replace(answer, rules=tuple(rules))
+
+
+def _solution(shown: Attempt, weights: Array, blocks: int) -> MasterSolution:
+    """What the ending reads of the master that chose these weights, which is gone."""
+    return MasterSolution(
+        weights=weights,
+        duals=Duals(np.empty(0), np.zeros(blocks)),
+        objective=shown.objective,
+        penalised=shown.objective,
+        slack=np.array([shown.slack]),
+        dummy=np.zeros(blocks),
+        active_rows=0,
+        active_columns=0,
+        solver_iterations=0,
+        seconds=0.0,
+    )

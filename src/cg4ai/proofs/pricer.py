@@ -1,0 +1,213 @@
+"""`ProofPricer`: trains members against the bound that a proof uses, on cells that resist.
+
+The first group is trained by the pricer within, by objective and attacks; each later one starts
+from the group before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.errors import InvalidInput, SolverFailure
+from cg4ai.members import restore as restore_members
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Mixture, Part
+from cg4ai.objectives import Batch, Objective
+from cg4ai.pricing.gradient.training import Training, train
+from cg4ai.proofs.cell_bounds import CellBounds
+from cg4ai.proofs.cells import CellMemory, RuleCells
+from cg4ai.protocols import Architecture, Members, Parameters, Pricer, PricingRequest
+from cg4ai.records import MemberState, PartState, PricingResult
+from cg4ai.rules.rows import LinearRows, RowSet, merged
+from cg4ai.seeds import generator
+
+CHUNK = 512
+MOST_POINTS = 4096
+SELDOM = 2e-4  # what a cell that is kept counts beside excesses when cells are drawn
+
+Harder = Callable[[PricingRequest, Mixture], Objective]
+
+
+@dataclass(frozen=True)
+class ProofTraining:
+    """The loss: objective + bound_weight x mean hinge of the bound on cells + the same at points.
+
+    A hinge counts what exceeds the limit less `headroom`. Cells with an excess above `coarse` do
+    not count until they come below: halving closes them sooner than training. `cells` and
+    `points` are drawn at every step, and `batch_size` inputs for the objective.
+    """
+
+    steps: int = 250
+    learning_rate: float = 0.002
+    batch_size: int = 512
+    cells: int = 128
+    points: int = 256
+    bound_weight: float = 2.0
+    point_weight: float = 5.0
+    headroom: float = 0.002
+    coarse: float = 0.015
+
+
+class ProofPricer:
+    """Proposes one group at a time, a member for every block.
+
+    `inner` trains the first group and `architecture` is that of its members. `harder`, if given,
+    says for a request and the group before which objective the next one is trained by.
+    """
+
+    def __init__(
+        self,
+        inner: Pricer,
+        architecture: Architecture,
+        *,
+        memory: CellMemory,
+        training: ProofTraining,
+        harder: Harder | None = None,
+    ) -> None:
+        self.inner, self.architecture, self.harder = inner, architecture, harder
+        self.memory, self.training = memory, training
+        self.latest: Members | None = None
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        if self.latest is None:
+            return self._first(request)
+        layout = request.rows.layout
+        blocks = np.arange(len(layout))
+        part = Part(self.latest, blocks, np.ones(len(layout)))
+        alone = Ensemble((part,), layout, device=request.device)
+        if self.harder is not None:
+            request = replace(request, objective=self.harder(request, alone))
+        self.latest = self._trained(self.latest, _Loss(self, request, alone))
+        return PricingResult(self.latest, blocks, np.zeros(len(layout), np.int64))
+
+    def state(self) -> PartState:
+        """The latest group, which the next one starts from."""
+        if self.latest is None:
+            return PartState()
+        group = self.latest.state()
+        return PartState({"kind": group.kind, "config": dict(group.config)}, group.arrays)
+
+    def restore(self, state: PartState) -> None:
+        self.latest = None
+        if state.values:
+            kind, config = state.values["kind"], state.values["config"]
+            self.latest = restore_members(MemberState(kind, config, state.arrays))
+
+    def _first(self, request: PricingRequest) -> PricingResult:
+        proposed = self.inner.price(request)
+        count = len(request.rows.layout)
+        if proposed.members is None or not np.array_equal(proposed.blocks, np.arange(count)):
+            raise SolverFailure(
+                "the first group of a certified run must have one member for each of the "
+                f"{count} blocks in order, its pricer proposed {proposed.blocks.tolist()}"
+            )
+        self.latest = proposed.members.to(request.device)
+        return proposed
+
+    def _trained(self, members: Members, loss: _Loss) -> Members:
+        found = self.architecture.parameters(members)
+        if found is None:
+            raise InvalidInput(
+                "the first group is of another architecture than the proof pricer was given; "
+                "give the architecture of the pricer within"
+            )
+        start = {name: value.float() for name, value in found.items()}
+        schedule = Training(self.training.steps, self.training.learning_rate, "onecycle")
+        return self.architecture.members(train(start, loss, schedule, models=1))
+
+
+class _Loss:
+    """What one training minimises, on the device of the group that it starts from."""
+
+    def __init__(self, pricer: ProofPricer, request: PricingRequest, alone: Ensemble) -> None:
+        self.architecture, self.options = pricer.architecture, pricer.training
+        self.objective, self.device = request.objective, request.device
+        self.made = generator(request.seed)
+        self.cells = pricer.memory.cells
+        self.bounds = CellBounds(alone, pricer.memory.requirement)
+        self.limits = torch.as_tensor(self.bounds.rules.limit, device=self.device)
+        self.places = _places(alone.layout, self.architecture.output_size, self.device)
+        self.priority = self._priorities()
+        self._take_points(request.rows)
+
+    def _take_points(self, rows: RowSet) -> None:
+        """The newest rows of requirements at single inputs."""
+        known = [
+            batch
+            for batch in rows.batches
+            if batch.requirement >= 0 and isinstance(batch, LinearRows) and batch.index is not None
+        ]
+        self.points = min(MOST_POINTS, sum(len(batch) for batch in known))
+        if self.points:
+            every = merged(known)
+            newest = every.take(np.arange(len(every) - self.points, len(every)))
+            self.point_inputs = self._tensor(newest.inputs[newest.index])
+            self.point_coefficients = self._tensor(newest.coefficients)
+            self.point_bounds = self._tensor(newest.bounds)
+
+    def __call__(self, parameters: Parameters, step: int) -> Tensor:
+        options = self.options
+        batch = self._batch()
+        loss = self.objective.value(batch, self._outputs(parameters, batch.inputs))
+        if len(self.cells):
+            loss = loss + options.bound_weight * self._cell_hinge(parameters).float()
+        if self.points:
+            loss = loss + options.point_weight * self._point_hinge(parameters)
+        return loss.reshape(1)
+
+    def _batch(self) -> Batch:
+        size = self.options.batch_size
+        return self.objective.batch(size, self.made, device=self.device, dtype=torch.float32)
+
+    def _tensor(self, array: object) -> Tensor:
+        return torch.as_tensor(array, dtype=torch.float32, device=self.device)
+
+    def _outputs(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """(n, r): all outputs of the group, in the order of the layout."""
+        side_by_side = self.architecture.forward(parameters, inputs).transpose(0, 1).flatten(1)
+        return side_by_side if self.places is None else side_by_side[:, self.places]
+
+    def _priorities(self) -> Tensor:
+        """How often each cell is drawn: by its excess, those that are kept now and then."""
+        found = [torch.empty(0, dtype=torch.float64)]
+        for start in range(0, len(self.cells), CHUNK):
+            part = self.cells.take(np.arange(start, min(start + CHUNK, len(self.cells))))
+            with torch.no_grad():
+                found.append(self._hinges(part, None).cpu())
+        return torch.cat(found) + SELDOM
+
+    def _hinges(self, cells: RuleCells, parameters: Parameters | None) -> Tensor:
+        """(m,): by how much the bound of each cell exceeds what it should be, if not coarse."""
+        given = None if parameters is None else {0: parameters}
+        upper = self.bounds.upper(cells.rules, cells.lower, cells.upper, parameters=given)
+        limits = self.limits[torch.as_tensor(cells.rules, device=self.device)]
+        excess = (upper - limits + self.options.headroom).clamp_min(0)
+        return torch.where(excess > self.options.coarse, 0.0, excess)
+
+    def _cell_hinge(self, parameters: Parameters) -> Tensor:
+        drawn = torch.multinomial(
+            self.priority, self.options.cells, replacement=True, generator=self.made
+        )
+        hinges = self._hinges(self.cells.take(drawn.numpy()), parameters)
+        self.priority[drawn] = hinges.detach().cpu() + SELDOM
+        return hinges.mean()
+
+    def _point_hinge(self, parameters: Parameters) -> Tensor:
+        which = torch.randint(self.points, (self.options.points,), generator=self.made).to(
+            self.device
+        )
+        outputs = self._outputs(parameters, self.point_inputs[which])
+        values = (outputs * self.point_coefficients[which]).sum(-1)
+        short = self.point_bounds[which] + self.options.headroom - values
+        return short.clamp_min(0).mean()
+
+
+def _places(layout: Layout, width: int, device: str) -> Tensor | None:
+    places = layout.places(width)
+    return None if places is None else torch.as_tensor(places, device=device)

@@ -1,0 +1,272 @@
+"""Files round-trip exactly, and every kind of damage is noticed and named."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.records import MemberState, StopReason
+from cg4ai.runs import files
+
+quick = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+names = st.text(min_size=1, max_size=8)
+dtypes = st.sampled_from([np.bool_, np.int64, np.uint8, np.float64, np.float32])
+arrays = dtypes.flatmap(
+    lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0))
+)
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text().filter(lambda text: text not in files.NON_FINITE),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for the disk matters only in power cuts, which no test here can make."""
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equality in which NaN equals itself and 1, 1.0 and True are three things."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return left == right or (left != left and right != right)
+
+
+def assert_same_arrays(left: Any, right: Any) -> None:
+    assert left.keys() == right.keys()
+    for name in left:
+        assert left[name].dtype == right[name].dtype
+        assert left[name].shape == right[name].shape
+        assert left[name].tobytes() == right[name].tobytes()
+
+
+@quick
+@given(obj=values)
+def test_json_round_trips_and_is_strict(tmp_path: Path, obj: Any) -> None:
+    for write, read in (
+        (files.write_json, files.read_json),
+        (files.write_sealed_json, files.read_sealed_json),
+    ):
+        path = tmp_path / "value.json"
+        write(path, obj)
+        assert same(read(path), obj)
+
+        def refuse(word: str) -> None:
+            raise AssertionError(f"{word} is not JSON")
+
+        json.loads(path.read_text(), parse_constant=refuse)
+
+
+@quick
+@given(content=st.dictionaries(names, arrays, max_size=4))
+def test_arrays_round_trip(tmp_path: Path, content: dict[str, Any]) -> None:
+    path = tmp_path / "a.safetensors"
+    files.write_arrays(path, content)
+    assert_same_arrays(files.read_arrays(path), content)
+
+
+def test_memory_order_and_byte_order_do_not_matter(tmp_path: Path) -> None:
+    matrix = np.arange(6.0).reshape(2, 3)
+    path = tmp_path / "a.safetensors"
+    given_arrays = {"t": matrix.T, "s": matrix[:, ::2], "b": matrix.astype(">f8")}
+    files.write_arrays(path, given_arrays)
+    back = files.read_arrays(path)
+    for name, array in given_arrays.items():
+        np.testing.assert_array_equal(back[name], array)
+
+
+@dataclass(frozen=True)
+class Inner:
+    count: int
+    limits: tuple[float, ...]
+
+
+def test_json_takes_numpy_enums_dataclasses_and_paths(tmp_path: Path) -> None:
+    path = tmp_path / "v.json"
+    files.write_json(
+        path,
+        {
+            "float": np.float32(0.5),
+            "long": np.longdouble(0.25),
+            "int": np.int64(3),
+            "bool": np.True_,
+            "array": np.array([[1.0, np.inf]]),
+            "stop": StopReason.OPTIMAL,
+            "inner": Inner(2, (1.0, -math.inf)),
+            "path": Path("a") / "b",
+            7: "integer key",
+            StopReason.INFEASIBLE: np.array(4),
+        },
+    )
+    assert files.read_json(path) == {
+        "float": 0.5,
+        "long": 0.25,
+        "int": 3,
+        "bool": True,
+        "array": [[1.0, math.inf]],
+        "stop": "optimal",
+        "inner": {"count": 2, "limits": [1.0, -math.inf]},
+        "path": str(Path("a") / "b"),
+        "7": "integer key",
+        "infeasible": 4,
+    }
+    assert '"Infinity"' in path.read_text()
+
+
+@pytest.mark.parametrize("bad", [1j, np.complex128(1j), {1, 2}, object(), np.datetime64("2020")])
+def test_json_refuses_other_types_and_says_where(tmp_path: Path, bad: object) -> None:
+    with pytest.raises(InvalidInput, match=r"master\.limits\[1\]"):
+        files.write_json(tmp_path / "v.json", {"master": {"limits": [0, bad]}})
+    assert not list(tmp_path.iterdir())
+
+
+def test_json_refuses_keys_that_would_not_read_back(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="keys must be"):
+        files.write_json(tmp_path / "v.json", {(1, 2): 3})
+
+
+@pytest.mark.parametrize("bad", [np.array(["a"]), np.array([None]), np.array([1j])])
+def test_arrays_refuse_other_dtypes(tmp_path: Path, bad: Any) -> None:
+    with pytest.raises(InvalidInput, match="'weights'"):
+        files.write_arrays(tmp_path / "a.safetensors", {"weights": bad})
+    with pytest.raises(InvalidInput, match="__metadata__"):
+        files.write_arrays(tmp_path / "a.safetensors", {"__metadata__": np.ones(1)})
+
+
+def damaged_versions(data: bytes) -> list[bytes]:
+    cuts = [data[:length] for length in range(0, len(data), 3)]
+    flips = [
+        data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :]
+        for at in range(len(data))
+        for mask in (0x01, 0x10)
+    ]
+    return [*cuts, *flips, data + b"x"]
+
+
+def test_every_flipped_or_missing_byte_of_an_array_file_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    content = {"weights": np.array([0.25, 0.75]), "used": np.array([True]), "e": np.ones((0, 2))}
+    files.write_arrays(path, content)
+    whole = path.read_bytes()
+    for data in damaged_versions(whole):
+        path.write_bytes(data)
+        with pytest.raises(RunFolderError, match=r"a\.safetensors is damaged"):
+            files.read_arrays(path)
+
+
+def test_sealed_json_never_gives_back_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    content = {"iteration": 12, "state": [1.5, "text", None, math.nan]}
+    files.write_sealed_json(path, content)
+    for data in damaged_versions(path.read_bytes()):
+        path.write_bytes(data)
+        try:
+            assert same(files.read_sealed_json(path), content)  # only white space was hit
+        except RunFolderError as error:
+            assert "c.json is damaged" in str(error)  # noqa: PT017
+
+
+def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"cannot read .*none\.json"):
+        files.read_json(tmp_path / "none.json")
+    with pytest.raises(RunFolderError, match=r"cannot read .*none\.safetensors"):
+        files.read_arrays(tmp_path / "none.safetensors")
+    (tmp_path / "bare.json").write_text('{"loss": NaN}')
+    with pytest.raises(RunFolderError, match="NaN is not JSON"):
+        files.read_json(tmp_path / "bare.json")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(RunFolderError, match=r"deep\.json is damaged"):
+        files.read_json(tmp_path / "deep.json")
+    with pytest.raises(RunFolderError, match=r"cannot write .*away"):
+        files.write_json(tmp_path / "away" / "v.json", 1)
+
+
+def states() -> list[MemberState]:
+    return [
+        MemberState("network", {"sizes": [2, 3]}, {"w": np.ones((4, 2)), "b": np.zeros(())}),
+        MemberState("constant", {"value": math.inf}),
+        MemberState("network", {}, {"w": np.arange(3, dtype=np.int64)}),
+    ]
+
+
+def test_members_round_trip(tmp_path: Path) -> None:
+    files.save_members(tmp_path, "members", states())
+    loaded = files.load_members(tmp_path, "members")
+    assert {path.name for path in tmp_path.iterdir()} == {"members.json", "members.safetensors"}
+    for saved, back in zip(states(), loaded, strict=True):
+        assert (back.kind, back.config) == (saved.kind, saved.config)
+        assert_same_arrays(back.arrays, saved.arrays)
+        assert files.member_digest(back) == files.member_digest(saved)
+    files.save_members(tmp_path, "none", [])
+    assert files.load_members(tmp_path, "none") == []
+
+
+def test_member_digest_sees_kind_config_and_arrays() -> None:
+    state = MemberState("a", {"n": 1}, {"w": np.zeros(2)})
+    others = [
+        MemberState("b", {"n": 1}, {"w": np.zeros(2)}),
+        MemberState("a", {"n": 2}, {"w": np.zeros(2)}),
+        MemberState("a", {"n": 1}, {"v": np.zeros(2)}),
+        MemberState("a", {"n": 1}, {"w": np.zeros((2, 1))}),
+        MemberState("a", {"n": 1}, {"w": np.zeros(4, np.float32)}),
+        MemberState("a", {"n": 1}, {"w": np.array([0.0, 1.0])}),
+    ]
+    digests = {files.member_digest(other) for other in [state, *others]}
+    assert len(digests) == 1 + len(others)
+
+
+def test_members_of_two_saves_do_not_mix(tmp_path: Path) -> None:
+    files.save_members(tmp_path, "one", states())
+    files.save_members(tmp_path, "two", states()[:2])
+    (tmp_path / "two.safetensors").replace(tmp_path / "one.safetensors")
+    with pytest.raises(RunFolderError, match=r"one\.safetensors is damaged.*one\.json"):
+        files.load_members(tmp_path, "one")
+
+
+def test_members_of_another_format_or_version_are_refused(tmp_path: Path) -> None:
+    files.write_arrays(tmp_path / "m.safetensors", {})
+    files.write_sealed_json(tmp_path / "m.json", {"format": "other"})
+    with pytest.raises(RunFolderError, match="'cg4ai-members'"):
+        files.load_members(tmp_path, "m")
+    files.write_sealed_json(tmp_path / "m.json", {"format": "cg4ai-members", "version": 99})
+    with pytest.raises(RunFolderError, match="version 99"):
+        files.load_members(tmp_path, "m")
+
+
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "v.json"
+    files.write_json(path, "old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(RunFolderError, match="No space left"):
+            files.write_json(path, "new")
+    assert files.read_json(path) == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["v.json"]
