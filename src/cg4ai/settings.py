@@ -25,7 +25,9 @@ class Settings:
     feasibility_tolerance: slack and violations up to this count as met.
     row_margin: the master asks each row for this much more than its bound, and separation looks
         for inputs that lack more than half of it, so that recomputed predictions meet the bound.
-    column_limit, iteration_limit, time_limit_s: the run ends with what it has.
+    column_limit, iteration_limit, time_limit_s: the run ends with what it has. The time is for
+        training and ending together: a share is kept for the ending, and what of it does not fit
+        (`Result.cut`) is left out.
     patience: pricing rounds in a row without an improving member before the run ends.
     improvement_tolerance, improvement_window: with the rows met, the run ends as STALLED once the
         objective fell by less than this share of it over so many iterations (0: never).

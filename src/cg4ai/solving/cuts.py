@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ def last_search(run: RunState, weights: Array) -> Separated:
 
 
 def _search(run: RunState, ensemble: Ensemble, step: int, job: str, *, thorough: bool) -> Separated:
-    settings = run.settings
+    settings, started = run.settings, time.perf_counter()
     result = Separated()
     for number, requirement in enumerate(run.problem.requirements):
         if requirement.region is None:
@@ -63,4 +64,5 @@ def _search(run: RunState, ensemble: Ensemble, step: int, job: str, *, thorough:
             added=result.added + added,
             found={**result.found, number: found},
         )
+    run.longest_search_s = max(run.longest_search_s, time.perf_counter() - started)
     return result

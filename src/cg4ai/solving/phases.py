@@ -14,7 +14,7 @@ from cg4ai.records import MasterSolution, StopReason
 from cg4ai.seeds import derived_seed
 from cg4ai.solving.asking import ask_pricers
 from cg4ai.solving.cuts import last_search, separate
-from cg4ai.solving.result import settle
+from cg4ai.solving.result import LAST_SEARCH, settle
 from cg4ai.solving.steps import Decision, GoOn, Outcome, Priced, Settled, Stop, Weighed
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ class NormalPhase:
             if found.added:
                 run.failures = 0
                 return GoOn(f"{found.added} cuts")
+        if run.problem.has_regions and not run.has_time(LAST_SEARCH, needed=run.longest_search_s):
+            return Stop(StopReason.TIME_LIMIT, "no improving member, no time for the last search")
         checked = self._check_final_weights(run, solution)
         if checked.worse:
             run.failures = 0

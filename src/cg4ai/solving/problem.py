@@ -57,6 +57,11 @@ class Problem:
                     f"{len(self.requirements)} counted from 0"
                 )
 
+    @property
+    def has_regions(self) -> bool:
+        """Whether some requirement holds over a region or pool, which must be searched."""
+        return any(requirement.region is not None for requirement in self.requirements)
+
     def _check_priceable(self, requirement: Requirement) -> None:
         """Refuse concave rows for pricers that are exact for linear ones only."""
         concave = isinstance(requirement, Concave) or (

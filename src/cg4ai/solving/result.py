@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.records import Array, EndingRecord, IterationRecord, StopReason
+from cg4ai.records import Array, EndingRecord, IterationRecord, MasterSolution, StopReason
 from cg4ai.solving.cuts import last_search
 from cg4ai.solving.lean import Lean
 from cg4ai.solving.steps import Settled
 
 if TYPE_CHECKING:
     from cg4ai.solving.state import RunState
+
+LAST_SEARCH = "the thorough last search"
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,17 @@ class Result:
         """Whether no audit or attack found a violation (not a proof over regions)."""
         return all(audit.holds for audit in self.audits)
 
-    @property
-    def separation_s(self) -> float:
-        """Seconds spent on looking for violations, the last search included."""
-        return sum(record.separation_s for record in self.history) + self.ending.search_s
+    def seconds_by_step(self) -> dict[str, float]:
+        """Seconds of the whole run, the last search and audits included; they sum to `seconds`."""
+        records, ending = self.history, self.ending
+        return {
+            "pricing_s": sum(record.pricing_s for record in records),
+            "separation_s": sum(record.separation_s for record in records) + ending.search_s,
+            "master_s": sum(record.master_s for record in records)
+            + ending.weights_s
+            + ending.lean_s,
+            "other_s": sum(record.other_s for record in records) + ending.audits_s + ending.other_s,
+        }
 
     def __str__(self) -> str:
         gap = "" if self.gap is None else f", proven gap {self.gap:.2g}"
@@ -107,17 +116,20 @@ def finish(run: RunState, reason: StopReason) -> Result:
 
 
 def settle(run: RunState, reason: StopReason) -> Settled:
-    """Final weights of few members, searched and solved again until nothing new is found."""
+    """Final weights of few members, searched and solved again until nothing new is found.
+
+    What time forbids is left out and noted; the audits that follow look in any case.
+    """
     lean = Lean(run.work, run.settings.lean, solve=run.solve_whole_master, unmet=run.unmet)
     with run.watch.timed("weights"):
         solution = run.solve_whole_master()
-    if run.has_time("fewer members (lean)", wanted=run.settings.lean > 0):
+    if run.settings.lean and run.has_time("leaving members out"):
         with run.watch.timed("lean"):
             solution = lean.reduced(solution)
-    with run.watch.timed("weights"):
-        weights = run.work.final_weights(solution)
+    weights = _final_weights(run, solution)
     while reason is not StopReason.INTERRUPTED and run.returns < run.settings.final_rounds:
-        if run.searched(weights) is None and not run.has_time("the last search"):
+        known = run.searched(weights) is not None or not run.problem.has_regions
+        if not known and not run.has_time(LAST_SEARCH, needed=run.longest_search_s):
             break
         try:
             found = last_search(run, weights)
@@ -129,7 +141,7 @@ def settle(run: RunState, reason: StopReason) -> Settled:
         run.returns += 1
         with run.watch.timed("weights"):
             solution = lean.checked(run.solve_whole_master())
-            weights = run.work.final_weights(solution)
+        weights = _final_weights(run, solution)
     if reason is StopReason.OPTIMAL and not run.proven(solution):
         reason = StopReason.NO_IMPROVING_COLUMN
         run.notes.append(
@@ -138,6 +150,13 @@ def settle(run: RunState, reason: StopReason) -> Settled:
             else "optimal for the rows known before the final weights were checked"
         )
     return Settled(solution, weights, reason)
+
+
+def _final_weights(run: RunState, solution: MasterSolution) -> Array:
+    if run.settings.final_weights != "vertex" and not run.has_time("the choice of final weights"):
+        return solution.weights
+    with run.watch.timed("weights"):
+        return run.work.final_weights(solution)
 
 
 def _audits(run: RunState, ensemble: Ensemble, weights: Array) -> tuple[Audit, ...]:

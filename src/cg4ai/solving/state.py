@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cg4ai.protocols import Stateful
     from cg4ai.solving.phases import Phase
 
-ENDING_SHARE = 0.15  # of the time limit, kept for the final weights, the last search and audits
+ENDING_SHARE = 0.15  # of the time limit, kept for final weights, the last search and audits
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class RunState:
         self.elapsed_before = 0.0
         self.ended: StopReason | None = None
         self.notes: list[str] = []
+        self.longest_search_s = 0.0  # what looking for violations may take again
         self.cut: list[str] = []  # what the ending had no time for
         self._last_search: tuple[Array, Separated] | None = None
 
@@ -115,15 +116,17 @@ class RunState:
         """Whether another iteration, at the pace of the last, would leave too little to end in."""
         if not self.history:
             return False
-        last = self.history[-1].seconds
-        kept = ENDING_SHARE * self.settings.time_limit_s
-        return self.deadline.left() <= last or self.deadline.reserving(kept).passed
+        kept = max(ENDING_SHARE * self.settings.time_limit_s, self.longest_search_s)
+        reserved = self.deadline.reserving(kept)
+        return reserved.passed or self.deadline.left() < self.history[-1].seconds
 
-    def has_time(self, part: str, *, wanted: bool = True) -> bool:
-        """Whether a part of the ending is wanted and may begin; if time forbids, it is noted."""
-        if wanted and self.deadline.passed and part not in self.cut:
+    def has_time(self, part: str, *, needed: float = 0.0) -> bool:
+        """Whether a part of the ending may begin; if time forbids, it is noted as cut."""
+        if self.deadline.left() > needed:
+            return True
+        if part not in self.cut:
             self.cut.append(part)
-        return wanted and not self.deadline.passed
+        return False
 
     # ---- steps that phases share --------------------------------------------------------------
 

@@ -224,10 +224,7 @@ def evaluate(
         "feasible_after_columns": feasible_after(result, prepared.settings),
         "fewest_columns": fewest(average, images, labels, prepared),
         "total_s": total_s,
-        **{
-            name: float(sum(getattr(record, name) for record in result.history))
-            for name in ("pricing_s", "separation_s", "master_s")
-        },
+        **result.seconds_by_step(),
         "note": result.note,
     }
     summary |= _about_scenario(prepared, ensemble, images, labels)

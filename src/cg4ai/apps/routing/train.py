@@ -164,7 +164,7 @@ def evaluate(
         **capacity_rows(problem, result),
         "active_members": len(ensemble),
         "active_constants": active_constants(ensemble),
-        **_seconds(result),
+        **result.seconds_by_step(),
         "total_s": total_s,
         "mean_optimal_mlu": gaps.mean_optimal_mlu,
         "mean_mlu_gap": gaps.mean_mlu_gap,
@@ -188,13 +188,6 @@ def evaluate(
     return RoutingResult(
         instance, recipe, result, found, gaps, plain_found, plain_gaps, summary, arrays
     )
-
-
-def _seconds(result: Result) -> dict[str, float]:
-    return {
-        name: float(sum(getattr(record, name) for record in result.history))
-        for name in ("pricing_s", "separation_s", "master_s")
-    }
 
 
 def constants(problem: Problem) -> int:
