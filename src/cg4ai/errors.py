@@ -30,6 +30,10 @@ class MissingExtra(Cg4aiError, ImportError):
     """An optional package is needed; the message names the extra to install."""
 
 
+class OutsideRegion(UserWarning):
+    """Predictions were asked for where the rules of an ensemble are not guaranteed to hold."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)` for the closest known word, or an empty string."""
     if len(word) > 100:  # nobody meant that, and the search takes the square of the length

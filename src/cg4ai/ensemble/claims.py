@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from cg4ai import arrays
+from cg4ai.ensemble.regions import GUARANTEES
 from cg4ai.ensemble.subject import mixture_digest, subject_digest
 from cg4ai.errors import InvalidInput
 from cg4ai.proofs.records import Certification
@@ -36,7 +37,6 @@ Labels = NDArray[np.str_]
 # a requirement's name and the digest of its rules, None where they have no normal form
 Subject = tuple[str, str | None]
 UNSTATED = "unstated"  # the rules of claims recorded before these were digested
-GUARANTEES = "guarantees"
 WEAKEST_FIRST = ("unverified", "audited", "shielded", "certified")
 
 
@@ -49,12 +49,14 @@ class Explanation:
         known, the weakest over all of them.
     by_requirement: the label (n,) for each requirement that is recorded or shielded.
     theta (n,): how far a shield moved the prediction towards its anchor; 0 without a shield.
+    outside (n,): True where some rule says nothing of the input, which is outside its region.
     """
 
     outputs: Any
     labels: Labels
     by_requirement: Mapping[str, Labels]
     theta: Array
+    outside: NDArray[np.bool_]
 
 
 def record_certified(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from cg4ai.arrays import matrix
+from cg4ai.ensemble.regions import Outside
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.members.layout import Layout
 from cg4ai.members.mixture import Mixture, Part
@@ -40,17 +41,28 @@ class Ensemble(Mixture):
     ) -> None:
         super().__init__(parts, layout, device=device)
         self.about = dict(about or {})
+        self._outside = Outside(self)
 
-    def predict(self, inputs: Any, *, explain: bool = False) -> Any:
+    def predict(
+        self,
+        inputs: Any,
+        *,
+        explain: bool = False,
+        outside: Literal["warn", "refuse", "ignore"] = "warn",
+    ) -> Any:
         """NumPy array or DataFrame (n, d) -> array (n, r); torch tensor -> torch tensor.
 
-        With `explain` an `Explanation`: these outputs, and how strongly each is covered.
+        With `explain` an `Explanation`: these outputs, and how strongly each is covered. Inputs
+        `outside` the region in which the rules shall hold are marked there; without `explain` they
+        are warned of, once (`cg4ai.errors.OutsideRegion`), or ignored; "refuse" refuses them.
         """
         x = matrix(inputs, "inputs")
         if x.shape[1] != self.input_size:
             raise InvalidInput(
                 f"inputs have {x.shape[1]} features, this ensemble takes {self.input_size}"
             )
+        # an explanation marks what lies outside: who reads it needs no warning
+        self._outside.look(x, "ignore" if explain and outside == "warn" else outside)
         if explain:
             explained = self.explain(x)
             if isinstance(inputs, Tensor):
@@ -68,7 +80,9 @@ class Ensemble(Mixture):
         with torch.no_grad():
             outputs = self.outputs(torch.as_tensor(x)).numpy()
         labels = recorded_labels(self, x)
-        return Explanation(outputs, weakest(labels, len(x)), labels, np.zeros(len(x)))
+        return Explanation(
+            outputs, weakest(labels, len(x)), labels, np.zeros(len(x)), self._outside.mask(x)
+        )
 
     def shielded(
         self, anchor: Any, requirement: Requirement | Sequence[Requirement]

@@ -143,7 +143,11 @@ class ShieldedEnsemble(Ensemble):
             labels[subject] = claims.strongest(labels.get(subject, own), own)
         named = claims.by_name(labels, len(x))
         return claims.Explanation(
-            outputs.cpu().numpy(), claims.weakest(named, len(x)), named, theta
+            outputs.cpu().numpy(),
+            claims.weakest(named, len(x)),
+            named,
+            theta,
+            self._outside.mask(x),
         )
 
     def to(self, device: torch.device | str) -> ShieldedEnsemble:
@@ -262,7 +266,7 @@ def _as_ensemble(anchor: Any, ensemble: Ensemble) -> Ensemble:
 
 def _checked(one: Guard, anchor: Ensemble) -> AnchorCheck:
     """Look for a rule that the anchor breaks: exactly where that can be done, else at samples."""
-    constant = all(isinstance(part.members, ConstantMembers) for part in anchor.parts)
+    constant = all(isinstance(part.members, ConstantMembers) for part in anchor.used)
     scale = one.rules.scale(torch.empty(0, dtype=torch.float64)).numpy()
     if constant and isinstance(one.rules, AffineRules):
         value = predictions(anchor, np.zeros((1, anchor.input_size)))[0].numpy()

@@ -18,7 +18,7 @@ def mixture_digest(ensemble: Ensemble) -> str:
     """SHA-256 of all that the mixture predicts with: members, weights, blocks and layout."""
     parts = [
         [files.member_digest(part.members.state()), part.blocks.tolist(), part.weights.tolist()]
-        for part in ensemble.parts
+        for part in ensemble.used
     ]
     layout = [block.tolist() for block in ensemble.layout.blocks]
     return hashlib.sha256(files.json_line([parts, layout])).hexdigest()

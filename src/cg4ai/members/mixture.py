@@ -33,12 +33,22 @@ class Part:
             array.setflags(write=False)
         return Part(self.members, blocks, weights)
 
+    def used(self) -> Part | None:
+        """Its members of positive weight; None if there are none."""
+        positive = np.flatnonzero(self.weights > 0)
+        if len(positive) == len(self.weights):
+            return self
+        if not len(positive):
+            return None
+        return Part(self.members.take(positive), self.blocks[positive], self.weights[positive])
+
 
 class Mixture:
     """`f(x) = sum_i weight_i member_i(x)`, the weights of each block summing to one.
 
     Outputs are computed in float64 from float64 parameters: what audits and certificates speak of
-    is what inference does.
+    is what inference does. Members of weight 0 are in `parts` and never evaluated: 0 times an
+    infinite output would be no number. `used` are the others, which all claims are about.
     """
 
     def __init__(
@@ -57,7 +67,9 @@ class Mixture:
         self._width = max(len(block) for block in layout.blocks)
         places = layout.places(self._width)
         self._places = None if places is None else torch.as_tensor(places, device=self.device)
-        self._shares = [self._share(part) for part in self.parts]
+        used = (part.used() for part in self.parts)
+        self.used = tuple(part.kept() for part in used if part is not None)
+        self._shares = [self._share(part) for part in self.used]
 
     def _check(self) -> None:
         total = np.zeros(len(self.layout))
@@ -101,11 +113,11 @@ class Mixture:
 
     @property
     def differentiable(self) -> bool:
-        return all(part.members.differentiable for part in self.parts)
+        return all(part.members.differentiable for part in self.used)
 
     def __len__(self) -> int:
         """How many members have positive weight."""
-        return int(sum(np.count_nonzero(part.weights) for part in self.parts))
+        return sum(len(part.weights) for part in self.used)
 
     def __repr__(self) -> str:
         return (
@@ -120,7 +132,7 @@ class Mixture:
         """
         if inputs.device != self.device:
             return self.outputs(inputs.to(self.device)).to(inputs.device)
-        shared = zip(self.parts, self._shares, strict=True)
+        shared = zip(self.used, self._shares, strict=True)
         if len(self.layout) == 1:
             mixed = torch.stack([self._mix(part, share[0], inputs) for part, share in shared]).sum(
                 0

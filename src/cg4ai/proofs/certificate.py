@@ -173,14 +173,8 @@ def _region(requirement: Requirement) -> tuple[dict[str, Any], Arrays]:
 
 
 def used_states(ensemble: Ensemble) -> list[tuple[MemberState, NDArray[Any], NDArray[Any]]]:
-    """State, blocks and weights of the members with positive weight, stack by stack."""
-    used = []
-    for part in ensemble.parts:
-        positive = np.flatnonzero(part.weights > 0)
-        if len(positive):
-            state = part.members.take(positive).state()
-            used.append((state, part.blocks[positive], part.weights[positive]))
-    return used
+    """State, blocks and weights of the members that predict, stack by stack."""
+    return [(part.members.state(), part.blocks, part.weights) for part in ensemble.used]
 
 
 def _parts(ensemble: Ensemble) -> tuple[list[dict[str, Any]], Arrays]:

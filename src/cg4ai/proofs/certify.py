@@ -63,10 +63,10 @@ class _Certifier:
         check_magnitudes(ensemble, rules, region)
         self.lower, self.upper = region.bounds()
         self.moved = ensemble.to(device)
-        self.parts = Parts(self.moved.parts, ensemble.layout, lower=self.lower, upper=self.upper)
+        self.parts = Parts(self.moved.used, ensemble.layout, lower=self.lower, upper=self.upper)
         self.device = self.parts.device
         self.weights = torch.as_tensor(
-            np.concatenate([part.weights for part in ensemble.parts]), device=self.device
+            np.concatenate([part.weights for part in ensemble.used]), device=self.device
         )
         self.margins = margins(self.parts, rules)
         self.searches = [
@@ -111,7 +111,7 @@ class _Certifier:
     def tree_bound(self, terms: RuleTerms) -> TreeBound | None:
         stacks = []
         for number, chosen in terms.trees:
-            part = self.ensemble.parts[number]
+            part = self.ensemble.used[number]
             if not isinstance(part.members, TreeMembers):
                 raise InvalidInput(f"{type(part.members).__name__} are no trees")
             slopes = self.rules.slopes(terms.rule)
@@ -135,7 +135,7 @@ class _Certifier:
         def bound(cells: Cells) -> CellBound:
             moved = Cells(cells.lower.to(self.device), cells.upper.to(self.device))
             return bound_cells(
-                terms, self.moved.parts, moved, weights=self.weights, trees=trees, ball=self.sphere
+                terms, self.moved.used, moved, weights=self.weights, trees=trees, ball=self.sphere
             )
 
         return bound, self._batch_size(terms, trees)
@@ -144,14 +144,14 @@ class _Certifier:
         """As many cells as are quick together, fewer where half the memory holds no more."""
         values = 1
         for group in terms.groups:
-            members = self.moved.parts[group.part].members
+            members = self.moved.used[group.part].members
             if isinstance(members, NetworkMembers):
                 hidden = members.architecture.hidden
                 width = sum(hidden) * max(hidden[1:], default=1)
                 values += len(group.weights_at) * max(width, members.output_size)
         budget = CPU_VALUES if self.device.type == "cpu" else GPU_VALUES
         quick = int(min(self.batch, max(16, budget // values)))
-        own = cell_bytes(terms, self.moved.parts, trees, input_size=len(self.lower))
+        own = cell_bytes(terms, self.moved.used, trees, input_size=len(self.lower))
         room = self.memory_limit // 2 // own
         if room < 1:
             raise InvalidInput(
@@ -174,20 +174,23 @@ class _Certifier:
         corner = np.where(batch.direction[worst] >= 0, upper, lower)
         self.test(np.concatenate([0.5 * (lower + upper), corner]), rule)
 
+    def _values(self, points: Array) -> Array:
+        return self.rules.values(points, self.ensemble.predict(points, outside="ignore"))
+
     def test(self, points: Array, rule: int | None) -> None:
         """Remember each rule's worst point if it breaks the rule, also when asked by itself."""
         points = self.region.project(torch.as_tensor(points)).numpy()
         points = points[self.region.contains(points)]
         if not len(points):
             return
-        excess = self.rules.values(points, self.ensemble.predict(points)) - self.rules.limit
+        excess = self._values(points) - self.rules.limit
         for number in range(len(self.rules)) if rule is None else (rule,):
             at = int(excess[:, number].argmax())
             if excess[at, number] <= 0 or number in self.found:
                 continue
             # matrix products of another size round differently: what is reported is this one
             point = points[at : at + 1]
-            value = float(self.rules.values(point, self.ensemble.predict(point))[0, number])
+            value = float(self._values(point)[0, number])
             if value > self.rules.limit[number]:
                 self.found[number] = _Found(point[0].copy(), number, value)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.regions import record_regions
 from cg4ai.records import Array, EndingRecord, IterationRecord, MasterSolution, StopReason
 from cg4ai.solving.cuts import last_search
 from cg4ai.solving.lean import Lean
@@ -92,6 +93,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
     settled = run.phase.settle(run, reason)
     run.work.note_dummies(settled.solution)
     ensemble = run.work.whole_ensemble(settled.weights)
+    record_regions(ensemble, run.problem.requirements, inputs=run.problem.objective.inputs)
     with run.watch.timed("audits"):
         audits = _audits(run, ensemble, settled.weights)
         loss = run.work.true_loss(ensemble)

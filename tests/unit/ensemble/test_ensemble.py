@@ -15,6 +15,7 @@ from torch import nn
 
 import cg4ai
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.subject import mixture_digest
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.members import (
     ConstantMembers,
@@ -346,3 +347,22 @@ class TestFiles:
             path.unlink()
             with pytest.raises(RunFolderError, match=r"ensemble|members"):
                 cg4ai.load(folder)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_members_of_weight_zero_are_never_evaluated(several: bool) -> None:
+    """Zero times an infinite output would be no number; nor do claims speak of such members."""
+    wild = affine(np.full((2, 3, 2), 1e308), np.zeros((2, 2)))  # overflows at these inputs
+    layout = Layout((np.array([0]), np.array([1]))) if several else Layout.single(2)
+    blocks = np.array([0, 1 if several else 0])
+    both = ConstantMembers(np.array([[1.0, 2.0], [2.0, 1.0]]), 3)
+    weights = np.ones(2) if several else np.full(2, 0.5)
+    rest = Part(both, blocks, weights)
+    ensemble = Ensemble((Part(wild, blocks, np.zeros(2)), rest), layout)
+    alone = Ensemble((rest,), layout)
+    large = np.full((4, 3), 1e3)
+    np.testing.assert_array_equal(ensemble.predict(large), alone.predict(large))
+    assert mixture_digest(ensemble) == mixture_digest(alone)
+    assert len(ensemble) == 2
+    within = Part(both, blocks, np.array([1.0, 1.0] if several else [1.0, 0.0]))
+    assert np.isfinite(Ensemble((within,), layout).predict(large)).all()

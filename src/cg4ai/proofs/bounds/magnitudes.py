@@ -30,7 +30,7 @@ def check_magnitudes(ensemble: Ensemble, rules: AffineRules, region: Box | Ball)
     _check("the rules' constant coefficients", rules.constant)
     _check("the rules' slopes", rules.value)
     _check("the rules' limits", rules.limit)
-    for number, part in enumerate(ensemble.parts):
+    for number, part in enumerate(ensemble.used):
         members = part.members
         for name, array in members.state().arrays.items():
             _check(f"{name} of the members in part {number}", array)
