@@ -1,0 +1,1 @@
+"""Run folders: sealed files, checkpoints, history; nothing in them is ever executed."""
