@@ -18,9 +18,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from cg4ai.runs import files
 from cg4ai.errors import RunFolderError
 from cg4ai.records import MemberState
+from cg4ai.runs import files
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,10 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from cg4ai.runs import files
-from cg4ai.runs.checkpoint import Checkpoint, Checkpoints
 from cg4ai.errors import InvalidSettings, RunFolderError
 from cg4ai.records import IterationRecord, MemberState
+from cg4ai.runs import files
+from cg4ai.runs.checkpoint import Checkpoint, Checkpoints
 
 RUN_FORMAT = "cg4ai-run"
 RUN_VERSION = 1
