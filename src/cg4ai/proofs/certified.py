@@ -1,0 +1,69 @@
+"""`solve_certified`: solve a problem until its rule over a region is proven for the mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from cg4ai.errors import SolverFailure
+from cg4ai.proofs.cells import CellMemory
+from cg4ai.proofs.phase import ProofPhase, ProofRecipe, proven_requirement
+from cg4ai.proofs.pricer import Harder, ProofPricer, ProofTraining
+from cg4ai.proofs.prover import Prover
+from cg4ai.proofs.records import Certification
+from cg4ai.protocols import Architecture
+from cg4ai.records import IterationRecord
+from cg4ai.runs.folder import Run
+from cg4ai.settings import Settings
+from cg4ai.solving.loop import solve
+from cg4ai.solving.problem import Problem
+from cg4ai.solving.result import Result
+
+
+@dataclass(frozen=True)
+class CertifiedResult:
+    """The loop's result, and the proof of it or how far it came."""
+
+    result: Result
+    certification: Certification
+
+
+def solve_certified(
+    problem: Problem,
+    settings: Settings,
+    *,
+    architecture: Architecture,
+    recipe: ProofRecipe | None = None,
+    training: ProofTraining | None = None,
+    harder: Harder | None = None,
+    progress: Callable[[IterationRecord], None] | None = None,
+    run: Run | None = None,
+) -> CertifiedResult:
+    """Train until the whole region is proven for the final weights, or a limit ends the run.
+
+    The problem's first pricer trains the first group, one member of `architecture` for each block;
+    its start members should keep the rule everywhere, since they make up for what the others
+    cannot be shown to keep. `harder` chooses the objective of later groups. `run` keeps history
+    and checkpoints as for any other solve, and a resumed run ends with the identical result.
+    """
+    recipe = recipe or ProofRecipe()
+    memory = CellMemory(problem.requirements[proven_requirement(problem)])
+    pricer = ProofPricer(
+        problem.pricers[0],
+        architecture,
+        memory=memory,
+        training=training or ProofTraining(),
+        harder=harder,
+    )
+    prover = Prover(memory, cells=recipe.cells, growth=recipe.growth, device=settings.device)
+    phase = ProofPhase(problem, pricer=pricer, prover=prover, recipe=recipe)
+    proving = replace(problem, pricers=(pricer,), phases=lambda: (phase,))
+    # rounds end by the recipe, not because the objective falls no more: proofs raise it
+    settings = replace(settings, iteration_limit=recipe.rounds, improvement_tolerance=0.0)
+    result = solve(proving, settings, progress=progress, run=run)
+    if phase.shown is None:
+        raise SolverFailure(
+            f"the run ended ({result.stop_reason.value}) before there was a mixture to prove; "
+            "give it more time, or resume it if it has a folder"
+        )
+    return CertifiedResult(result, phase.shown.certification)

@@ -1,0 +1,98 @@
+"""Certified training of any problem: a small regression whose output may not exceed a limit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cg4ai import Box, Linear, Problem, Settings
+from cg4ai.errors import InvalidInput
+from cg4ai.members import ConstantMembers, NetworkArchitecture
+from cg4ai.members.layout import Layout
+from cg4ai.objectives import Supervised
+from cg4ai.pricing.gradient.pricer import GradientPricer
+from cg4ai.pricing.gradient.training import Training
+from cg4ai.proofs import certify
+from cg4ai.proofs.certified import solve_certified
+from cg4ai.proofs.phase import ProofRecipe
+from cg4ai.proofs.pricer import ProofTraining
+from cg4ai.records import StopReason
+
+ARCHITECTURE = NetworkArchitecture(2, 1, hidden=(4,), activation="tanh")
+SETTINGS = Settings(penalty=10.0, time_limit_s=60)
+TRAINING = ProofTraining(steps=20, batch_size=32, cells=16, points=16)
+
+
+def limited(limit, *rules):
+    """Learn a sum that reaches 2 where at most `limit` is allowed; the constant 0 keeps it."""
+    inputs = np.random.default_rng(0).random((40, 2))
+    rule = Linear(Box(np.zeros(2), np.ones(2)), np.ones((1, 1)), limit, sense="<=", name="limit")
+    pricer = GradientPricer(
+        ARCHITECTURE, restarts=1, training=Training(60, 0.02, "onecycle"), attack_every=20
+    )
+    return Problem(
+        objective=Supervised(inputs, inputs.sum(1, keepdims=True), "squared", "average"),
+        requirements=(rule, *rules),
+        pricers=(pricer,),
+        layout=Layout.single(1),
+        start=((ConstantMembers(np.zeros((1, 1)), 2), np.zeros(1, np.int64)),),
+    )
+
+
+def test_a_rule_over_a_box_is_proven_at_every_input():
+    problem = limited(1.2)
+    outcome = solve_certified(
+        problem,
+        SETTINGS,
+        architecture=ARCHITECTURE,
+        recipe=ProofRecipe(cells=2000),
+        training=TRAINING,
+    )
+    assert outcome.result.stop_reason is StopReason.PROVEN
+    assert outcome.certification.status == "proven"
+    assert certify(outcome.result.ensemble, problem.requirements[0]).status == "proven"
+    grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 41)] * 2), -1).reshape(-1, 2)
+    found = outcome.result.ensemble.predict(grid)
+    assert found.max() <= 1.2
+    assert found.max() > 0.5  # not the constant alone
+
+
+def test_the_best_proof_is_returned_not_the_last():
+    """With `close` a little below 0 no proof is good enough at once."""
+    outcome = solve_certified(
+        limited(1.2),
+        SETTINGS,
+        architecture=ARCHITECTURE,
+        recipe=ProofRecipe(rounds=5, cells=2000, close=-1e-9),
+        training=replace(TRAINING, learning_rate=2.0),  # later groups are worse
+    )
+    history = outcome.result.history
+    assert len(history) > 1
+    proven = [record.objective for record in history if record.note.startswith("proven")]
+    assert len(proven) > 1
+    assert proven[-1] > min(proven)
+    assert outcome.result.objective == min(proven)
+
+
+def test_seconds_and_columns_are_on_record():
+    outcome = solve_certified(
+        limited(1.2),
+        SETTINGS,
+        architecture=ARCHITECTURE,
+        recipe=ProofRecipe(rounds=3, cells=3, growth=1.0),
+        training=TRAINING,
+    )
+    result = outcome.result
+    assert result.stop_reason is StopReason.ITERATION_LIMIT
+    assert [record.trainings for record in result.history] == [2, 1, 0]
+    assert result.columns == 1 + 3  # the anchor and three groups
+    assert sum(record.seconds for record in result.history) + result.ending.seconds == (
+        pytest.approx(result.seconds)
+    )
+    assert all(record.pricing_s > 0 for record in result.history[:2])
+
+
+def test_two_rules_over_regions_are_refused():
+    other = Linear(Box(np.zeros(2), np.ones(2)), np.ones((1, 1)), 5.0, sense="<=", name="other")
+    with pytest.raises(InvalidInput, match=r"one rule over a region, got 2 \(limit, other\)"):
+        solve_certified(limited(1.2, other), SETTINGS, architecture=ARCHITECTURE)
