@@ -1,8 +1,7 @@
-"""What the steps of the loop hand to each other: small frozen records, no behaviour.
+"""What the steps of the loop hand to each other: small frozen records.
 
 Sign convention, used everywhere: the master minimises, every row reads
-`value(mixture) + slack >= bound`, so row duals `beta` are >= 0 and the reduced cost of a
-member is `cost - sum_j beta_j * coefficient_j - gamma[block]`.
+`value(mixture) + slack >= bound`, so row duals `beta` are >= 0.
 """
 
 from __future__ import annotations
@@ -44,6 +43,13 @@ class Duals:
     rows: Array
     blocks: Array
 
+    def reduced_costs(self, costs: Array, coefficients: Array, blocks: IntArray) -> Array:
+        """`cost - sum_j beta_j coefficient_j - gamma[block]` of each column: the one definition.
+
+        `costs` (c,), `coefficients` (m, c) and `blocks` (c,) are the columns'.
+        """
+        return np.asarray(costs - coefficients.T @ self.rows - self.blocks[blocks])
+
 
 @dataclass(frozen=True, slots=True)
 class MasterSolution:
@@ -63,6 +69,11 @@ class MasterSolution:
     active_columns: int
     solver_iterations: int
     seconds: float
+
+    @property
+    def lacking(self) -> float:
+        """The most that a row lacks, or the largest weight left on a dummy column; 0: all met."""
+        return float(max(self.slack.max(initial=0.0), self.dummy.max(initial=0.0)))
 
 
 @dataclass(frozen=True, slots=True)

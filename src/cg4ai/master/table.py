@@ -114,11 +114,12 @@ class Table:
         return np.asarray(shortfall)
 
     def reduced_costs(self, columns: IntArray, duals: Duals, *, free: bool) -> Array:
-        """`cost - sum_j beta_j coefficient_j - gamma[block]` of these columns; cost 0 if `free`."""
+        """Of these columns at these duals; cost 0 if `free`."""
         used = np.flatnonzero(duals.rows)
-        priced = duals.rows[used] @ self._reserved[np.ix_(used, columns)]
-        costs = 0.0 if free else self.costs[columns]
-        return np.asarray(costs - priced - duals.blocks[self.column_blocks[columns]])
+        costs = np.zeros(len(columns)) if free else self.costs[columns]
+        return Duals(duals.rows[used], duals.blocks).reduced_costs(
+            costs, self._reserved[np.ix_(used, columns)], self.column_blocks[columns]
+        )
 
     def state(self) -> dict[str, NDArray[Any]]:
         return {name: np.array(getattr(self, name)) for name in _ARRAYS}

@@ -1,6 +1,6 @@
-"""What a member is worth at given duals: the one definition that pricers and the loop share.
+"""What a member is worth at given duals: its cost, for the loop and all pricers, and its prices.
 
-The reduced cost of member s in block g is `cost(s) - sum_j beta_j row_j(s) - gamma_g`. The cost is
+`Duals.reduced_costs` defines the reduced cost; here is what it is made of. The cost of a member is
 `loss_weight` x mean loss of s for an `average` objective and 0 for `epigraph`. For `mixture` it is
 `loss_weight` x <gradient, s(X)>, the directional derivative of the loss at the current mixture;
 while there is no mixture yet (all weight on the dummy columns) it is the member's own mean loss,
@@ -14,22 +14,22 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from cg4ai.errors import InvalidInput
+from cg4ai.members.layout import Layout
 from cg4ai.members.mixture import Mixture
-from cg4ai.objectives import Supervised
+from cg4ai.objectives import Objective, Supervised
+from cg4ai.pricing.coefficients import CHUNK, all_values
 from cg4ai.protocols import Members, PricingRequest
-from cg4ai.records import Array, IntArray
-from cg4ai.rules.rows import ConcaveRows, LinearRows
+from cg4ai.records import Array, Duals, IntArray
+from cg4ai.rules.rows import ConcaveRows, LinearRows, RowSet
 
-CHUNK = 20_000_000  # numbers held at once while evaluating members
 ConcaveMode = Literal["refuse", "linearise", "skip"]
 
 
 @dataclass(frozen=True, slots=True)
 class PriceTerms:
-    """The parts of a reduced cost, ready for a pricer of linear rows.
+    """A reduced cost rearranged by output, for pricers that minimise it over linear rows.
 
     For a member s of block g with output positions P the reduced cost is
     `charge * mean loss(s) + sum_k <prices[k, P], s(inputs[k])> - gammas[g]`.
@@ -108,10 +108,9 @@ def price_terms(
     objective = request.objective
     if not isinstance(objective, Supervised):
         charge = 0.0
-    elif request.ensemble is not None and loss_is_linearised(request):
-        outputs = mixture_outputs(request.ensemble, objective.inputs, request.device)
+    elif (gradient := _gradient_at_mixture(request)) is not None:
         inputs.append(objective.inputs)
-        prices.append(request.loss_weight * loss_gradient(objective, outputs))
+        prices.append(request.loss_weight * gradient)
         charge = 0.0
     width = objective.inputs.shape[1]
     return PriceTerms(
@@ -131,63 +130,62 @@ def reduced_costs(
     master's own (a pricer proposing by smoothed duals), rows with dual 0 cost nothing.
     """
     duals = request.duals.rows if row_duals is None else row_duals
-    terms = price_terms(request, duals, concave="skip")
-    result = np.empty(len(members))
-    moved = members.to(request.device)
+    used = [np.flatnonzero(part) for part in request.rows.split(duals)]
+    parts = [
+        batch.take(which)
+        for batch, which in zip(request.rows.batches, used, strict=True)
+        if len(which)
+    ]
+    layout, moved = request.rows.layout, members.to(request.device)
+    coefficients = all_values(RowSet(layout, parts), moved, blocks, request.device)
+    costs = np.zeros(len(members))
+    if request.loss_weight:
+        gradient = _gradient_at_mixture(request)
+        costs = request.loss_weight * member_costs(
+            request.objective, layout, moved, blocks, device=request.device, gradient=gradient
+        )
+    return Duals(duals[duals != 0], request.duals.blocks).reduced_costs(costs, coefficients, blocks)
+
+
+def member_costs(
+    objective: Objective,
+    layout: Layout,
+    members: Members,
+    blocks: IntArray,
+    *,
+    device: str,
+    gradient: Array | None = None,
+) -> Array:
+    """What a unit of weight on each member costs, (len(members),).
+
+    Nothing for an epigraph, whose pieces are rows; `<gradient, outputs>` if the loss is linearised,
+    with `gradient` (n, r) at the mixture; else the member's own mean loss.
+    """
+    costs = np.zeros(len(members))
+    if not isinstance(objective, Supervised):
+        return costs
+    inputs = torch.as_tensor(objective.inputs, dtype=torch.float64, device=device)
+    size = max(1, CHUNK // (len(inputs) * members.output_size))
     for block in np.unique(blocks):
+        positions = layout.blocks[block]
         mine = np.flatnonzero(blocks == block)
-        positions = request.rows.layout.blocks[block]
-        group = moved.take(mine)
-        total = _linear_part(group, terms, positions, request.device)
-        total += _concave_part(request, group, positions, duals)
-        if terms.charge:
-            total += terms.charge * _mean_losses(request, group, positions)
-        result[mine] = total.cpu().numpy() - terms.gammas[block]
-    return result
+        for part in np.split(mine, range(size, len(mine), size)):
+            own = members if len(part) == len(members) else members.take(part)
+            with torch.no_grad():
+                outputs = own.outputs(inputs)[..., : len(positions)]
+                if gradient is None:
+                    found = objective.costs(outputs, positions)
+                else:
+                    slope = torch.as_tensor(gradient[:, positions], device=device)
+                    found = torch.einsum("mnr,nr->m", outputs, slope)
+            costs[part] = found.cpu().numpy()
+    return costs
 
 
-def _block_outputs(members: Members, inputs: Array, positions: IntArray, device: str) -> Tensor:
-    with torch.no_grad():
-        x = torch.as_tensor(inputs, dtype=torch.float64, device=device)
-        return members.outputs(x)[..., : len(positions)]
-
-
-def _linear_part(members: Members, terms: PriceTerms, positions: IntArray, device: str) -> Tensor:
-    total = torch.zeros(len(members), dtype=torch.float64, device=device)
-    prices = torch.as_tensor(terms.prices[:, positions], device=device)
-    size = max(1, CHUNK // (len(members) * members.output_size))
-    for start in range(0, len(prices), size):
-        chunk = slice(start, start + size)
-        outputs = _block_outputs(members, terms.inputs[chunk], positions, device)
-        total += torch.einsum("mkr,kr->m", outputs, prices[chunk])
-    return total
-
-
-def _concave_part(
-    request: PricingRequest, members: Members, positions: IntArray, duals: Array
-) -> Tensor:
-    total = torch.zeros(len(members), dtype=torch.float64, device=request.device)
-    for batch, weights in zip(request.rows.batches, request.rows.split(duals), strict=True):
-        used = np.flatnonzero(weights)
-        if len(used) == 0 or isinstance(batch, LinearRows):
-            continue
-        if len(positions) != request.rows.layout.output_size:
-            raise InvalidInput(
-                f"requirement {batch.requirement} is concave in the outputs and needs all "
-                f"{request.rows.layout.output_size} outputs in one block, got {len(positions)}; "
-                "use one block, or state it by linear rows"
-            )
-        part = batch.take(used)
-        outputs = _block_outputs(members, part.inputs, positions, request.device)
-        with torch.no_grad():
-            values = part.values(outputs, positions)
-            total -= values @ torch.as_tensor(weights[used], device=request.device)
-    return total
-
-
-def _mean_losses(request: PricingRequest, members: Members, positions: IntArray) -> Tensor:
-    if not isinstance(request.objective, Supervised):
-        raise InvalidInput("only a supervised objective charges a member its mean loss")
-    outputs = _block_outputs(members, request.objective.inputs, positions, request.device)
-    with torch.no_grad():
-        return request.objective.costs(outputs, positions)
+def _gradient_at_mixture(request: PricingRequest) -> Array | None:
+    """Of the loss at the current mixture, (n, r), if that is how the loss enters; else None."""
+    objective, ensemble = request.objective, request.ensemble
+    if ensemble is None or objective.kind != "mixture" or not isinstance(objective, Supervised):
+        return None
+    outputs = mixture_outputs(ensemble, objective.inputs, request.device)
+    return loss_gradient(objective, outputs)

@@ -214,7 +214,7 @@ class ProofPhase:
             solution.objective,
             found.unanchored,
             found.anchored,
-            run.lacking(solution),
+            solution.lacking,
             answer,
         )
         proven, best = self.latest.proven, self.best

@@ -104,7 +104,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
         objective=settled.solution.objective,
         loss=loss,
         bound=run.bound,
-        slack=run.lacking(settled.solution),
+        slack=settled.solution.lacking,
         columns=len(run.work.columns),
         rows=len(run.work.rows),
         audits=audits,

@@ -76,12 +76,8 @@ class RunState:
     def sizes(self) -> Sizes:
         return Sizes(len(self.work.rows), len(self.work.columns))
 
-    def lacking(self, solution: MasterSolution) -> float:
-        """The largest slack of a row, or the largest weight left on a dummy column."""
-        return float(max(solution.slack.max(initial=0.0), solution.dummy.max(initial=0.0)))
-
     def unmet(self, solution: MasterSolution) -> bool:
-        return self.lacking(solution) > self.settings.feasibility_tolerance
+        return solution.lacking > self.settings.feasibility_tolerance
 
     def proven(self, solution: MasterSolution) -> bool:
         """Whether the rows are met and the bound is as close as the settings ask."""
@@ -166,7 +162,7 @@ class RunState:
             IterationRecord(
                 iteration=self.step,
                 objective=priced.solution.objective,
-                slack=self.lacking(priced.solution),
+                slack=priced.solution.lacking,
                 worst_violation=weighed.worst,
                 best_reduced_cost=priced.best,
                 bound=self.bound,

@@ -14,11 +14,13 @@ from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.master import LinearMaster
 from cg4ai.master.convex import ConvexMaster, FinalWeights, final_weights
 from cg4ai.objectives import Batch, Epigraph, Supervised
+from cg4ai.pricing.coefficients import all_values, block_outputs
+from cg4ai.pricing.reduced_cost import member_costs
 from cg4ai.protocols import Members
 from cg4ai.records import Array, Duals, IntArray, MasterSolution, PricingResult
 from cg4ai.rules.rows import LinearRows, Rows, RowSet
 from cg4ai.settings import Settings
-from cg4ai.solving.columns import Columns, all_values, block_outputs, check_fit
+from cg4ai.solving.columns import Columns, check_fit
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.scenarios import Scenarios
 from cg4ai.solving.steps import Admitted
@@ -143,24 +145,20 @@ class Workspace:
         )
 
     def _costs(self, members: Members, blocks: IntArray) -> Array:
-        """What a unit of weight on each member costs: mean loss, its derivative, or nothing."""
-        if isinstance(self.objective, Epigraph):
-            return np.zeros(len(members))
+        """What a unit of weight on each member costs; nothing while there is no mixture yet."""
+        gradient = None
         if isinstance(self.master, ConvexMaster):
             if not self.every_block_has_members:
                 return np.zeros(len(members))
-            gradient = torch.as_tensor(self.master.gradient(), device=self.settings.device)
-            outputs = self._embedded(members, blocks)
-            return np.asarray(torch.einsum("mnr,nr->m", outputs, gradient).cpu().numpy())
-        costs = np.zeros(len(members))
-        inputs = torch.as_tensor(self.objective.inputs, device=self.settings.device)
-        for number, positions in enumerate(self.layout.blocks):
-            mine = np.flatnonzero(blocks == number)
-            if len(mine):
-                with torch.no_grad():
-                    outputs = members.take(mine).outputs(inputs)[..., : len(positions)]
-                    costs[mine] = self.objective.costs(outputs, positions).cpu().numpy()
-        return costs
+            gradient = self.master.gradient()
+        return member_costs(
+            self.objective,
+            self.layout,
+            members,
+            blocks,
+            device=self.settings.device,
+            gradient=gradient,
+        )
 
     def admit(
         self, proposed: PricingResult, solution: MasterSolution, *, charge_loss: bool
@@ -178,7 +176,7 @@ class Workspace:
         members = members.to(self.settings.device)
         values = all_values(self.rows, members, blocks, self.settings.device)
         costs = self._costs(members, blocks) if charge_loss else np.zeros(len(members))
-        reduced = costs - values.T @ solution.duals.rows - solution.duals.blocks[blocks]
+        reduced = solution.duals.reduced_costs(costs, values, blocks)
         reduced = np.where(np.isfinite(reduced), reduced, np.inf)  # what diverged never improves
         candidates = _candidates(reduced, blocks, proposed.groups)
         room = self.settings.column_limit - len(self.columns)

@@ -14,11 +14,11 @@ from cg4ai.members.mixture import Part
 from cg4ai.members.networks import affine
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing import reduced_costs
+from cg4ai.pricing.coefficients import all_values, block_outputs
 from cg4ai.pricing.exact.affine import AffinePricer
 from cg4ai.pricing.exact.affine_problem import AffineProblem, Standardiser
 from cg4ai.pricing.exact.ball import Quadratic
 from cg4ai.rules.rows import ConcaveRows, LinearRows, RowSet
-from cg4ai.solving.columns import all_values, block_outputs
 
 LOSSES = ["squared", "cross_entropy", "absolute", "none"]
 

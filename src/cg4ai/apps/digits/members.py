@@ -17,13 +17,13 @@ from cg4ai.members.mixture import Mixture, Part
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.members.smooth import blurred
 from cg4ai.objectives import cross_entropy
+from cg4ai.pricing.coefficients import row_values
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training, train
 from cg4ai.protocols import Architecture, Members, Parameters, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.rules.rows import Rows
 from cg4ai.seeds import derived_seed, generator
-from cg4ai.solving.columns import row_values
 
 Rule = Literal["margin", "probability"]
 SIDE = 28

@@ -32,10 +32,10 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members.layout import Layout
 from cg4ai.members.mixture import Part
+from cg4ai.pricing.coefficients import row_values
 from cg4ai.records import Array, IntArray, IterationRecord
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
-from cg4ai.solving.columns import row_values
 from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
