@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cg4ai.errors import SolverFailure
-from cg4ai.master.highs import BASIC, LIMITS, OPTIMAL, LinearProgram
+from cg4ai.master.highs import BASIC, OPTIMAL, STUCK, LinearProgram
 from cg4ai.master.table import DUMMY_MULTIPLE, OWN_SLACK, Table
 from cg4ai.records import Array, Duals, IntArray
 
@@ -271,10 +271,11 @@ class ActiveProgram:
 
 
 def _explain(status: str) -> str:
-    if status in LIMITS:
+    if status == STUCK:
         return (
-            f"the master stopped at a limit of HiGHS before it was solved (status {status}); "
-            "raise the limit"
+            "HiGHS got nowhere with the master, from its basis, from scratch or by an interior "
+            f"point (status {status}); scale coefficients and costs to about 1, or lower "
+            "penalty_limit"
         )
     if status in ("kInfeasible", "kUnbounded", "kUnboundedOrInfeasible"):
         return (

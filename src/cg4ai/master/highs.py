@@ -7,7 +7,7 @@ routing programs do, and explain a status that is no answer to them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import highspy
 import numpy as np
@@ -19,8 +19,19 @@ SMALLEST = 1e-12  # HiGHS drops smaller coefficients
 BASIC = int(highspy.HighsBasisStatus.kBasic)
 
 # Model statuses by the names HiGHS gives them.
-OPTIMAL, INFEASIBLE = "kOptimal", "kInfeasible"
-LIMITS = ("kIterationLimit", "kTimeLimit")
+OPTIMAL, INFEASIBLE, STUCK = "kOptimal", "kInfeasible", "kIterationLimit"
+
+# A simplex run that takes more iterations than this, or than so many per row and column, is going
+# in circles; a solve of the master takes about two per row.
+MOST_ITERATIONS = 5_000
+MOST_PER_LINE = 20
+
+# Scaling by the largest entries. The default, equilibration, also looks at the smallest: entries
+# of 1e-12, such as probabilities have, get factors by which the simplex method cannot finish. It
+# struck programs that were built whole, as restored ones are, and not those that grew.
+SCALING = 4
+
+Method = Literal["primal", "dual", "interior"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +57,8 @@ class Solution:
 class LinearProgram:
     """Minimise costs . x over x >= lower and row_lower <= A x <= row_upper, again and again.
 
-    Each run starts from the basis of the last. `cold_restarts` counts how often that failed
-    numerically and the run was repeated from scratch.
+    Each run starts from the basis of the last. `cold_restarts` counts how often that failed, by
+    numerical trouble or without getting anywhere, and the run was repeated from scratch.
     """
 
     def __init__(self, tolerance: float) -> None:
@@ -56,7 +67,7 @@ class LinearProgram:
         options: dict[str, bool | int | float | str] = {
             "output_flag": False,
             "threads": 1,
-            "solver": "simplex",
+            "simplex_scale_strategy": SCALING,
             "presolve": "off",  # it would lose the basis, and gains little on small changes
             "small_matrix_value": SMALLEST,
             "primal_feasibility_tolerance": tolerance,
@@ -105,20 +116,33 @@ class LinearProgram:
     def run(self, *, primal: bool = False, answers: tuple[str, ...] = (OPTIMAL,)) -> Ending:
         """Solve from the present basis, by the primal or the dual simplex method.
 
-        A warm start that ends in neither one of `answers` nor a limit is repeated once from
-        scratch. What other statuses mean is for the caller to say.
+        A warm start that ends in none of `answers` is repeated from scratch; so is a run that is
+        stuck, and if it is again, an interior point finds the optimum. All of it is decided by
+        counts of iterations, never by the clock. What other statuses mean is for the caller to say.
         """
         warm = bool(self._highs.getBasis().valid)
-        ending = self._attempt(primal=primal)
-        if warm and ending.status not in (*answers, *LIMITS):
-            self.cold_restarts += 1
-            _check(self._highs.clearSolver(), "clearSolver")
-            again = self._attempt(primal=False)
-            ending = Ending(again.status, ending.iterations + again.iterations)
+        ending = self._attempt("primal" if primal else "dual")
+        if ending.status == STUCK or (warm and ending.status not in answers):
+            ending = self._afresh("dual", ending)
+        if ending.status == STUCK:
+            ending = self._afresh("interior", ending)
         return ending
 
-    def _attempt(self, *, primal: bool) -> Ending:
-        _check(self._highs.setOptionValue("simplex_strategy", 4 if primal else 1), "its strategy")
+    def _afresh(self, method: Method, before: Ending) -> Ending:
+        self.cold_restarts += 1
+        _check(self._highs.clearSolver(), "clearSolver")
+        again = self._attempt(method)
+        return Ending(again.status, before.iterations + again.iterations)
+
+    def _attempt(self, method: Method) -> Ending:
+        size = self._highs.getNumRow() + self._highs.getNumCol()
+        options: dict[str, int | str] = {
+            "solver": "ipm" if method == "interior" else "simplex",  # with crossover to a basis
+            "simplex_strategy": 4 if method == "primal" else 1,
+            "simplex_iteration_limit": max(MOST_ITERATIONS, MOST_PER_LINE * size),
+        }
+        for name, value in options.items():
+            _check(self._highs.setOptionValue(name, value), f"option {name}")
         outcome = self._highs.run()
         status = self._highs.getModelStatus().name
         if outcome == highspy.HighsStatus.kError and status == OPTIMAL:

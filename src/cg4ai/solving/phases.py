@@ -125,7 +125,9 @@ class NormalPhase:
         most = run.settings.epsilon if run.bound is None else run.gap_allowed(solution)
         checked = solution
         while run.returns < run.settings.final_rounds and not run.unmet(solution):
-            if not last_search(run, run.work.final_weights(checked)).added:
+            with run.watch.timed("master"):
+                weights = run.work.final_weights(checked)
+            if not last_search(run, weights).added:
                 break
             run.returns += 1
             checked = run.solve_master()

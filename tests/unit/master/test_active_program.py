@@ -61,7 +61,7 @@ def scripted(monkeypatch, statuses):
     monkeypatch.setattr(
         LinearProgram,
         "_attempt",
-        lambda self, *, primal: replace(attempt(self, primal=primal), status=next(waiting)),
+        lambda self, method: replace(attempt(self, method), status=next(waiting)),
     )
 
 
@@ -71,8 +71,8 @@ def scripted(monkeypatch, statuses):
         ("kInfeasible", "slacks and dummies rule out"),
         ("kUnbounded", "slacks and dummies rule out"),
         ("kUnboundedOrInfeasible", "slacks and dummies rule out"),
-        ("kIterationLimit", "limit"),
-        ("kTimeLimit", "limit"),
+        ("kIterationLimit", "got nowhere"),
+        ("kTimeLimit", "no solution"),
         ("kSolveError", "no solution"),
         ("kUnknown", "no solution"),
         ("kInterrupt", "no solution"),
@@ -81,7 +81,7 @@ def scripted(monkeypatch, statuses):
 def test_every_other_status_is_a_failure_that_names_it(monkeypatch, status, words):
     master = one_block()
     master.solve()
-    scripted(monkeypatch, [status, status])
+    scripted(monkeypatch, [status] * 3)
     with pytest.raises(SolverFailure, match=words) as failure:
         master.solve()
     assert status in str(failure.value)
@@ -101,4 +101,29 @@ def test_a_cold_failure_is_not_repeated(monkeypatch):
     scripted(monkeypatch, ["kSolveError"])
     with pytest.raises(SolverFailure, match="kSolveError"):
         master.solve()
+    assert master.cold_restarts == 0
+
+
+def test_a_stuck_solve_is_repeated_from_scratch_then_by_an_interior_point(monkeypatch):
+    master = one_block()
+    master.solve()
+    scripted(monkeypatch, ["kIterationLimit", "kIterationLimit", "kOptimal"])
+    assert master.solve().objective == pytest.approx(2.0)
+    assert master.cold_restarts == 2
+
+
+def test_probabilities_do_not_send_a_restored_master_in_circles():
+    """Entries from 1e-12 to 1, all members equally good: degenerate and badly scaled."""
+    generator = np.random.default_rng(0)
+    logits = generator.normal(5, 5, (60, 1)) + generator.normal(0, 10, (60, 60))
+    table = 1.0 / (1.0 + np.exp(-logits))
+    master = LinearMaster(1)
+    master.add_rows(np.empty((60, 0)), np.full(60, 0.51), np.full(60, OWN_SLACK))
+    master.solve()
+    master = LinearMaster.restore(master.state())
+    master.add_columns(np.zeros(60), np.zeros(60, int), table)
+    master = LinearMaster.restore(master.state())
+    solution = master.solve()
+    assert solution.slack.max() <= 1e-9
+    assert solution.solver_iterations < 1000
     assert master.cold_restarts == 0

@@ -84,3 +84,26 @@ def test_entries_too_small_for_the_solver_are_left_out():
 def test_a_refused_call_is_a_failure_that_names_it():
     with pytest.raises(SolverFailure, match="kError to setBasis"):
         rectangle().set_basis(np.zeros(3, int), np.zeros(2, int))
+
+
+def test_iterations_are_limited_by_size_and_a_stuck_run_still_ends_at_the_optimum(monkeypatch):
+    generator = np.random.default_rng(0)
+    costs, matrix = generator.random(40), generator.random((30, 40))
+    expected = linprog(costs, A_ub=-matrix, b_ub=-np.ones(30)).fun
+
+    def solved() -> LinearProgram:
+        program = LinearProgram(1e-9)
+        program.add_columns(costs, np.zeros(40), sparse.csc_matrix((0, 40)))
+        program.add_rows(np.ones(30), np.full(30, np.inf), sparse.csr_matrix(matrix))
+        assert program.run(primal=True).status == OPTIMAL
+        assert program.objective() == pytest.approx(expected)
+        return program
+
+    assert solved().cold_restarts == 0
+    monkeypatch.setattr("cg4ai.master.highs.MOST_ITERATIONS", 1)
+    monkeypatch.setattr("cg4ai.master.highs.MOST_PER_LINE", 0)
+    one, other = solved(), solved()
+    assert one.cold_restarts == 2
+    np.testing.assert_array_equal(one.solution().values, other.solution().values)
+    assert len(one.basis()[0]) == 40  # crossover leaves a basis to go on from
+    assert one.run().iterations == 0
