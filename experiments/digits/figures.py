@@ -306,8 +306,7 @@ def _arrays(unit: Unit, out: Path) -> dict[str, NDArray[Any]]:
     path = unit.folder(out) / ARRAYS
     if not path.exists():
         raise RunFolderError(f"{path} is missing: run {unit.name} again with --force")
-    with np.load(path, allow_pickle=False) as packed:
-        return dict(packed)
+    return files.read_arrays(path)
 
 
 def _axes(

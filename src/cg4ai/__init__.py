@@ -13,7 +13,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from cg4ai.checker import check
-    from cg4ai.ensemble.ensemble import Ensemble, load
+    from cg4ai.ensemble.ensemble import Ensemble
+    from cg4ai.ensemble.saved import load
     from cg4ai.errors import Cg4aiError
     from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
     from cg4ai.estimators.pipelines import fit_with_requirements, transformed
@@ -48,7 +49,7 @@ _HOMES = {
     "certify": "proofs",
     "check": "checker",
     "fit_with_requirements": "estimators.pipelines",
-    "load": "ensemble.ensemble",
+    "load": "ensemble.saved",
     "solve": "solving.loop",
     "transformed": "estimators.pipelines",
     "write_certificate": "proofs.certificate",

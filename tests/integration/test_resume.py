@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cg4ai.runs import files
+
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and POSIX signals")
 
-ENSEMBLE = ("ensemble.json", "members.json", "members.safetensors")
+ENSEMBLE = ("ensemble.json", "members.safetensors")
 KILLS = 20
 
 
@@ -94,8 +96,8 @@ def command(inputs: Path, out: Path, objective: str, *further: str) -> list[str]
 
 def outcome(out: Path) -> dict[str, Any]:
     """All of a finished run that must not depend on kills."""
-    history = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
-    summary = json.loads((out / "summary.json").read_text())
+    history = [record for _, record in files.read_lines(out / "history.jsonl")]
+    summary = files.read_json(out / "summary.json")
     del summary["seconds"]
     return {
         "files": {name: (out / name).read_bytes() for name in ENSEMBLE},

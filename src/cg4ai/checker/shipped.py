@@ -25,7 +25,8 @@ def compare(claim: Claim, folder: str | Path) -> list[str]:
     content = files.read_json(path)
     try:
         layout, blocks, weights = content["layout"], content["blocks"], content["weights"]
-        states = files.load_members(folder, "members")
+        arrays = files.read_arrays(Path(folder) / "members.safetensors", str(content["arrays"]))
+        states = files.member_states(content["members"], arrays)
         shipped = [
             _used(state, np.array(own, np.int64), np.array(weight, np.float64))
             for state, own, weight in zip(states, blocks, weights, strict=True)

@@ -22,7 +22,8 @@ from cg4ai.apps.tabular.csvdata import read_csv
 from cg4ai.apps.tabular.rulefile import read_rules, rule_files
 from cg4ai.cli.trained import load_trained
 from cg4ai.ensemble.claims import record_certified
-from cg4ai.ensemble.ensemble import Ensemble, load
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.saved import load, save_about
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.proofs import Certification, Progress, certify
 from cg4ai.proofs.bounds.memory import MEMORY_LIMIT
@@ -37,7 +38,6 @@ from cg4ai.proofs.certificate import (
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
 from cg4ai.rules.regions import Ball, Box
-from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 
 PROVEN, NOT_PROVEN = 0, 1
@@ -148,13 +148,7 @@ def _record(
         summary |= {"strength": "certified", "certificate": entry}
     opened.finish(summary)
     record_certified(ensemble, job.requirement, certification=result)
-    _save_about(opened.folder, ensemble)
-
-
-def _save_about(folder: Path, ensemble: Ensemble) -> None:
-    """Rewrite what ensemble.json says about the mixture; members, weights and shield stay."""
-    path = folder / "ensemble.json"
-    files.write_json(path, {**files.read_json(path), "about": ensemble.about})
+    save_about(ensemble, opened.folder)
 
 
 # ---- what a run folder asks to be proven ------------------------------------------------------

@@ -15,7 +15,8 @@ import numpy as np
 
 from cg4ai.apps.tabular.csvdata import CsvTable
 from cg4ai.apps.tabular.rulefile import Subject
-from cg4ai.ensemble.ensemble import Ensemble, load
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.saved import load
 from cg4ai.errors import RunFolderError
 from cg4ai.records import Array
 

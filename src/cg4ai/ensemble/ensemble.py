@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cg4ai.arrays import matrix
 from cg4ai.ensemble.regions import Outside
-from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.errors import InvalidInput
 from cg4ai.members.layout import Layout
 from cg4ai.members.mixture import Mixture, Part
 from cg4ai.records import Array
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from cg4ai.ensemble.claims import Explanation
     from cg4ai.ensemble.shield import ShieldedEnsemble
     from cg4ai.rules import Requirement
-
-FORMAT = "cg4ai-ensemble"
-VERSION = 2  # 2: may have a shield beside it, which a reader of version 1 would drop
 
 
 class Ensemble(Mixture):
@@ -138,31 +135,10 @@ class Ensemble(Mixture):
         return fuse(part.members, part.weights)
 
     def save(self, folder: str | Path) -> Path:
-        """Write `ensemble.json` and `members.*`; load with `cg4ai.load(folder)`."""
-        return self.write(Path(folder), shield=False)
+        """Write `ensemble.json` and `members.safetensors`; load with `cg4ai.load(folder)`."""
+        from cg4ai.ensemble.saved import save
 
-    def write(self, target: Path, *, shield: bool) -> Path:
-        """The files of the mixture; `shield` says that those of a shield lie beside them."""
-        from cg4ai.runs.files import save_members, write_json
-
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunFolderError(f"cannot create {target}: {error.strerror}") from error
-        save_members(target, "members", [part.members.state() for part in self.parts])
-        write_json(
-            target / "ensemble.json",
-            {
-                "format": FORMAT,
-                "version": VERSION if shield else 1,
-                "about": self.about,
-                "layout": [block.tolist() for block in self.layout.blocks],
-                "blocks": [part.blocks.tolist() for part in self.parts],
-                "weights": [part.weights.tolist() for part in self.parts],
-                **({"shield": True} if shield else {}),
-            },
-        )
-        return target
+        return save(self, folder)
 
 
 class _EnsembleModule(nn.Module):
@@ -172,45 +148,3 @@ class _EnsembleModule(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.ensemble.outputs(inputs.to(torch.float64))
-
-
-def load(
-    folder: str | Path, factories: Mapping[str, Callable[[], nn.Module]] | None = None
-) -> Ensemble:
-    """Read an ensemble that `save` or a run wrote. Nothing from the folder is executed.
-
-    Members of a user's own module class need that class again: `factories={name: factory}`.
-    """
-    from cg4ai.members import restore
-    from cg4ai.runs.files import load_members, read_json
-
-    source = Path(folder)
-    path = source / "ensemble.json"
-    if not path.exists():
-        raise RunFolderError(f"{source} holds no ensemble: {path.name} is missing")
-    content = read_json(path)
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise RunFolderError(f"{path} is not an ensemble of this package")
-    version = content.get("version")
-    if not isinstance(version, int) or version > VERSION:
-        raise RunFolderError(
-            f"{path} was written by a newer cg4ai (format {version}, this one reads up to "
-            f"{VERSION}); upgrade cg4ai"
-        )
-    members = [restore(state, factories) for state in load_members(source, "members")]
-    try:
-        parts = tuple(
-            Part(stack, np.array(blocks, np.int64), np.array(weights, np.float64))
-            for stack, blocks, weights in zip(
-                members, content["blocks"], content["weights"], strict=True
-            )
-        )
-        layout = Layout(tuple(np.array(block, np.int64) for block in content["layout"]))
-        ensemble = Ensemble(parts, layout, about=content["about"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunFolderError(f"{path} is damaged or not of these members: {error}") from error
-    if not content.get("shield"):
-        return ensemble
-    from cg4ai.ensemble.shield import restore as restore_shield
-
-    return restore_shield(ensemble, source, factories)

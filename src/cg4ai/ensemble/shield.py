@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,22 +17,17 @@ from torch import Tensor, nn
 
 from cg4ai import arrays
 from cg4ai.ensemble import claims
-from cg4ai.ensemble.ensemble import Ensemble, load
-from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.errors import InvalidInput
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
-from cg4ai.rules.affine import ARRAYS, AffineRules
+from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.evaluation import candidates, predictions
 from cg4ai.rules.guards import TOLERANCE, Guard, guard
-from cg4ai.rules.regions import region_of
-from cg4ai.runs import files
 
-FORMAT = "cg4ai-shield"
-VERSION = 1
-ANCHOR = "anchor"  # the subfolder of the anchor
 VERTICES = 512  # looked at when an anchor cannot be checked exactly
 
 
@@ -167,26 +161,6 @@ class ShieldedEnsemble(Ensemble):
             "input; use as_module() instead, or unshielded.fuse() to give up the shield"
         )
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the ensemble, `shield.*` and the folder `anchor`; load with `cg4ai.load`."""
-        target = Path(folder)
-        stored: dict[str, Any] = {}
-        records = []
-        for number, one in enumerate(self.guards):
-            if not isinstance(one.rules, AffineRules):
-                raise InvalidInput(
-                    f"the rules of {one.name} are a function in Python, which is not stored; save "
-                    "unshielded and shield again after loading, or give linear rules"
-                )
-            stored |= {f"{number}.{name}": array for name, array in one.rules.arrays.items()}
-            records.append({"name": one.name, "region": one.region.record()})
-        # the shield first: ensemble.json names it, so a torn save never drops it unnoticed
-        self.anchor.save(target / ANCHOR)
-        digest = files.write_arrays(target / "shield.safetensors", stored)
-        header = {"format": FORMAT, "version": VERSION, "arrays_sha256": digest}
-        files.write_sealed_json(target / "shield.json", header | {"guards": records})
-        return self.write(target, shield=True)
-
 
 class _ShieldedModule(nn.Module):
     def __init__(self, ensemble: ShieldedEnsemble) -> None:
@@ -211,29 +185,6 @@ def shield(
         requirement.check(ensemble.input_size, ensemble.output_size)
     guards = tuple(guard(one, output_size=ensemble.output_size) for one in listed)
     return ShieldedEnsemble(ensemble, _as_ensemble(anchor, ensemble), guards)
-
-
-def restore(ensemble: Ensemble, folder: Path, factories: Any) -> ShieldedEnsemble:
-    """The shield that `ShieldedEnsemble.save` wrote beside an ensemble, checked again."""
-    path = folder / "shield.json"
-    header = files.read_sealed_json(path)
-    files.check_format(path, header, expected=FORMAT, version=VERSION)
-    stored = files.read_arrays(folder / "shield.safetensors")
-    anchor = load(folder / ANCHOR, factories)
-    try:
-        guards = tuple(
-            Guard(
-                record["name"],
-                region := region_of(record["region"]),
-                AffineRules.restored(
-                    {name: stored[f"{number}.{name}"] for name in ARRAYS}, input_size=region.size
-                ),
-            )
-            for number, record in enumerate(header["guards"])
-        )
-        return ShieldedEnsemble(ensemble, anchor, guards)
-    except (KeyError, TypeError, IndexError, ValueError) as error:
-        raise RunFolderError(f"{path} is damaged or not of this ensemble: {error}") from error
 
 
 def _as_ensemble(anchor: Any, ensemble: Ensemble) -> Ensemble:

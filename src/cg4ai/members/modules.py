@@ -292,15 +292,20 @@ class ModuleMembers:
         arrays |= {f"buffer:{key}": as_array(value) for key, value in self.buffers.items()}
         return MemberState(self.kind, config, arrays)
 
+    @staticmethod
+    def missing(name: str, factories: Mapping[str, Factory]) -> str:
+        """What to do where the factory of saved members is not among those given."""
+        return (
+            f"these members were made by the factory {name!r}{did_you_mean(name, factories)}; "
+            f"give it again: factories={{{name!r}: ...}} (given: {sorted(factories)})"
+        )
+
     @classmethod
     def restore(cls, state: MemberState, factories: Mapping[str, Factory]) -> Self:
         """Members from a saved state; the user's factory makes the module again."""
         name = state_field(state, "factory", str)
         if name not in factories:
-            raise InvalidInput(
-                f"these members were made by the factory {name!r}{did_you_mean(name, factories)}; "
-                f"give it again: factories={{{name!r}: ...}} (given: {sorted(factories)})"
-            )
+            raise InvalidInput(cls.missing(name, factories))
         architecture = ModuleArchitecture(
             factories[name],
             state_field(state, "input_size", int),

@@ -3,13 +3,17 @@
 latest.json     names the slot to resume from
 00000012/       a slot: arrays.safetensors, then checkpoint.json that completes it
 00000011/       the slot before it, kept as a reserve
-members/        each stack of members once, named by its content, so that a checkpoint
-                writes only the stacks that are new
+members/        the arrays of each stack of members once, named by their content, so that a
+                checkpoint writes only the stacks that are new
+
+Every file is sealed, and no name that a file states leads anywhere else: slots are digits, stacks
+are digests.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,9 +22,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from cg4ai.errors import RunFolderError
+from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import MemberState
 from cg4ai.runs import files
+
+SLOT = re.compile(r"\d{8}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,7 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._current: str | None = None  # the slot last saved or loaded here
-        self._intact: set[str] = set()  # member stacks known to be whole on disk
+        self._intact: set[str] = set()  # files of members known to be whole on disk
 
     def save(
         self,
@@ -72,8 +79,8 @@ class Checkpoints:
                 raise
             raise files.unwritable(self.folder, error) from error
         files.write_arrays(self.folder / slot / "arrays.safetensors", arrays)
-        files.write_sealed_json(self.folder / slot / "checkpoint.json", content)
-        files.write_sealed_json(self.folder / "latest.json", {"slot": slot})
+        files.write_json(self.folder / slot / "checkpoint.json", content)
+        files.write_json(self.folder / "latest.json", {"slot": slot})
         self._current = slot
         self._remove_all_but({slot, reserve})
 
@@ -105,50 +112,69 @@ class Checkpoints:
 
     def whole_stacks(self) -> tuple[int, int]:
         """How many member stacks can be read, and how many there are."""
-        stems = [path.stem for path in (self.folder / "members").glob("stack-*.json")]
+        paths = list((self.folder / "members").glob("stack-*.safetensors"))
         whole = 0
-        for stem in stems:
+        for path in paths:
             with contextlib.suppress(RunFolderError):
-                files.load_members(self.folder / "members", stem)
+                files.read_arrays(path)
                 whole += 1
-        return whole, len(stems)
+        return whole, len(paths)
 
     def _slots(self) -> list[str]:
-        return [path.name for path in self.folder.glob("[0-9]*") if path.name.isdigit()]
+        return [path.name for path in self.folder.glob("[0-9]*") if SLOT.fullmatch(path.name)]
 
     def _pointed(self) -> str | None:
         path = self.folder / "latest.json"
-        return str(files.read_sealed_json(path)["slot"]) if path.exists() else None
+        if not path.exists():
+            return None
+        slot = files.read_json(path).get("slot")
+        if not isinstance(slot, str) or not SLOT.fullmatch(slot):
+            raise files.damaged(path, f"it must name a slot of eight digits, not {slot!r}")
+        return slot
 
-    def _save_stack(self, state: MemberState) -> dict[str, str]:
-        digest = files.member_digest(state)
-        stem = f"stack-{digest[:16]}"
+    def _stack_path(self, record: Any) -> Path:
+        digest = record.get("arrays") if isinstance(record, dict) else None
+        if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+            raise InvalidInput(f"a stack is named by the SHA-256 of its arrays, not {digest!r}")
+        return self.folder / "members" / f"stack-{digest[:16]}.safetensors"
+
+    def _save_stack(self, state: MemberState) -> dict[str, Any]:
+        record = {**files.member_record(state), "arrays": files.arrays_digest(state.arrays)}
+        path = self._stack_path(record)
         # a file met on disk but not yet read here may be damaged, so it is written again
-        if stem not in self._intact:
-            files.save_members(self.folder / "members", stem, [state])
-            self._intact.add(stem)
-        return {"stem": stem, "sha256": digest}
+        if path.name not in self._intact:
+            files.write_arrays(path, state.arrays)
+            self._intact.add(path.name)
+        return record
 
-    def _load_stack(self, entry: Mapping[str, str]) -> MemberState:
-        members = files.load_members(self.folder / "members", entry["stem"])
-        if [files.member_digest(state) for state in members] != [entry["sha256"]]:
-            path = self.folder / "members" / f"{entry['stem']}.json"
-            raise RunFolderError(f"{path} is damaged: it holds other members than were saved")
-        self._intact.add(entry["stem"])
-        return members[0]
+    def _load_stack(self, record: Any) -> MemberState:
+        path = self._stack_path(record)
+        state = files.member_state(record, files.read_arrays(path, record["arrays"]))
+        self._intact.add(path.name)
+        return state
+
+    def _content(self, slot: str) -> dict[str, Any]:
+        """What checkpoint.json of a slot says."""
+        for folder in (self.folder, self.folder / slot, self.folder / "members"):
+            files.refuse_link(folder)
+        path = self.folder / slot / "checkpoint.json"
+        content = files.read_json(path)
+        iteration, meta, members = (content.get(name) for name in ("iteration", "meta", "members"))
+        if type(iteration) is not int or not isinstance(meta, dict) or not isinstance(members, list):
+            raise files.damaged(path, "it needs a number 'iteration', 'meta' and a list 'members'")
+        return content
 
     def _load_slot(self, slot: str) -> Checkpoint:
-        content = files.read_sealed_json(self.folder / slot / "checkpoint.json")
-        return Checkpoint(
-            content["iteration"],
-            content["meta"],
-            files.read_arrays(self.folder / slot / "arrays.safetensors"),
-            [self._load_stack(entry) for entry in content["members"]],
-        )
+        content = self._content(slot)
+        arrays = files.read_arrays(self.folder / slot / "arrays.safetensors")
+        try:
+            members = [self._load_stack(record) for record in content["members"]]
+        except InvalidInput as error:
+            raise files.damaged(self.folder / slot / "checkpoint.json", str(error)) from error
+        return Checkpoint(content["iteration"], content["meta"], arrays, members)
 
-    def _stems(self, slot: str) -> set[str]:
-        content = files.read_sealed_json(self.folder / slot / "checkpoint.json")
-        return {entry["stem"] for entry in content["members"]}
+    def _stacks_of(self, slot: str) -> set[str]:
+        return {self._stack_path(record).name for record in self._content(slot)["members"]}
 
     def _remove_all_but(self, kept: Collection[str | None]) -> None:
         """Remove other slots and unneeded stacks; what cannot be removed waits for next time."""
@@ -157,10 +183,11 @@ class Checkpoints:
             if slot not in kept:
                 shutil.rmtree(self.folder / slot, ignore_errors=True)
                 continue
-            with contextlib.suppress(RunFolderError):  # a damaged reserve is of no use anyway
-                needed |= self._stems(slot)
+            # a damaged reserve is of no use anyway
+            with contextlib.suppress(RunFolderError, InvalidInput):
+                needed |= self._stacks_of(slot)
         for path in (self.folder / "members").iterdir():
-            if path.stem not in needed:
+            if path.name not in needed:
                 with contextlib.suppress(OSError):
                     path.unlink()
         self._intact &= needed

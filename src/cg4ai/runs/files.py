@@ -1,4 +1,8 @@
-"""Safe files for runs and ensembles: JSON and safetensors, written atomically, checked when read.
+"""Safe files for runs and ensembles: JSON and safetensors, written atomically, sealed, checked.
+
+Every file carries the SHA-256 of its content: a JSON object, or a line of a JSON-lines file, in
+its own field "sha256", arrays in the header of their file. What has changed since it was written
+is refused when it is read; all else stays where any JSON reader looks for it.
 
 Nothing is pickled, so loading never executes code. JSON files are strict: the floats NaN and
 plus or minus infinity are written as the strings "NaN", "Infinity" and "-Infinity", which any
@@ -31,45 +35,70 @@ NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 STORABLE = {"bool", "float16", "float32", "float64"} | {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
-MEMBERS_FORMAT = "cg4ai-members"
-MEMBERS_VERSION = 1
+SEAL = "sha256"
+STACK = ("kind", "config")
 
 
-def write_json(path: str | Path, obj: Any) -> None:
-    """Write `obj` atomically; takes what `jsonable` takes."""
-    text = json.dumps(jsonable(obj), indent=2, allow_nan=False)
+def write_json(path: str | Path, content: Mapping[Any, Any]) -> None:
+    """Write a JSON object atomically, with its seal; takes what `jsonable` takes."""
+    text = json.dumps(_sealed(content), indent=2, allow_nan=False)
     write_bytes(Path(path), text.encode() + b"\n")
 
 
-def read_json(path: str | Path) -> Any:
-    """What `write_json` wrote, as dicts, lists, texts, numbers, booleans and None."""
-    return _restored(_parsed(Path(path)))
+def read_json(path: str | Path) -> dict[str, Any]:
+    """The object that `write_json` wrote; RunFolderError if it has changed since."""
+    path = Path(path)
+    try:
+        return _opened(read_bytes(path))
+    except ValueError as error:
+        raise damaged(path, str(error)) from error
 
 
 def json_line(obj: Any) -> bytes:
-    """`obj` as one line of a JSON-lines file, newline included."""
+    """`obj` as one line of JSON without a seal, newline included: for screens and digests."""
     return json.dumps(jsonable(obj), allow_nan=False).encode() + b"\n"
 
 
-def parse_json_line(line: bytes) -> Any:
-    """The object of one line; ValueError if it is not strict JSON."""
-    return _restored(_strict(line))
+def append_lines(path: Path, records: Sequence[Any], *, durable: bool = True) -> None:
+    """Add sealed objects to a JSON-lines file; if `durable`, on disk when this returns."""
+    refuse_link(path)
+    lines = [json.dumps(_sealed(one), allow_nan=False).encode() + b"\n" for one in records]
+    try:
+        with open(path, "ab") as file:
+            file.writelines(lines)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+    except OSError as error:
+        raise RunFolderError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def write_sealed_json(path: str | Path, content: Any) -> None:
-    """Like `write_json`, wrapped with a SHA-256 so that `read_sealed_json` notices damage."""
-    plain = jsonable(content)
-    write_json(path, {"sha256": _json_digest(plain), "content": plain})
+def read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
+    """Each complete line, newline included, with its object; none where there is no file.
+
+    A last line without a newline was torn by a kill and is left out.
+    """
+    if not path.exists():
+        return []
+    *lines, torn = read_bytes(path).split(b"\n")
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found.append((line + b"\n", _opened(line)))
+        except ValueError as error:
+            raise damaged_line(path, number, str(error)) from error
+    if _goes_on(torn):  # no kill leaves that: its newline has become something else
+        raise damaged_line(path, len(lines) + 1, "something follows the record")
+    return found
 
 
-def read_sealed_json(path: str | Path) -> Any:
-    """The content that `write_sealed_json` wrote; RunFolderError if it has changed since."""
-    document = _parsed(Path(path))
-    if not isinstance(document, dict) or set(document) != {"sha256", "content"}:
-        raise _damaged(Path(path), "it must be a JSON object with 'sha256' and 'content'")
-    if _json_digest(document["content"]) != document["sha256"]:
-        raise _damaged(Path(path), "its content does not match its SHA-256")
-    return _restored(document["content"])
+def _goes_on(torn: bytes) -> bool:
+    """Whether a whole JSON value is followed by something else."""
+    text = torn.decode(errors="replace")
+    try:
+        return json.JSONDecoder().raw_decode(text)[1] < len(text)
+    except (ValueError, RecursionError):
+        return False
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> str:
@@ -77,52 +106,69 @@ def write_arrays(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> str:
     from safetensors.numpy import save
 
     native = {name: _storable(name, array) for name, array in arrays.items()}
-    digest = _arrays_digest(native)
-    write_bytes(Path(path), save(native, metadata={"sha256": digest}))
+    digest = arrays_digest(native)
+    write_bytes(Path(path), save(native, metadata={SEAL: digest}))
     return digest
 
 
-def read_arrays(path: str | Path) -> Arrays:
-    """What `write_arrays` wrote, same names, dtypes and shapes; RunFolderError if damaged."""
-    return _checked_arrays(Path(path))[0]
+def read_arrays(path: str | Path, sha256: str | None = None) -> Arrays:
+    """What `write_arrays` wrote, same names, dtypes and shapes; RunFolderError if damaged.
 
-
-def save_members(folder: str | Path, stem: str, members: Sequence[MemberState]) -> None:
-    """Write a list of member stacks as `<stem>.safetensors` and then `<stem>.json`."""
-    arrays: Arrays = {}
-    entries = []
-    for index, state in enumerate(members):
-        arrays |= {f"{index}.{name}": array for name, array in state.arrays.items()}
-        names = list(state.arrays)
-        entries.append({"kind": state.kind, "config": state.config, "arrays": names})
-    digest = write_arrays(Path(folder) / f"{stem}.safetensors", arrays)
-    header = {"format": MEMBERS_FORMAT, "version": MEMBERS_VERSION, "arrays_sha256": digest}
-    write_sealed_json(Path(folder) / f"{stem}.json", header | {"members": entries})
-
-
-def load_members(folder: str | Path, stem: str) -> list[MemberState]:
-    """The list that `save_members` wrote; RunFolderError if either file is missing or damaged."""
-    path = Path(folder) / f"{stem}.json"
-    header = read_sealed_json(path)
-    check_format(path, header, expected=MEMBERS_FORMAT, version=MEMBERS_VERSION)
-    arrays_path = Path(folder) / f"{stem}.safetensors"
-    arrays, digest = _checked_arrays(arrays_path)
-    if digest != header["arrays_sha256"]:
-        raise _damaged(arrays_path, f"it is not the file that {path.name} was saved with")
-    return [
-        MemberState(
-            entry["kind"],
-            entry["config"],
-            {name: arrays[f"{index}.{name}"] for name in entry["arrays"]},
-        )
-        for index, entry in enumerate(header["members"])
-    ]
+    With `sha256`, what `write_arrays` returned, arrays of another save are refused too.
+    """
+    path = Path(path)
+    arrays, digest = _checked_arrays(path)
+    if sha256 is not None and sha256 != digest:
+        raise damaged(path, "it is not the file that was saved with the rest")
+    return arrays
 
 
 def member_digest(state: MemberState) -> str:
     """SHA-256 of all that a stack of members is: kind, config and arrays."""
-    native = {name: _storable(name, array) for name, array in state.arrays.items()}
-    return _json_digest([state.kind, jsonable(state.config), _arrays_digest(native)])
+    return _json_digest([state.kind, jsonable(state.config), arrays_digest(state.arrays)])
+
+
+def member_record(state: MemberState) -> dict[str, Any]:
+    """What JSON says of a stack of members; its arrays lie in a file of arrays."""
+    return {"kind": state.kind, "config": state.config}
+
+
+def member_state(record: Any, arrays: Mapping[str, NDArray[Any]]) -> MemberState:
+    """The stack that `member_record` described; InvalidInput if that is not what it is."""
+    kind, config = (record.get(name) if isinstance(record, dict) else None for name in STACK)
+    if not isinstance(kind, str) or not isinstance(config, dict):
+        raise InvalidInput("a stack of members is described by a text 'kind' and an object 'config'")
+    return MemberState(kind, config, arrays)
+
+
+def member_arrays(states: Sequence[MemberState], prefix: str = "") -> Arrays:
+    """The arrays of several stacks under names of their own, for one file."""
+    return {
+        f"{prefix}{number}.{name}": array
+        for number, state in enumerate(states)
+        for name, array in state.arrays.items()
+    }
+
+
+def member_states(
+    records: Any, arrays: Mapping[str, NDArray[Any]], prefix: str = ""
+) -> list[MemberState]:
+    """The stacks whose records and `member_arrays` these are; InvalidInput if they are not."""
+    if not isinstance(records, list):
+        raise InvalidInput(f"members must be a list of stacks, got {records!r:.80}")
+    return [
+        member_state(record, arrays_below(arrays, f"{prefix}{number}."))
+        for number, record in enumerate(records)
+    ]
+
+
+def arrays_below(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
+    """The arrays whose names begin so, by the rest of their names."""
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
 
 
 def check_format(path: Path, header: Any, *, expected: str, version: int) -> None:
@@ -192,12 +238,32 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def read_bytes(path: Path) -> bytes:
     """All of a file; RunFolderError if it cannot be read."""
+    refuse_link(path)
     try:
         return path.read_bytes()
     except OSError as error:
         raise RunFolderError(
             f"cannot read {path}: {error.strerror or error}; check the folder's name"
         ) from error
+
+
+def refuse_link(path: Path) -> None:
+    """RunFolderError for a symbolic link: it would lead out of the run's folder."""
+    if path.is_symlink():
+        raise damaged(path, "it is a symbolic link, and a run's files lie in its folder")
+
+
+def damaged(path: Path, what: str) -> RunFolderError:
+    """The error for a file that is not as it was written."""
+    return RunFolderError(f"{path} is damaged: {what}; restore it from a copy or run again")
+
+
+def damaged_line(path: Path, number: int, what: str) -> RunFolderError:
+    """The same for one line of a file."""
+    return RunFolderError(
+        f"{path} is damaged: line {number} is not as it was written ({what}); delete that line "
+        "to go on without it"
+    )
 
 
 def sync_folder(folder: Path) -> None:
@@ -248,22 +314,42 @@ def _restored(plain: Any) -> Any:
     return plain
 
 
-def _parsed(path: Path) -> Any:
-    data = read_bytes(path)
+def _sealed(content: Mapping[Any, Any]) -> dict[str, Any]:
+    plain = jsonable(content)
+    if not isinstance(plain, dict) or SEAL in plain:
+        raise InvalidInput(f"what is sealed must be a mapping without a key {SEAL!r} of its own")
+    return {SEAL: _json_digest(plain), **plain}
+
+
+def _opened(data: bytes) -> dict[str, Any]:
+    """The object of sealed JSON; ValueError says what is wrong with it."""
     try:
-        return _strict(data)
-    except ValueError as error:  # not UTF-8, or not JSON
-        raise _damaged(path, f"it is not valid JSON ({error})") from error
+        content = json.loads(data, parse_constant=_refuse_word, parse_float=_finite)
     except RecursionError as error:
-        raise _damaged(path, "its JSON is nested too deeply") from error
+        raise ValueError("its JSON is nested too deeply") from error
+    except ValueError as error:  # not UTF-8, or not JSON
+        raise ValueError(f"it is not valid JSON ({error})") from error
+    if not isinstance(content, dict) or SEAL not in content:
+        raise ValueError(f"it has no field {SEAL!r}, so this version of cg4ai did not write it")
+    seal = content.pop(SEAL)
+    try:
+        if _json_digest(content) != seal:
+            raise ValueError("its content does not match its SHA-256")
+        opened: dict[str, Any] = _restored(content)
+    except RecursionError as error:
+        raise ValueError("its JSON is nested too deeply") from error
+    return opened
 
 
-def _strict(data: bytes) -> Any:
-    return json.loads(data.decode(), parse_constant=_refuse_constant)
-
-
-def _refuse_constant(name: str) -> float:
+def _refuse_word(name: str) -> float:
     raise ValueError(f"the bare word {name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {digits[:40]} is too large")
+    return value
 
 
 def _json_digest(plain: Any) -> str:
@@ -282,11 +368,11 @@ def _storable(name: str, array: NDArray[Any]) -> NDArray[Any]:
     return native.astype(native.dtype.newbyteorder("="), copy=False)
 
 
-def _arrays_digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+def arrays_digest(arrays: Mapping[str, NDArray[Any]]) -> str:
     """SHA-256 over names, dtypes, shapes and bytes, whatever the order of the names."""
     total = hashlib.sha256()
     for name in sorted(arrays):
-        array = arrays[name]
+        array = _storable(name, arrays[name])
         total.update(json.dumps([name, str(array.dtype), list(array.shape)]).encode())
         total.update(array.reshape(-1).view(np.uint8).data)
     return total.hexdigest()
@@ -301,15 +387,13 @@ def _checked_arrays(path: Path) -> tuple[Arrays, str]:
         arrays = load(data)
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, f"it is not a complete safetensors file ({error})") from error
-    stored = header.get("__metadata__", {}).get("sha256")
-    digest = _arrays_digest(arrays)
+        raise damaged(path, f"it is not a complete safetensors file ({error})") from error
+    stored = header.get("__metadata__", {}).get(SEAL)
+    digest = arrays_digest(arrays)
     if stored is None:
-        raise _damaged(path, "it carries no SHA-256")
+        raise damaged(path, "it carries no SHA-256")
     if stored != digest:
-        raise _damaged(path, "its arrays do not match its SHA-256")
+        raise damaged(path, "its arrays do not match its SHA-256")
     return arrays, digest
 
 
-def _damaged(path: Path, what: str) -> RunFolderError:
-    return RunFolderError(f"{path} is damaged: {what}; restore it from a copy or run again")

@@ -3,10 +3,11 @@
     run.json        format, command, settings, seed, package versions, time of creation
     run.lock        locked by the process that writes
     history.jsonl   one line per iteration
-    checkpoint/     see checkpoints.py
+    checkpoint/     see checkpoint.py
     summary.json    written when the run ends; the ensemble's files lie beside it
 
-The loop appends an iteration's record first and saves its checkpoint second; a resumed run loads
+All files are sealed (see files.py): `jq .objective summary.json` works as with any JSON, and what
+was changed by hand or by a fault of the disk is refused. The loop appends an iteration's record first and saves its checkpoint second; a resumed run loads
 the checkpoint and cuts the history back to it.
 """
 
@@ -17,14 +18,13 @@ import os
 import platform
 import shutil
 import socket
-import sys
-import weakref
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from cg4ai.errors import InvalidSettings, RunFolderError
@@ -33,9 +33,9 @@ from cg4ai.runs import files
 from cg4ai.runs.checkpoint import Checkpoint, Checkpoints
 
 RUN_FORMAT = "cg4ai-run"
-RUN_VERSION = 1
+RUN_VERSION = 2  # 2: every file is sealed
 LOCK = "run.lock"
-ENSEMBLE_FILES = ("ensemble", "ensemble.json", "members.json", "members.safetensors")
+ENSEMBLE_FILES = ("ensemble.json", "members.safetensors")
 REPLACED_BY_FORCE = ("checkpoint", "history.jsonl", "summary.json", *ENSEMBLE_FILES)
 PACKAGES = (
     *("cg4ai", "numpy", "scipy", "torch", "highspy", "clarabel", "nlopt", "scikit-learn"),
@@ -48,26 +48,29 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         path = folder / LOCK
+        self._lock = FileLock(path, timeout=0, thread_local=False)
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            self._lock.acquire()
+        except Timeout as error:
+            raise RunFolderError(
+                f"{folder} is being written by {_holder(path)}: wait for it to end, or choose "
+                "another --out"
+            ) from error
         except OSError as error:
             raise files.unwritable(folder, error) from error
-        self.release = weakref.finalize(self, os.close, descriptor)
-        if sys.platform == "win32":  # no flock there: two writers are not kept apart
-            return
-        import fcntl
+        with contextlib.suppress(OSError):  # some systems keep even its holder out of a locked file
+            path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
 
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.read(descriptor, 200).decode(errors="replace").strip()
-            self.release()
-            raise RunFolderError(
-                f"{folder} is being written by {holder or 'another process'}: wait for it to "
-                "end, or choose another --out"
-            ) from error
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+    def release(self) -> None:
+        """Free the folder for other processes."""
+        self._lock.release()
+
+
+def _holder(path: Path) -> str:
+    """Who wrote its name into the lock; where that cannot be read, still somebody."""
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="replace")[:200].strip() or "another process"
+    return "another process"
 
 
 class Run:
@@ -128,8 +131,7 @@ class Run:
                 f"{folder} holds no run (run.json is missing): check the name, or start a run "
                 "there without --resume"
             )
-        header = files.read_json(folder / "run.json")
-        files.check_format(folder / "run.json", header, expected=RUN_FORMAT, version=RUN_VERSION)
+        header = _header(folder)
         if read_only:
             return cls(folder, header, None)
         lock = FolderLock(folder)
@@ -178,15 +180,7 @@ class Run:
     def append_history(self, record: IterationRecord) -> None:
         """Add one line, on disk when this returns."""
         self._check_writable()
-        line = files.json_line(record)
-        path = self.folder / "history.jsonl"
-        try:
-            with open(path, "ab") as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise RunFolderError(f"cannot write {path}: {error.strerror or error}") from error
+        files.append_lines(self.folder / "history.jsonl", [record])
 
     def history(self) -> list[dict[str, Any]]:
         """All records; a last line torn by a kill is left out."""
@@ -229,7 +223,7 @@ class Run:
     def summary(self) -> dict[str, Any] | None:
         """What `finish` wrote, or None while the run has not ended."""
         path = self.folder / "summary.json"
-        return dict(files.read_json(path)) if path.exists() else None
+        return files.read_json(path) if path.exists() else None
 
     def _check_writable(self) -> None:
         if self._lock is None:
@@ -239,19 +233,12 @@ class Run:
             )
 
     def _history_lines(self) -> list[tuple[bytes, dict[str, Any]]]:
-        """Each complete line with its record; what follows the last newline was torn off."""
+        """Each complete line with its record."""
         path = self.folder / "history.jsonl"
-        if not path.exists():
-            return []
-        lines = []
-        for number, line in enumerate(files.read_bytes(path).split(b"\n")[:-1], start=1):
-            try:
-                record = files.parse_json_line(line)
-            except ValueError as error:
-                raise _damaged_line(path, number) from error
-            if not isinstance(record, dict) or not isinstance(record.get("iteration"), int):
-                raise _damaged_line(path, number)
-            lines.append((line + b"\n", record))
+        lines = files.read_lines(path)
+        for number, (_, record) in enumerate(lines, start=1):
+            if type(record.get("iteration")) is not int:
+                raise files.damaged_line(path, number, "it is no record of an iteration")
         return lines
 
     def _readable(self) -> list[str]:
@@ -273,6 +260,17 @@ def package_versions() -> dict[str, str]:
     return versions
 
 
+def _header(folder: Path) -> dict[str, Any]:
+    """What run.json says, as far as every command relies on it."""
+    path = folder / "run.json"
+    header = files.read_json(path)
+    files.check_format(path, header, expected=RUN_FORMAT, version=RUN_VERSION)
+    command, settings = header.get("command"), header.get("settings")
+    if not isinstance(command, str) or not isinstance(settings, dict):
+        raise files.damaged(path, "it needs a text 'command' and an object 'settings'")
+    return header
+
+
 def _check_free(folder: Path, force: bool) -> None:
     """RunFolderError unless a run may start in this folder."""
     if folder.exists() and not folder.is_dir():
@@ -286,20 +284,12 @@ def _check_free(folder: Path, force: bool) -> None:
             f"{folder} is not empty and holds no run: its files are left alone; choose a new or "
             "empty folder for --out"
         )
-    header = files.read_json(folder / "run.json")
-    files.check_format(folder / "run.json", header, expected=RUN_FORMAT, version=RUN_VERSION)
+    header = _header(folder)
     if not force:
         raise RunFolderError(
             f"{folder} already holds a run of {header.get('command')!r}: continue it with "
             "--resume, replace it with --force, or choose another --out"
         )
-
-
-def _damaged_line(path: Path, number: int) -> RunFolderError:
-    return RunFolderError(
-        f"{path} is damaged: line {number} is not the JSON record of an iteration; delete that "
-        "line to go on without it"
-    )
 
 
 def _remove(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from cg4ai.members import (
 from cg4ai.members.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.rules import Linear
+from cg4ai.runs import files
 from cg4ai.seeds import generator
 
 RNG = np.random.default_rng(2)
@@ -293,26 +293,29 @@ class TestFiles:
             cg4ai.load(tmp_path)
         with pytest.raises(RunFolderError, match="holds no ensemble"):
             cg4ai.load(tmp_path / "nowhere")
-        for content in ("[]", '{"format": "other"}', '{"version": 1}'):
+        for content in ("[]", '{"format": "cg4ai-ensemble", "version": 1}'):
             (tmp_path / "ensemble.json").write_text(content)
-            with pytest.raises(RunFolderError, match="not an ensemble of this package"):
+            with pytest.raises(RunFolderError, match="this version of cg4ai did not write it"):
                 cg4ai.load(tmp_path)
+        files.write_json(tmp_path / "ensemble.json", {"format": "other"})
+        with pytest.raises(RunFolderError, match="has the format 'other'"):
+            cg4ai.load(tmp_path)
 
     def change(self, folder: Path, **values: Any) -> None:
         path = folder / "ensemble.json"
-        content = json.loads(path.read_text())
+        content = files.read_json(path)
         for name, value in values.items():
             if value is None:
                 del content[name]
             else:
                 content[name] = value
-        path.write_text(json.dumps(content))
+        files.write_json(path, content)
 
-    @pytest.mark.parametrize("version", [3, "1", None])
-    def test_newer_formats_are_refused(self, version: Any, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("version", [4, "3", None])
+    def test_other_formats_are_refused(self, version: Any, tmp_path: Path) -> None:
         folder = blocks().save(tmp_path)
         self.change(folder, version=version)
-        with pytest.raises(RunFolderError, match="upgrade cg4ai"):
+        with pytest.raises(RunFolderError, match="use the version of cg4ai that wrote it"):
             cg4ai.load(folder)
 
     @pytest.mark.parametrize(
@@ -338,7 +341,7 @@ class TestFiles:
             cg4ai.load(folder)
 
     def test_files_cut_short_or_missing_are_named(self, tmp_path: Path) -> None:
-        for name in ("ensemble.json", "members.json", "members.safetensors"):
+        for name in ("ensemble.json", "members.safetensors"):
             folder = blocks().save(tmp_path / name.replace(".", "-"))
             path = folder / name
             path.write_bytes(path.read_bytes()[:-7])

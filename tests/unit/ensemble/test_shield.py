@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -335,18 +334,19 @@ def test_saved_and_loaded_it_predicts_the_same(tmp_path: Path) -> None:
 
 def test_a_shield_that_is_lost_or_damaged_is_missed(tmp_path: Path) -> None:
     shielded = networks(3).shielded([0.0, 0.0], caps())
-    for name in ("shield.json", "shield.safetensors", "anchor"):
-        folder = shielded.save(tmp_path / name)
-        if name == "anchor":
-            shutil.rmtree(folder / name)
-        else:
-            (folder / name).unlink()
-        with pytest.raises(RunFolderError):
-            cg4ai.load(folder)
-    folder = shielded.save(tmp_path / "other")
-    stored = files.read_arrays(folder / "shield.safetensors")
-    files.write_arrays(folder / "shield.safetensors", stored | {"0.limit": np.array([-1.0, -1])})
-    with pytest.raises(RunFolderError, match="shield"):
+    folder = shielded.save(tmp_path / "run")
+    record = files.read_json(folder / "ensemble.json")
+    stored = files.read_arrays(folder / "members.safetensors")
+    for name in stored:
+        if name.startswith(("anchor.", "guard.")):
+            rest = {key: array for key, array in stored.items() if key != name}
+            digest = files.write_arrays(folder / "members.safetensors", rest)
+            files.write_json(folder / "ensemble.json", record | {"arrays": digest})
+            with pytest.raises(RunFolderError, match=r"ensemble\.json is damaged"):
+                cg4ai.load(folder)
+    broken = stored | {"guard.0.limit": np.array([-1.0, -1])}
+    files.write_arrays(folder / "members.safetensors", broken)
+    with pytest.raises(RunFolderError, match=r"members\.safetensors is damaged"):
         cg4ai.load(folder)
 
 

@@ -87,7 +87,7 @@ def save(out: Path, unit: Unit, summary: dict[str, Any]) -> None:
     folder.mkdir(parents=True)
     files.write_json(folder / "summary.json", summary)
     if summary.get("scenario") in ("robust", "correct", "relabel"):
-        np.savez(folder / "arrays.npz", **arrays(summary["rows"]))
+        files.write_arrays(folder / "arrays.safetensors", arrays(summary["rows"]))
 
 
 @pytest.fixture(scope="module")

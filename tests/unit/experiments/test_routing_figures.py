@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -43,8 +42,7 @@ def saved_run(folder: Path, *, cuts: bool = True, slack: float = 0.0) -> Path:
     }
     with Run.create(folder, "route", {"network": "towns", "demands": 2, "paths": 2}) as run:
         history = [{"iteration": number, "slack": slack} for number in range(4)]
-        text = "".join(json.dumps(record) + "\n" for record in history)
-        (folder / "history.jsonl").write_text(text)
+        files.append_lines(folder / "history.jsonl", history)
         files.write_json(folder / "ensemble.json", {"about": ABOUT})
         files.write_arrays(folder / routing_figures.ARRAYS, arrays)
         run.finish({"network": "towns"})

@@ -19,6 +19,7 @@ import pytest
 
 from cg4ai.errors import InvalidSettings, RunFolderError
 from cg4ai.records import IterationRecord, MemberState
+from cg4ai.runs import files
 from cg4ai.runs.checkpoint import Checkpoint
 from cg4ai.runs.folder import Run
 
@@ -118,7 +119,7 @@ def test_a_foreign_folder_is_left_alone(folder: Path, force: bool) -> None:
     with pytest.raises(RunFolderError, match="holds no run"):
         Run.create(folder, "train", SETTINGS, force=force)
     (folder / "run.json").write_text('{"name": "another program"}')
-    with pytest.raises(RunFolderError, match=r"run\.json has the format None"):
+    with pytest.raises(RunFolderError, match=r"run\.json .*this version of cg4ai did not write it"):
         Run.create(folder, "train", SETTINGS, force=force)
     assert {path.name for path in folder.iterdir()} == {"thesis.tex", "run.json"}
 
@@ -145,8 +146,8 @@ def test_open_refuses_what_is_no_run(folder: Path) -> None:
     with pytest.raises(RunFolderError, match=r"run\.json is missing"):
         Run.open(folder)
     Run.create(folder, "train", SETTINGS).close()
-    header = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(header | {"version": 99}))
+    header = files.read_json(folder / "run.json")
+    files.write_json(folder / "run.json", header | {"version": 99})
     with pytest.raises(RunFolderError, match="version 99"):
         Run.open(folder)
     (folder / "run.json").write_text("{")
@@ -278,7 +279,7 @@ def test_checkpoints_follow_each_other_and_leave_no_litter(folder: Path) -> None
     slots = sorted(path.name for path in (folder / "checkpoint").iterdir())
     assert slots == ["00000004", "00000005", "latest.json", "members"]
     stacks = list((folder / "checkpoint" / "members").iterdir())
-    assert len(stacks) == 2 * 4  # stacks 0, 4, 5 and 6, two files each
+    assert len(stacks) == 4  # 0, 4, 5 and 6
 
 
 def test_a_stack_is_written_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +296,7 @@ def test_a_stack_is_written_once(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         run.save_checkpoint(1, {}, {}, members)
         written.clear()
         run.save_checkpoint(2, {}, {}, [*members, stack(20)])
-    assert sum(name.startswith("stack-") for name in written) == 2
+    assert sum(name.startswith("stack-") for name in written) == 1
     written.clear()
     with Run.open(folder) as run:
         checkpoint = run.load_checkpoint()
@@ -483,14 +484,13 @@ def test_a_damaged_pointer_costs_nothing(folder: Path) -> None:
         assert_complete(run.load_checkpoint(), 3)
 
 
-@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
-def test_a_damaged_stack_is_named_with_what_can_still_be_read(folder: Path, suffix: str) -> None:
+def test_a_damaged_stack_is_named_with_what_can_still_be_read(folder: Path) -> None:
     with Run.create(folder, "train", SETTINGS) as run:
         run.append_history(record(1))
         run.append_history(record(2))
         save(run, 1)
         save(run, 2)
-    shared = sorted((folder / "checkpoint" / "members").glob(f"*{suffix}"))
+    shared = sorted((folder / "checkpoint" / "members").iterdir())
     for path in shared:
         flip(path)
     with Run.open(folder) as run:
@@ -508,8 +508,7 @@ def test_a_stack_swapped_for_another_is_noticed(folder: Path) -> None:
     with Run.create(folder, "train", SETTINGS) as run:
         save(run, 1)
     members = folder / "checkpoint" / "members"
-    first, second = sorted({path.stem for path in members.iterdir()})[:2]
-    for suffix in (".json", ".safetensors"):
-        shutil.copy(members / (first + suffix), members / (second + suffix))
-    with Run.open(folder) as run, pytest.raises(RunFolderError, match="holds other members"):
+    first, second, *_ = sorted(members.iterdir())
+    shutil.copy(first, second)
+    with Run.open(folder) as run, pytest.raises(RunFolderError, match="not the file that was saved"):
         run.load_checkpoint()

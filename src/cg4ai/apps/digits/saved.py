@@ -1,13 +1,12 @@
 """One digits run in a folder: what was asked for, training with resume, evaluation, files.
 
-Beside what every run folder holds (see runs.py) there is `arrays.npz`, the arrays behind figures:
-positions of training and test images, scores, and the required images with their labels.
+Beside what every run folder holds (see runs.py) there is `arrays.safetensors`, the arrays behind
+figures: positions of training and test images, scores, and the required images with their labels.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -32,7 +31,7 @@ AttackName = Literal["flips", "smallest", "both"]
 ATTACK: AttackName = "flips"
 FLIPPED = 100  # pixels at most
 COMMAND = "digits"
-ARRAYS = "arrays.npz"
+ARRAYS = "arrays.safetensors"
 MAY_DIFFER = ("settings.time_limit_s",)  # a resumed run may take longer than was first asked
 
 
@@ -167,9 +166,7 @@ def train_and_save(
         trained.ensemble.about.update(about(prepared))
         _record_kept(trained)
         trained.ensemble.save(run.folder)
-        packed = io.BytesIO()
-        np.savez_compressed(packed, **trained.arrays)  # type: ignore[arg-type]
-        files.write_bytes(run.folder / ARRAYS, packed.getvalue())
+        files.write_arrays(run.folder / ARRAYS, trained.arrays)
         run.finish(trained.summary)
     return trained
 

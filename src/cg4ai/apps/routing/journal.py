@@ -8,12 +8,12 @@ the run goes on; a resumed run repeats lines exactly, so repeated lines count on
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.routing.members import RoutingPricer
-from cg4ai.errors import RunFolderError
 from cg4ai.members.mixture import Mixture
 from cg4ai.pricing.gradient.guided import attack_tolerance
 from cg4ai.protocols import Separator
@@ -40,7 +40,7 @@ class CutJournal:
         checkpoint = run.load_checkpoint()
         self.iteration = 0 if checkpoint is None else checkpoint.iteration + 1
         if self.path.exists():  # a kill may have torn the last line
-            files.write_bytes(self.path, b"".join(line + b"\n" for line in self._lines()))
+            files.write_bytes(self.path, b"".join(self._lines()))
 
     def listen(self, problem: Problem) -> Problem:
         """The same problem, whose separators also write down what they find."""
@@ -59,32 +59,26 @@ class CutJournal:
         if not isinstance(found.rows, LinearRows) or found.rows.origin is None:
             return
         inputs = found.rows.inputs[np.asarray(found.rows.index)]
-        lines = [
-            files.json_line(
-                {
-                    "iteration": self.iteration,
-                    "arc": int(arc),
-                    "utilisation": 1.0 + float(violation),
-                    "demands": vector.tolist(),
-                    **({"training": True} if training else {}),
-                }
-            )
+        records = [
+            {
+                "iteration": self.iteration,
+                "arc": int(arc),
+                "utilisation": 1.0 + float(violation),
+                "demands": vector.tolist(),
+                **({"training": True} if training else {}),
+            }
             for arc, violation, vector in zip(
                 found.rows.origin[:, 1], found.violations, inputs, strict=True
             )
         ]
-        try:
-            with open(self.path, "ab") as file:
-                file.writelines(lines)
-        except OSError as error:
-            raise RunFolderError(f"cannot write {self.path}: {error.strerror or error}") from error
+        files.append_lines(self.path, records, durable=False)
 
     def arrays(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
         """All cuts: iteration (k,), arc (k,), utilisation when found (k,), demands (k, D).
 
         As `cut_...` those of the mixture, as `met_...` those of groups in training.
         """
-        entries = [files.parse_json_line(line) for line in self._lines()]
+        entries = list(self._lines().values())
         arrays: dict[str, NDArray[np.float64] | NDArray[np.int64]] = {}
         for name, training in (("cut", False), ("met", True)):
             own = [entry for entry in entries if entry.get("training", False) == training]
@@ -97,10 +91,8 @@ class CutJournal:
                 }
         return arrays
 
-    def _lines(self) -> list[bytes]:
-        if not self.path.exists():
-            return []
-        return list(dict.fromkeys(files.read_bytes(self.path).split(b"\n")[:-1]))
+    def _lines(self) -> dict[bytes, dict[str, Any]]:
+        return dict(files.read_lines(self.path))
 
 
 @dataclass(frozen=True)

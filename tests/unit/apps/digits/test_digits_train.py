@@ -62,9 +62,9 @@ def test_hard_images_are_kept_and_the_folder_predicts_the_same(tmp_path: Path) -
     assert summary["test_accuracy"] == np.mean(answers == split.test_labels)
     assert summary["columns"] == len(trained.average) >= summary["active_members"]
     assert 1 <= summary["fewest_columns"] <= summary["feasible_after_columns"]
-    with np.load(tmp_path / "run" / "arrays.npz", allow_pickle=False) as arrays:
-        assert np.array_equal(arrays["test_scores"].argmax(1), answers)
-        assert np.array_equal(arrays["train"], split.train)
+    arrays = files.read_arrays(tmp_path / "run" / "arrays.safetensors")
+    assert np.array_equal(arrays["test_scores"].argmax(1), answers)
+    assert np.array_equal(arrays["train"], split.train)
 
 
 def test_probability_rows_are_kept_from_constraints_alone() -> None:

@@ -63,20 +63,26 @@ def assert_same_arrays(left: Any, right: Any) -> None:
 
 
 @quick
-@given(obj=values)
-def test_json_round_trips_and_is_strict(tmp_path: Path, obj: Any) -> None:
-    for write, read in (
-        (files.write_json, files.read_json),
-        (files.write_sealed_json, files.read_sealed_json),
-    ):
-        path = tmp_path / "value.json"
-        write(path, obj)
-        assert same(read(path), obj)
+@given(content=st.dictionaries(st.text().filter(lambda key: key != "sha256"), values, max_size=4))
+def test_json_round_trips_and_is_strict(tmp_path: Path, content: dict[str, Any]) -> None:
+    path = tmp_path / "value.json"
+    files.write_json(path, content)
+    assert same(files.read_json(path), content)
 
-        def refuse(word: str) -> None:
-            raise AssertionError(f"{word} is not JSON")
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
 
-        json.loads(path.read_text(), parse_constant=refuse)
+    plain = json.loads(path.read_text(), parse_constant=refuse)
+    assert plain.keys() == {"sha256", *content}  # as jq and others find it
+
+
+def test_a_seal_is_the_files_own(tmp_path: Path) -> None:
+    for content in ({"sha256": "of something"}, [1, 2], "text"):
+        with pytest.raises(InvalidInput, match="sha256"):
+            files.write_json(tmp_path / "v.json", content)  # type: ignore[arg-type]
+    (tmp_path / "v.json").write_text('{"objective": 1.0}')
+    with pytest.raises(RunFolderError, match="this version of cg4ai did not write it"):
+        files.read_json(tmp_path / "v.json")
 
 
 @quick
@@ -176,16 +182,35 @@ def test_every_flipped_or_missing_byte_of_an_array_file_is_noticed(tmp_path: Pat
             files.read_arrays(path)
 
 
-def test_sealed_json_never_gives_back_something_else(tmp_path: Path) -> None:
+def test_json_never_gives_back_something_else(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     content = {"iteration": 12, "state": [1.5, "text", None, math.nan]}
-    files.write_sealed_json(path, content)
+    files.write_json(path, content)
     for data in damaged_versions(path.read_bytes()):
         path.write_bytes(data)
         try:
-            assert same(files.read_sealed_json(path), content)  # only white space was hit
+            assert same(files.read_json(path), content)  # only white space was hit
         except RunFolderError as error:
             assert "c.json is damaged" in str(error)  # noqa: PT017
+
+
+def test_lines_never_give_back_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl"
+    records = [{"iteration": 0, "slack": math.inf}, {"iteration": 1, "seconds": {"a": 0.5}}]
+    files.append_lines(path, records[:1])
+    files.append_lines(path, records[1:])
+    whole = path.read_bytes()
+    assert [record for _, record in files.read_lines(path)] == records
+    assert b"".join(line for line, _ in files.read_lines(path)) == whole
+    for length in range(len(whole)):  # a kill while writing
+        path.write_bytes(whole[:length])
+        complete = whole[:length].count(b"\n")
+        assert [record for _, record in files.read_lines(path)] == records[:complete]
+    for at in range(len(whole)):
+        for mask in (1 << bit for bit in range(8)):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ mask]) + whole[at + 1 :])
+            with pytest.raises(RunFolderError, match=r"h\.jsonl is damaged: line"):
+                files.read_lines(path)
 
 
 def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
@@ -193,14 +218,32 @@ def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
         files.read_json(tmp_path / "none.json")
     with pytest.raises(RunFolderError, match=r"cannot read .*none\.safetensors"):
         files.read_arrays(tmp_path / "none.safetensors")
-    (tmp_path / "bare.json").write_text('{"loss": NaN}')
-    with pytest.raises(RunFolderError, match="NaN is not JSON"):
-        files.read_json(tmp_path / "bare.json")
-    (tmp_path / "deep.json").write_text("[" * 100_000)
-    with pytest.raises(RunFolderError, match=r"deep\.json is damaged"):
-        files.read_json(tmp_path / "deep.json")
+    for text, what in (
+        ('{"loss": NaN}', "NaN is not JSON"),
+        ('{"loss": 1e999}', "too large"),
+        ('{"loss": ' + "9" * 5000 + "}", "not valid JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[" * 900 + "]" * 900, "did not write it"),
+        ('{"sha256": 1, "deep": ' + "[" * 950 + "]" * 950 + "}", "damaged"),
+    ):
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(RunFolderError, match=rf"bad\.json is damaged: .*{what}|{what}"):
+            files.read_json(tmp_path / "bad.json")
     with pytest.raises(RunFolderError, match=r"cannot write .*away"):
-        files.write_json(tmp_path / "away" / "v.json", 1)
+        files.write_json(tmp_path / "away" / "v.json", {})
+
+
+def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
+    outside, folder = tmp_path / "outside.json", tmp_path / "run"
+    folder.mkdir()
+    files.write_json(outside, {"secret": 1})
+    (folder / "v.json").symlink_to(outside)
+    with pytest.raises(RunFolderError, match="symbolic link"):
+        files.read_json(folder / "v.json")
+    with pytest.raises(RunFolderError, match="symbolic link"):
+        files.append_lines(folder / "v.json", [{}])
+    files.write_json(folder / "v.json", {"mine": 2})  # replaces the link itself
+    assert files.read_json(outside) == {"secret": 1}
 
 
 def states() -> list[MemberState]:
@@ -211,16 +254,17 @@ def states() -> list[MemberState]:
     ]
 
 
-def test_members_round_trip(tmp_path: Path) -> None:
-    files.save_members(tmp_path, "members", states())
-    loaded = files.load_members(tmp_path, "members")
-    assert {path.name for path in tmp_path.iterdir()} == {"members.json", "members.safetensors"}
+def test_members_round_trip() -> None:
+    records = [files.member_record(state) for state in states()]
+    arrays = files.member_arrays(states(), "anchor.")
+    loaded = files.member_states(records, arrays, "anchor.")
     for saved, back in zip(states(), loaded, strict=True):
         assert (back.kind, back.config) == (saved.kind, saved.config)
         assert_same_arrays(back.arrays, saved.arrays)
         assert files.member_digest(back) == files.member_digest(saved)
-    files.save_members(tmp_path, "none", [])
-    assert files.load_members(tmp_path, "none") == []
+    for wrong in (None, {}, [None], [{"kind": "network", "config": None}], [{"config": {}}]):
+        with pytest.raises(InvalidInput, match="stack"):
+            files.member_states(wrong, arrays)
 
 
 def test_member_digest_sees_kind_config_and_arrays() -> None:
@@ -237,29 +281,19 @@ def test_member_digest_sees_kind_config_and_arrays() -> None:
     assert len(digests) == 1 + len(others)
 
 
-def test_members_of_two_saves_do_not_mix(tmp_path: Path) -> None:
-    files.save_members(tmp_path, "one", states())
-    files.save_members(tmp_path, "two", states()[:2])
-    (tmp_path / "two.safetensors").replace(tmp_path / "one.safetensors")
-    with pytest.raises(RunFolderError, match=r"one\.safetensors is damaged.*one\.json"):
-        files.load_members(tmp_path, "one")
-
-
-def test_members_of_another_format_or_version_are_refused(tmp_path: Path) -> None:
-    files.write_arrays(tmp_path / "m.safetensors", {})
-    files.write_sealed_json(tmp_path / "m.json", {"format": "other"})
-    with pytest.raises(RunFolderError, match="'cg4ai-members'"):
-        files.load_members(tmp_path, "m")
-    files.write_sealed_json(tmp_path / "m.json", {"format": "cg4ai-members", "version": 99})
-    with pytest.raises(RunFolderError, match="version 99"):
-        files.load_members(tmp_path, "m")
+def test_arrays_of_two_saves_do_not_mix(tmp_path: Path) -> None:
+    digest = files.write_arrays(tmp_path / "a.safetensors", {"w": np.ones(2)})
+    files.read_arrays(tmp_path / "a.safetensors", digest)
+    files.write_arrays(tmp_path / "a.safetensors", {"w": np.zeros(2)})
+    with pytest.raises(RunFolderError, match=r"a\.safetensors is damaged: it is not the file"):
+        files.read_arrays(tmp_path / "a.safetensors", digest)
 
 
 def test_a_failed_write_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "v.json"
-    files.write_json(path, "old")
+    files.write_json(path, {"value": "old"})
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -267,6 +301,6 @@ def test_a_failed_write_leaves_the_old_file(
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", full)
         with pytest.raises(RunFolderError, match="No space left"):
-            files.write_json(path, "new")
-    assert files.read_json(path) == "old"
+            files.write_json(path, {"value": "new"})
+    assert files.read_json(path) == {"value": "old"}
     assert [entry.name for entry in tmp_path.iterdir()] == ["v.json"]

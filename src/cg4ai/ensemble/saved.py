@@ -1,0 +1,211 @@
+"""An ensemble on disk: one description of a mixture, its anchor and its shield, and back.
+
+    ensemble.json         about, layout, blocks, weights, the kind of each stack of members, and
+                          the shield: its guards and its anchor, described in the same way
+    members.safetensors   all arrays: `0.weight_0` of the first stack, `anchor.0.values` of the
+                          anchor's, `guard.0.limit` of the first guard
+
+Both are sealed, and ensemble.json states the seal of the other, so that files of two saves do not
+mix. Nothing that is loaded is executed; a user's own modules come from factories given again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.shield import ShieldedEnsemble
+from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.members import restore
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
+from cg4ai.members.modules import ModuleMembers
+from cg4ai.records import Array, IntArray, MemberState
+from cg4ai.rules.affine import ARRAYS as RULE_ARRAYS
+from cg4ai.rules.affine import AffineRules
+from cg4ai.rules.guards import Guard
+from cg4ai.rules.regions import region_of
+from cg4ai.runs import files
+
+FORMAT = "cg4ai-ensemble"
+VERSION = 3  # 3: sealed, with its shield, in two files
+RECORD, ARRAYS = "ensemble.json", "members.safetensors"
+
+Factories = Mapping[str, Callable[[], nn.Module]]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Plain data: what JSON can say, and named arrays."""
+
+    record: dict[str, Any]
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+def save(ensemble: Ensemble, folder: str | Path) -> Path:
+    """Write both files; `load` reads them."""
+    target = Path(folder)
+    described = describe(ensemble)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"cannot create {target}: {error.strerror}") from error
+    digest = files.write_arrays(target / ARRAYS, described.arrays)
+    header = {"format": FORMAT, "version": VERSION, "arrays": digest}
+    files.write_json(target / RECORD, header | described.record)
+    return target
+
+
+def save_about(ensemble: Ensemble, folder: str | Path) -> None:
+    """Replace what a saved ensemble says about itself; members, weights and shield stay."""
+    record = read_record(folder)
+    files.write_json(Path(folder) / RECORD, record | {"about": ensemble.about})
+
+
+def load(folder: str | Path, factories: Factories | None = None) -> Ensemble:
+    """Read an ensemble that `save` or a run wrote. Nothing from the folder is executed.
+
+    Members of a user's own module class need that class again: `factories={name: factory}`.
+    """
+    record = read_record(folder)
+    arrays = files.read_arrays(Path(folder) / ARRAYS, str(record.get("arrays")))
+    try:
+        return restored(Description(record, arrays), factories or {})
+    except _MissingFactory:
+        raise
+    except InvalidInput as error:
+        raise files.damaged(Path(folder) / RECORD, str(error)) from error
+
+
+def read_record(folder: str | Path) -> dict[str, Any]:
+    """What ensemble.json says, of this format and version."""
+    path = Path(folder) / RECORD
+    if not path.exists():
+        raise RunFolderError(f"{folder} holds no ensemble: {RECORD} is missing")
+    record = files.read_json(path)
+    files.check_format(path, record, expected=FORMAT, version=VERSION)
+    return record
+
+
+def describe(ensemble: Ensemble, prefix: str = "") -> Description:
+    """All that an ensemble is, for `restored`; names of arrays begin with `prefix`."""
+    states = [part.members.state() for part in ensemble.parts]
+    record: dict[str, Any] = {
+        "about": ensemble.about,
+        "layout": [block.tolist() for block in ensemble.layout.blocks],
+        "blocks": [part.blocks.tolist() for part in ensemble.parts],
+        "weights": [part.weights.tolist() for part in ensemble.parts],
+        "members": [files.member_record(state) for state in states],
+    }
+    arrays = files.member_arrays(states, prefix)
+    if isinstance(ensemble, ShieldedEnsemble):
+        anchor = describe(ensemble.anchor, f"{prefix}anchor.")
+        guards = []
+        for number, guard in enumerate(ensemble.guards):
+            guards.append({"name": guard.name, "region": guard.region.record()})
+            for name, array in _rule_arrays(guard).items():
+                arrays[f"{prefix}guard.{number}.{name}"] = array
+        record["shield"] = {"anchor": anchor.record, "guards": guards}
+        arrays |= anchor.arrays
+    return Description(record, arrays)
+
+
+def _rule_arrays(guard: Guard) -> Mapping[str, NDArray[Any]]:
+    if not isinstance(guard.rules, AffineRules):
+        raise InvalidInput(
+            f"the rules of {guard.name} are a function in Python, which is not stored; save "
+            "unshielded and shield again after loading, or give linear rules"
+        )
+    return guard.rules.arrays
+
+
+def restored(described: Description, factories: Factories, prefix: str = "") -> Ensemble:
+    """The ensemble that `describe` was given; InvalidInput where the description is none."""
+    record = described.record
+    ensemble = Ensemble(
+        _parts(described, factories, prefix),
+        Layout(tuple(_integers(own, "layout") for own in _list(record.get("layout"), "layout"))),
+        about=_object(record.get("about"), "about"),
+    )
+    if record.get("shield") is None:
+        return ensemble
+    shield = _object(record["shield"], "shield")
+    anchor = Description(_object(shield.get("anchor"), "anchor"), described.arrays)
+    guards = tuple(
+        _guard(entry, files.arrays_below(described.arrays, f"{prefix}guard.{number}."))
+        for number, entry in enumerate(_list(shield.get("guards"), "guards"))
+    )
+    return ShieldedEnsemble(ensemble, restored(anchor, factories, f"{prefix}anchor."), guards)
+
+
+def _parts(described: Description, factories: Factories, prefix: str) -> tuple[Part, ...]:
+    record = described.record
+    states = files.member_states(record.get("members"), described.arrays, prefix)
+    blocks, weights = (_list(record.get(name), name) for name in ("blocks", "weights"))
+    if not len(states) == len(blocks) == len(weights):
+        raise InvalidInput(
+            f"there are {len(states)} stacks of members, {len(blocks)} lists of blocks and "
+            f"{len(weights)} of weights; the three must be as many"
+        )
+    for state in states:
+        _check_factory(state, factories)
+    return tuple(
+        Part(restore(state, factories), _integers(own, "blocks"), _numbers(weight, "weights"))
+        for state, own, weight in zip(states, blocks, weights, strict=True)
+    )
+
+
+def _guard(entry: Any, arrays: dict[str, NDArray[Any]]) -> Guard:
+    record = _object(entry, "a guard")
+    name = record.get("name")
+    if not isinstance(name, str):
+        raise InvalidInput(f"the name of a guard must be a text, got {name!r:.80}")
+    if set(arrays) != set(RULE_ARRAYS):
+        raise InvalidInput(f"the guard {name} needs the arrays {', '.join(RULE_ARRAYS)}")
+    try:
+        region = region_of(_object(record.get("region"), "the region of a guard"))
+    except KeyError as error:
+        raise InvalidInput(f"the region of the guard {name} lacks {error}") from error
+    return Guard(name, region, AffineRules.restored(arrays, input_size=region.size))
+
+
+class _MissingFactory(InvalidInput):
+    """Nothing is damaged: a user's own modules need their factory."""
+
+
+def _check_factory(state: MemberState, factories: Factories) -> None:
+    if state.kind == ModuleMembers.kind and state.config.get("factory") not in factories:
+        raise _MissingFactory(ModuleMembers.missing(str(state.config.get("factory")), factories))
+
+
+def _object(value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{what} must be a JSON object, got {value!r:.80}")
+    return value
+
+
+def _list(value: Any, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InvalidInput(f"{what} must be a list, got {value!r:.80}")
+    return value
+
+
+def _integers(value: Any, what: str) -> IntArray:
+    wrong = [one for one in _list(value, what) if type(one) is not int or abs(one) >= 2**62]
+    if wrong:
+        raise InvalidInput(f"{what} must hold integers, got {wrong[0]!r:.80}")
+    return np.array(value, np.int64)
+
+
+def _numbers(value: Any, what: str) -> Array:
+    wrong = [one for one in _list(value, what) if type(one) not in (int, float) or one != one]
+    if wrong or any(abs(one) > 1e300 for one in value):
+        raise InvalidInput(f"{what} must hold finite numbers, got {value!r:.80}")
+    return np.array(value, np.float64)
