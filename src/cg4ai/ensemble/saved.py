@@ -110,20 +110,20 @@ def describe(ensemble: Ensemble, prefix: str = "") -> Description:
         guards = []
         for number, guard in enumerate(ensemble.guards):
             guards.append({"name": guard.name, "region": guard.region.record()})
-            for name, array in _rule_arrays(guard).items():
+            for name, array in _rules(guard).arrays.items():
                 arrays[f"{prefix}guard.{number}.{name}"] = array
         record["shield"] = {"anchor": anchor.record, "guards": guards}
         arrays |= anchor.arrays
     return Description(record, arrays)
 
 
-def _rule_arrays(guard: Guard) -> Mapping[str, NDArray[Any]]:
+def _rules(guard: Guard) -> AffineRules:
     if not isinstance(guard.rules, AffineRules):
         raise InvalidInput(
             f"the rules of {guard.name} are a function in Python, which is not stored; save "
             "unshielded and shield again after loading, or give linear rules"
         )
-    return guard.rules.arrays
+    return guard.rules
 
 
 def restored(described: Description, factories: Factories, prefix: str = "") -> Ensemble:
@@ -137,12 +137,20 @@ def restored(described: Description, factories: Factories, prefix: str = "") -> 
     if record.get("shield") is None:
         return ensemble
     shield = _object(record["shield"], "shield")
-    anchor = Description(_object(shield.get("anchor"), "anchor"), described.arrays)
+    described = Description(_object(shield.get("anchor"), "anchor"), described.arrays)
+    anchor = restored(described, factories, f"{prefix}anchor.")
     guards = tuple(
         _guard(entry, files.arrays_below(described.arrays, f"{prefix}guard.{number}."))
         for number, entry in enumerate(_list(shield.get("guards"), "guards"))
     )
-    return ShieldedEnsemble(ensemble, restored(anchor, factories, f"{prefix}anchor."), guards)
+    sizes = {
+        (ensemble.input_size, ensemble.output_size),
+        (anchor.input_size, anchor.output_size),
+        *((guard.region.size, _rules(guard).output_size) for guard in guards),
+    }
+    if len(sizes) > 1:
+        raise InvalidInput(f"mixture, anchor and guards differ in inputs or outputs: {sizes}")
+    return ShieldedEnsemble(ensemble, anchor, guards)
 
 
 def _parts(described: Description, factories: Factories, prefix: str) -> tuple[Part, ...]:
@@ -181,8 +189,9 @@ class _MissingFactory(InvalidInput):
 
 
 def _check_factory(state: MemberState, factories: Factories) -> None:
-    if state.kind == ModuleMembers.kind and state.config.get("factory") not in factories:
-        raise _MissingFactory(ModuleMembers.missing(str(state.config.get("factory")), factories))
+    name = state.config.get("factory")
+    if state.kind == ModuleMembers.kind and isinstance(name, str) and name not in factories:
+        raise _MissingFactory(ModuleMembers.missing(name, factories))
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:

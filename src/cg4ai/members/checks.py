@@ -14,10 +14,15 @@ from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray, MemberState
 
 
+LARGEST = 10_000_000  # of any one size: more is a slip of the pen, or a hostile file
+
+
 def checked_size(value: object, name: str) -> int:
-    """A count of inputs or outputs: an integer of at least one."""
+    """A count of inputs, outputs or units: an integer of at least one."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise InvalidInput(f"{name} must be an integer of at least 1, got {value!r}")
+    if value > LARGEST:
+        raise InvalidInput(f"{name} must be at most {LARGEST:,}, got {value!r:.40}")
     return int(value)
 
 
