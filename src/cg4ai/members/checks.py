@@ -13,7 +13,6 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray, MemberState
 
-
 LARGEST = 10_000_000  # of any one size: more is a slip of the pen, or a hostile file
 
 

@@ -160,7 +160,11 @@ class Checkpoints:
         path = self.folder / slot / "checkpoint.json"
         content = files.read_json(path)
         iteration, meta, members = (content.get(name) for name in ("iteration", "meta", "members"))
-        if type(iteration) is not int or not isinstance(meta, dict) or not isinstance(members, list):
+        if (
+            type(iteration) is not int
+            or not isinstance(meta, dict)
+            or not isinstance(members, list)
+        ):
             raise files.damaged(path, "it needs a number 'iteration', 'meta' and a list 'members'")
         return content
 

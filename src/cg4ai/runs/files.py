@@ -137,7 +137,9 @@ def member_state(record: Any, arrays: Mapping[str, NDArray[Any]]) -> MemberState
     """The stack that `member_record` described; InvalidInput if that is not what it is."""
     kind, config = (record.get(name) if isinstance(record, dict) else None for name in STACK)
     if not isinstance(kind, str) or not isinstance(config, dict):
-        raise InvalidInput("a stack of members is described by a text 'kind' and an object 'config'")
+        raise InvalidInput(
+            "a stack of members is described by a text 'kind' and an object 'config'"
+        )
     return MemberState(kind, config, arrays)
 
 
@@ -395,5 +397,3 @@ def _checked_arrays(path: Path) -> tuple[Arrays, str]:
     if stored != digest:
         raise damaged(path, "its arrays do not match its SHA-256")
     return arrays, digest
-
-

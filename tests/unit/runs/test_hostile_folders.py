@@ -138,7 +138,7 @@ def test_a_flipped_bit_changes_no_answer(folder: Path) -> None:
     noticed = 0
     for path in paths:
         data, expected = path.read_bytes(), answer(path)
-        for at in {0, len(data) - 1, *rng.sample(range(len(data)), min(50, len(data)))}:
+        for at in {0, len(data) - 1, *rng.sample(range(len(data)), min(25, len(data)))}:
             damaged = bytearray(data)
             damaged[at] ^= 1 << rng.randrange(8)
             path.write_bytes(damaged)
@@ -151,7 +151,7 @@ def test_a_flipped_bit_changes_no_answer(folder: Path) -> None:
                 noticed += 1
         path.write_bytes(data)
         assert answer(path) == expected
-    assert noticed > 200
+    assert noticed > 150
 
 
 def test_files_exchanged_with_those_of_another_run_are_noticed(folder: Path) -> None:
@@ -201,11 +201,11 @@ def test_sealed_nonsense_is_one_error(folder: Path, name: str) -> None:
     content = files.read_json(path)
     rng = random.Random(1)
     for place in places(content):
-        for value in (*rng.sample(HOSTILE, 4), ..., "twice"):
+        for value in (*rng.sample(HOSTILE, 2), ..., "twice"):
             files.write_json(path, changed(content, place, value))
             try:
                 reads(path)
-            except Exception as error:  # noqa: BLE001 - named with what caused it
+            except Exception as error:
                 raise AssertionError(f"{name} with {value!r} at {place}: {error!r}") from error
     files.write_json(path, content)
     assert reads(path)
@@ -238,12 +238,12 @@ def test_sealed_arrays_of_nonsense_are_one_error(folder: Path) -> None:
         files.write_json(stated, content | {"arrays": digest})
         try:
             reads(path)
-        except Exception as error:  # noqa: BLE001 - named with what caused it
+        except Exception as error:
             raise AssertionError(f"{what}: {error!r}") from error
 
     for name, array in arrays.items():
         store({key: own for key, own in arrays.items() if key != name}, f"without {name}")
-        for other in rng.sample(list(hostile_arrays(array)), 4):
+        for other in rng.sample(list(hostile_arrays(array)), 3):
             store(arrays | {name: other}, f"{name} as {other.dtype} {other.shape} {other.flat[:3]}")
     store({**arrays, "0.surplus": np.ones(1), "99.weight_0": np.ones(1)}, "surplus")
 

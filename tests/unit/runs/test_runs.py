@@ -510,5 +510,8 @@ def test_a_stack_swapped_for_another_is_noticed(folder: Path) -> None:
     members = folder / "checkpoint" / "members"
     first, second, *_ = sorted(members.iterdir())
     shutil.copy(first, second)
-    with Run.open(folder) as run, pytest.raises(RunFolderError, match="not the file that was saved"):
+    with (
+        Run.open(folder) as run,
+        pytest.raises(RunFolderError, match="not the file that was saved"),
+    ):
         run.load_checkpoint()
