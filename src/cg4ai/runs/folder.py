@@ -7,7 +7,9 @@
     summary.json    written when the run ends; the ensemble's files lie beside it
 
 All files are sealed (see files.py): `jq .objective summary.json` works as with any JSON, and what
-was changed by hand or by a fault of the disk is refused. The loop appends an iteration's record first and saves its checkpoint second; a resumed run loads
+was changed by hand or by a fault of the disk is refused.
+
+The loop appends an iteration's record first and saves its checkpoint second; a resumed run loads
 the checkpoint and cuts the history back to it.
 """
 
