@@ -98,8 +98,8 @@ class MarginProgram:
 def probability_margins(members: NetworkMembers, data: BaselineData) -> Array:
     """Margins of each member at the training images, float64: (members, n)."""
     with torch.inference_mode():
-        outputs = members.outputs(torch.as_tensor(data.inputs))
-    result: Array = member_margins(outputs, data.labels).numpy()
+        outputs = members.outputs(torch.as_tensor(data.inputs, device=members.device))
+    result: Array = member_margins(outputs, data.labels).cpu().numpy()
     return result
 
 

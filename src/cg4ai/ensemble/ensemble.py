@@ -34,7 +34,7 @@ class Ensemble(Mixture):
         layout: Layout,
         *,
         about: Mapping[str, Any] | None = None,
-        device: torch.device | str = "cpu",
+        device: torch.device | str | None = None,
     ) -> None:
         super().__init__(parts, layout, device=device)
         self.about = dict(about or {})
@@ -103,7 +103,7 @@ class Ensemble(Mixture):
         device = torch.empty(0, device=device).device
         if device == self.device:
             return self
-        return Ensemble(self._moved(device), self.layout, about=self.about, device=device)
+        return Ensemble(self.parts, self.layout, about=self.about, device=device)
 
     def audit(self, requirement: Requirement, *, tolerance: float = 1e-6) -> Audit:
         """Recompute a requirement from predictions, on any data; see `Audit`."""

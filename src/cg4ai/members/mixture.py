@@ -26,12 +26,13 @@ class Part:
     blocks: IntArray
     weights: Array
 
-    def kept(self) -> Part:
-        """The same with blocks and weights of its own that nobody can change."""
+    def kept(self, device: torch.device) -> Part:
+        """The same on the device, with blocks and weights of its own that nobody can change."""
         blocks, weights = np.array(self.blocks), np.array(self.weights)
         for array in (blocks, weights):
             array.setflags(write=False)
-        return Part(self.members, blocks, weights)
+        there = getattr(self.members, "device", device) == device
+        return Part(self.members if there else self.members.to(device), blocks, weights)
 
     def used(self) -> Part | None:
         """Its members of positive weight; None if there are none."""
@@ -48,7 +49,8 @@ class Mixture:
 
     Outputs are computed in float64 from float64 parameters: what audits and certificates speak of
     is what inference does. Members of weight 0 are in `parts` and never evaluated: 0 times an
-    infinite output would be no number. `used` are the others, which all claims are about.
+    infinite output would be no number. `used` are the others, which all claims are about. All
+    members live on `device`; None: where those of the first part do.
     """
 
     def __init__(
@@ -56,19 +58,21 @@ class Mixture:
         parts: tuple[Part, ...],
         layout: Layout,
         *,
-        device: torch.device | str = "cpu",
+        device: torch.device | str | None = None,
     ) -> None:
         if not parts:
             raise InvalidInput("an ensemble needs at least one member")
-        self.parts = tuple(part.kept() for part in parts)
-        self.layout = layout
+        if device is None:
+            device = getattr(parts[0].members, "device", "cpu")
         self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
+        self.parts = tuple(part.kept(self.device) for part in parts)
+        self.layout = layout
         self._check()
         self._width = max(len(block) for block in layout.blocks)
         places = layout.places(self._width)
         self._places = None if places is None else torch.as_tensor(places, device=self.device)
         used = (part.used() for part in self.parts)
-        self.used = tuple(part.kept() for part in used if part is not None)
+        self.used = tuple(part.kept(self.device) for part in used if part is not None)
         self._shares = [self._share(part) for part in self.used]
 
     def _check(self) -> None:
@@ -171,7 +175,4 @@ class Mixture:
         device = torch.empty(0, device=device).device
         if device == self.device:
             return self
-        return Mixture(self._moved(device), self.layout, device=device)
-
-    def _moved(self, device: torch.device) -> tuple[Part, ...]:
-        return tuple(Part(p.members.to(device), p.blocks, p.weights) for p in self.parts)
+        return Mixture(self.parts, self.layout, device=device)

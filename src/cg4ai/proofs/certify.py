@@ -123,7 +123,7 @@ class _Certifier:
                 positions = self.ensemble.layout.blocks[int(part.blocks[i])]
                 constant[n, : len(positions)] = fixed[positions]
                 slope[n, : len(positions)] = slopes[positions]
-            members = plain(part.members.take(chosen))
+            members = plain(part.members.take(chosen)).to("cpu")  # bounded in NumPy
             stacks.append(WeightedTrees(members, part.weights[chosen], constant, slope))
         return TreeBound(stacks) if stacks else None
 

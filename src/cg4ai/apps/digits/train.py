@@ -288,7 +288,7 @@ def fewest(average: Ensemble, images: Array, labels: IntArray, prepared: Prepare
     rows = listed(images, labels, prepared.recipe, name="required").rows(0)
     assert rows is not None  # images are listed
     (part,) = average.parts
-    values = row_values(rows, average.layout, part.members, part.blocks, "cpu")
+    values = row_values(rows, average.layout, part.members, part.blocks, str(average.device))
     tolerance = prepared.settings.feasibility_tolerance
     return fewest_columns(values, rows.bounds, tolerance=tolerance)
 
