@@ -21,6 +21,7 @@ Array = NDArray[np.float64]
 ROUNDING = 2.0**-45
 NARROW = 1e-9  # below this width a chord is mostly rounding and a tangent serves
 TABLE = 4097  # slopes at which the least value of gelu(t) - slope * t is tabulated
+TURN = 0.752  # beyond it gelu is steeper than 1, and below -TURN it falls
 ROOT_TWO_PI = float(np.sqrt(2 * np.pi))
 
 
@@ -92,7 +93,10 @@ def gelu(low: Array, high: Array) -> Band:
     entry = np.clip(place.astype(np.int64), 0, TABLE - 2)  # also where the place is no number
     # the least value is concave in the slope, so straight lines between entries lie below it
     floor = least[entry] + (place - entry) * steps[entry]
-    ceiling = np.maximum(at_low - slope * low, at_high - slope * high)
+    ends = at_low - slope * low, at_high - slope * high
+    ceiling = np.maximum(*ends)
+    # where an interval lies on one side of the turning point, its least value is at an end
+    floor = np.where(low >= TURN, ends[0], np.where(high <= -TURN, ends[1], floor))
     outside = chord != slope
     if outside.any():
         other = _gelu_curved(low[outside], high[outside])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -44,10 +45,37 @@ class Coefficients:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What a rule asks of the members of one stack in one block."""
+
+    own: Coefficients
+    groups: list[_Group]
+
+    @property
+    def settled(self) -> bool:
+        """Whether all outputs of every softmax have one coefficient: what they are is no matter."""
+        return bool(self.groups) and all(len(group.classes) == 1 for group in self.groups)
+
+
+@dataclass(frozen=True)
 class RuleTerms:
     """A rule as the blocks that enter it: the coefficients of each block and its members."""
 
     blocks: Sequence[tuple[Coefficients, Sequence[Member]]]
+
+    @cached_property
+    def members(self) -> list[tuple[Member, Asked]]:
+        """All members that enter the rule; those of one stack and block are asked the same."""
+        found = []
+        for coefficients, members in self.blocks:
+            asked: dict[int, Asked] = {}
+            for member in members:
+                part = member.part
+                if id(part) not in asked:
+                    own = coefficients.padded(part.output_size)
+                    asked[id(part)] = Asked(own, _groups(own, part.groups))
+                found.append((member, asked[id(part)]))
+        return found
 
     @property
     def sloped(self) -> bool:
@@ -56,8 +84,7 @@ class RuleTerms:
 
     def numbers_per_cell(self, input_size: int) -> int:
         """About how many float64 numbers are held at once while one cell is bounded."""
-        members = [member for _, own in self.blocks for member in own]
-        largest = max((member.part.numbers_per_cell for member in members), default=0)
+        largest = max((member.part.numbers_per_cell for member, _ in self.members), default=0)
         return largest + 16 * input_size + (4 * input_size**2 if self.sloped else 0)
 
 
@@ -72,20 +99,14 @@ class Bounds:
 def rule_bound(terms: RuleTerms, cells: Cells) -> Bounds:
     """For every input of each cell the rule's value is at most this, rounding included."""
     total = _Total(cells, sloped=terms.sloped)
-    for coefficients, members in terms.blocks:
-        for member in members:
-            own = coefficients.padded(member.part.output_size)
-            groups = _groups(own, member.part.groups)
-            # where all outputs of every softmax have one coefficient, what they are is no matter
-            settled = bool(groups) and all(len(group.classes) == 1 for group in groups)
-            raw = None if settled else member.part.on(member.index, cells)
-            for group in groups:
-                _add_reference(total, member, group)
-            if raw is not None and groups:
-                for group in groups:
-                    _add_shares(total, member, group, raw)
-            elif raw is not None:
-                _add_raw(total, member, own, raw)
+    for member, asked in terms.members:
+        raw = None if asked.settled else member.part.on(member.index, cells)
+        for group in asked.groups:
+            _add_reference(total, member, group)
+            if raw is not None:
+                _add_shares(total, member, group, raw)
+        if raw is not None and not asked.groups:
+            _add_raw(total, member, asked.own, raw)
     return total.bounds()
 
 

@@ -267,13 +267,18 @@ def unproven(job: Job, result: Certification, folder: Path) -> str:
             + _point(result.counterexample, job.input_names)
         )
     resisting = sorted(
-        (proof for proof in result.rules if proof.status != "proven"),
+        (proof for proof in result.rules if proof.bound > proof.limit),
         key=lambda proof: proof.limit - proof.bound,
     )
-    lines = [
+    unknown = (
         f"UNKNOWN: {job.requirement.name} is neither proven nor refuted after {result.cells} "
         f"cells and {result.seconds:.1f} s; {len(result.open_cells)} cells are open. "
-        f"{result.note}".rstrip(),
+        f"{result.note}".rstrip()
+    )
+    if not resisting:  # the search is done, and the note says what the checker objects to
+        return unknown
+    lines = [
+        unknown,
         f"  {len(result.rules) - len(resisting)} of {len(result.rules)} rules are proven; "
         "these resist:",
     ]

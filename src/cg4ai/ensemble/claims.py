@@ -78,6 +78,11 @@ def record_certified(
             f"only what is proven is recorded as certified; this certification of "
             f"{requirement.name} is {certification.status}"
         )
+    if not certification.checked:
+        raise InvalidInput(
+            f"the certification of {requirement.name} was not checked: record what "
+            "cg4ai.proofs.verified returns for it"
+        )
     if certification.subject != subject_digest(ensemble.unshielded, rules, region):
         raise InvalidInput(
             f"the certification is of another mixture, region or rules than {requirement.name} "

@@ -3,6 +3,7 @@
 from cg4ai.proofs.cell_bounds import CellBounds
 from cg4ai.proofs.certify import certify
 from cg4ai.proofs.records import Certification, OpenCells, Progress, RuleProof
+from cg4ai.proofs.verified import verified
 from cg4ai.rules.affine import AffineCoefficients, AffineFunctional, AffineRules, rules_of
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "RuleProof",
     "certify",
     "rules_of",
+    "verified",
 ]

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai import __version__
+from cg4ai.checker import Rejected, check
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.subject import refuse_shield, subject_digest
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -55,7 +56,7 @@ def write_certificate(
 
     `title` says in words what the mixture is; `rule_names` name the rules, "rule 0" and so on if
     left out. A certification that is not proven, or of another mixture, region or other rules, is
-    refused.
+    refused, and so is what the checker rejects.
     """
     if not certification.subject:
         raise InvalidInput(
@@ -68,6 +69,8 @@ def write_certificate(
         title=title,
         rule_names=rule_names,
     )
+    if not certification.checked:
+        _check(data)
     files.write_bytes(Path(path), data)
     return hashlib.sha256(data.partition(b"\n")[2]).hexdigest()
 
@@ -85,20 +88,42 @@ def certificate_bytes(
     A certification made by hand, which states no subject, is taken as it is: the file claims what
     it says, and checking decides.
     """
-    refuse_shield(ensemble)
     check_texts(title, requirement.name, *(rule_names or ()))
-    rules = rules_of(requirement, output_size=ensemble.output_size)
-    names = [f"rule {rule}" for rule in range(len(rules))] if rule_names is None else rule_names
-    _check_proven(certification, rules, names)
-    region, arrays = _region(requirement)
-    parts, member_arrays = _parts(ensemble)
+    data = claim_bytes(
+        ensemble,
+        rules_of(requirement, output_size=ensemble.output_size),
+        region=_certifiable(requirement),
+        certification=certification,
+        requirement=requirement.name,
+        title=title,
+        rule_names=rule_names,
+    )
     if certification.subject:
         _check_subject(certification, ensemble, requirement)
+    return data
+
+
+def claim_bytes(
+    ensemble: Ensemble,
+    rules: AffineRules,
+    *,
+    region: Box | Ball,
+    certification: Certification,
+    requirement: str = "the requirement",
+    title: str = "a mixture",
+    rule_names: Sequence[str] | None = None,
+) -> bytes:
+    """The certificate that these rules, proven as stated, hold for the ensemble in the region."""
+    refuse_shield(ensemble)
+    names = [f"rule {rule}" for rule in range(len(rules))] if rule_names is None else rule_names
+    _check_proven(certification, rules, names)
+    words, arrays = _region(region)
+    parts, member_arrays = _parts(ensemble)
     arrays |= member_arrays | _rules(rules) | tree_arrays(certification)
     claim = {
         "title": title,
-        "requirement": requirement.name,
-        "region": region,
+        "requirement": requirement,
+        "region": words,
         "input_size": ensemble.input_size,
         "output_size": ensemble.output_size,
         "blocks": [block.tolist() for block in ensemble.layout.blocks],
@@ -110,6 +135,15 @@ def certificate_bytes(
     text = json.dumps(files.jsonable(claim), sort_keys=True, allow_nan=False)
     arrays["claim"] = np.frombuffer(text.encode(), np.uint8)
     return sealed(arrays)
+
+
+def _check(data: bytes) -> None:
+    try:
+        check(data)
+    except Rejected as error:
+        raise InvalidInput(
+            f"the checker rejects this certificate, so it is not written: {error}"
+        ) from error
 
 
 def check_texts(*texts: str) -> None:
@@ -162,9 +196,8 @@ def _certifiable(requirement: Requirement) -> Box | Ball:
     return region
 
 
-def _region(requirement: Requirement) -> tuple[dict[str, Any], Arrays]:
+def _region(region: Box | Ball) -> tuple[dict[str, Any], Arrays]:
     """Words of the claim and numbers: the region's record, and the box around it."""
-    region = _certifiable(requirement)
     record = region.record()
     words = {"kind": record.pop("kind"), "norm": record.pop("norm", None)}
     lower, upper = region.bounds()

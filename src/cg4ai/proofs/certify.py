@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from cg4ai.proofs.bounds.search import Batch, Search
 from cg4ai.proofs.bounds.terms import Parts, RuleTerms
 from cg4ai.proofs.bounds.trees import TreeBound, WeightedTrees, plain
 from cg4ai.proofs.records import Certification, OpenCells, Progress, RuleProof, Status
+from cg4ai.proofs.verified import verified_rules
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
 from cg4ai.rules.affine import AffineRules, rules_of
@@ -208,6 +209,7 @@ def certify(
     progress: Callable[[Progress], None] | None = None,
     resume: Certification | None = None,
     all_rules: bool = False,
+    verify: bool = True,
 ) -> Certification:
     """Prove `requirement` at every input of its region (or of `region`), or find where it fails.
 
@@ -216,6 +218,9 @@ def certify(
     and the cells kept. `resume` goes on from an earlier `unknown` answer for the same ensemble,
     requirement and region. The search ends at the first violation, or, with `all_rules`, goes on
     with the rules not refuted. Of a shielded ensemble certify `unshielded`.
+
+    Proven is what the separate checker proves, too: what it rejects is unknown. With `verify`
+    False that is left for later, to `verified`, and nothing is recorded as certified before.
     """
     started = time.perf_counter()
     _check_limits(time_limit_s, cell_limit, batch=batch, memory_limit=memory_limit)
@@ -245,7 +250,11 @@ def certify(
     )
     if progress is not None:
         progress(_progress(work, time.perf_counter() - started))
-    return _answer(work, before + time.perf_counter() - started)
+    answer = _answer(work, before + time.perf_counter() - started)
+    if not verify:
+        return answer
+    answer = verified_rules(answer, ensemble, rules, region=place)
+    return replace(answer, seconds=before + time.perf_counter() - started)
 
 
 def _check_limits(time_limit_s: float, cell_limit: int, *, batch: int, memory_limit: int) -> None:

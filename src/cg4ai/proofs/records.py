@@ -57,7 +57,8 @@ class Certification:
     rule is proven. `cells` counts the cells bounded, over earlier calls too when resumed.
     `violations` holds an input for every rule refuted, the counterexample among them. `subject` is
     the digest of mixture, rules and region, without which a proof is about nothing. `exhausted`:
-    no cell left can be halved, so that to resume gains nothing.
+    no cell left can be halved, so that to resume gains nothing. `checked`: the separate checker
+    has verified the certificate that this makes; without it nothing is recorded as certified.
     """
 
     status: Status
@@ -72,6 +73,7 @@ class Certification:
     violations: Mapping[int, Array] = field(default_factory=dict, repr=False)
     subject: str = ""
     exhausted: bool = False
+    checked: bool = False
 
     @property
     def excess(self) -> float:
@@ -90,7 +92,7 @@ class Certification:
                 f"; rule {self.counterexample_rule} reaches {self.counterexample_value:.9g} "
                 "at the counterexample"
             )
-        if self.status == "unknown":
+        if self.status == "unknown" and self.excess > 0:
             text += f"; proven to exceed no limit by more than {self.excess:.3g}"
         return f"{text}; {self.note}" if self.note else text
 

@@ -1,0 +1,97 @@
+"""Proven is what the checker proves: a search that closes every cell is not enough."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from certification_cases import single_block
+
+from cg4ai.checker import check
+from cg4ai.cli.certify import Job, unproven
+from cg4ai.ensemble.claims import record_certified
+from cg4ai.errors import InvalidInput
+from cg4ai.members import NetworkArchitecture, NetworkMembers
+from cg4ai.proofs import certify, verified
+from cg4ai.proofs.certificate import write_certificate
+from cg4ai.rules import Linear
+from cg4ai.rules.regions import Box
+
+ROOM = 1e-4
+
+
+def tiny_units(size):
+    """y = x by way of a hidden unit of this size: the checker's bands are 3e-14 wide at least."""
+    architecture = NetworkArchitecture(1, 1, hidden=(1,), activation="relu")
+    return single_block(
+        NetworkMembers(
+            architecture,
+            {
+                "weight_0": np.full((1, 1, 1), size),
+                "bias_0": np.zeros((1, 1)),
+                "weight_1": np.full((1, 1, 1), 1 / size),
+                "bias_1": np.zeros((1, 1)),
+            },
+        )
+    )
+
+
+def cap(lower=0.0, upper=1.0):
+    return Linear(Box([lower], [upper]), [[1.0]], 1.0 + ROOM, "<=", name="cap")
+
+
+def test_what_the_checker_proves_is_proven_and_can_be_recorded(tmp_path):
+    ensemble = tiny_units(1.0)
+    answer = certify(ensemble, cap())
+    assert answer.status == "proven"
+    assert answer.checked
+    record_certified(ensemble, cap(), certification=answer)
+    write_certificate(tmp_path / "file", ensemble, requirement=cap(), certification=answer)
+    check(tmp_path / "file")
+
+
+def test_what_the_checker_rejects_is_unknown_and_says_why(tmp_path):
+    ensemble = tiny_units(1e-11)
+    search = certify(ensemble, cap(), verify=False)
+    assert search.status == "proven"
+    assert not search.checked
+    answer = certify(ensemble, cap())
+    assert answer.status == "unknown"
+    assert {proof.status for proof in answer.rules} == {"unknown"}
+    assert answer.exhausted
+    assert "the checker says: not proven: rule 0 is bounded by" in answer.note
+    assert "proven to exceed no limit" not in str(answer)
+    said = unproven(Job(cap(), "a mixture", None, ["x"]), answer, tmp_path)
+    assert said.startswith("UNKNOWN: cap is neither proven nor refuted")
+    assert "the checker says" in said
+    assert "--resume" not in said  # there is nothing to go on with
+
+
+def test_a_search_alone_is_neither_recorded_nor_written(tmp_path):
+    ensemble = tiny_units(1e-11)
+    search = certify(ensemble, cap(), verify=False)
+    with pytest.raises(InvalidInput, match="was not checked"):
+        record_certified(ensemble, cap(), certification=search)
+    with pytest.raises(InvalidInput, match="the checker rejects this certificate"):
+        write_certificate(tmp_path / "file", ensemble, requirement=cap(), certification=search)
+    assert not (tmp_path / "file").exists()
+
+
+def test_a_proof_can_be_checked_later():
+    ensemble = tiny_units(1.0)
+    search = certify(ensemble, cap(), verify=False)
+    later = verified(search, ensemble, cap())
+    assert later.status == "proven"
+    assert later.checked
+    assert verified(later, ensemble, cap()) is later
+    record_certified(ensemble, cap(), certification=later)
+
+
+def test_the_region_that_was_asked_for_is_the_one_that_is_checked():
+    ensemble = tiny_units(1.0)
+    wide = cap(0.0, 5.0)  # false there
+    assert certify(ensemble, wide).status == "refuted"
+    answer = certify(ensemble, wide, region=Box([0.0], [1.0]))
+    assert answer.status == "proven"
+    assert answer.checked
+    with pytest.raises(InvalidInput, match="another mixture, region or rules"):
+        record_certified(ensemble, wide, certification=answer)
