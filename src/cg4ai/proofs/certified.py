@@ -10,6 +10,7 @@ from cg4ai.proofs.phase import ProofPhase, ProofRecipe, proven_requirement
 from cg4ai.proofs.pricer import Harder, ProofPricer, ProofTraining
 from cg4ai.proofs.prover import Prover
 from cg4ai.proofs.records import Certification
+from cg4ai.proofs.verified import verified
 from cg4ai.protocols import Architecture
 from cg4ai.records import IterationRecord
 from cg4ai.runs.folder import Run
@@ -66,4 +67,6 @@ def solve_certified(
             "interrupted before there was a mixture to prove; solve again, or resume the run if "
             "it has a folder"
         )
-    return CertifiedResult(result, phase.shown.certification)
+    # a proof from a checkpoint is checked again; one of this run was when it was found
+    proof = verified(phase.shown.certification, result.ensemble, memory.requirement)
+    return CertifiedResult(result, proof)
