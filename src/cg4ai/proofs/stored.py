@@ -69,6 +69,6 @@ def certification_of(arrays: Mapping[str, NDArray[Any]], *, status: Status) -> C
         nothing,
         int(cells),
         seconds,
-        "resumed",
+        "",
         subject=arrays["subject"].tobytes().hex(),
     )

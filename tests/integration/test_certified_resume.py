@@ -1,0 +1,102 @@
+"""A certified run killed at any moment and resumed ends with the identical router and proof."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from cg4ai.apps.routing import instance
+from cg4ai.apps.routing.certified import certified
+from cg4ai.apps.routing.problem import Recipe, capacity, routing_problem
+from cg4ai.apps.routing.train import routing_settings
+from cg4ai.checker import check
+from cg4ai.proofs.certificate import write_certificate
+from cg4ai.proofs.phase import ProofRecipe
+from cg4ai.proofs.pricer import ProofTraining
+from cg4ai.runs.folder import Run
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and POSIX signals"),
+    pytest.mark.slow,
+    pytest.mark.guard,
+]
+KILLS = 20
+RECIPE = Recipe(
+    scenarios=10, priced=20, hidden=(3,), first_steps=40, later_steps=1, batch_size=32, starts=2
+)
+# proven at once, and improved for some rounds all the same
+PROOF = ProofRecipe(rounds=5, cells=20_000, close=-1e-9)
+TRAINING = ProofTraining(steps=20, batch_size=32, cells=16, points=16)
+ENDED = ("ensemble.json", "members.json", "members.safetensors", "certificate.cg4ai")
+
+
+def train(folder: Path) -> None:
+    """Start or resume the run, and save router and certificate as its ending does."""
+    torch.set_num_threads(1)
+    made = instance("abilene", 5, 3)
+    exists = (folder / "run.json").exists()
+    with Run.open(folder) if exists else Run.create(folder, "route", {"seed": 0}) as run:
+        outcome = certified(
+            routing_problem(made, RECIPE),
+            routing_settings(made, RECIPE),
+            recipe=PROOF,
+            training=TRAINING,
+            run=run,
+        )
+    outcome.result.ensemble.save(folder)
+    write_certificate(
+        folder / "certificate.cg4ai",
+        outcome.result.ensemble,
+        requirement=capacity(made, RECIPE),
+        certification=outcome.certification,
+    )
+
+
+def in_child(folder: Path, *, killed_after: float | None = None) -> bool:
+    """Whether a process that trains came to its end, or was killed before."""
+    process = os.fork()
+    if process == 0:
+        code = 1
+        try:
+            train(folder)
+            code = 0
+        finally:
+            os._exit(code)
+    if killed_after is not None:
+        time.sleep(killed_after)
+        os.kill(process, signal.SIGKILL)
+    _, status = os.waitpid(process, 0)
+    if not os.WIFSIGNALED(status):
+        assert os.waitstatus_to_exitcode(status) == 0
+    return not os.WIFSIGNALED(status)
+
+
+def outcome(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in ENDED if (folder / name).exists()}
+
+
+def test_kills_at_random_moments(tmp_path: Path) -> None:
+    started = time.perf_counter()
+    assert in_child(tmp_path / "whole")
+    seconds = time.perf_counter() - started
+    expected = outcome(tmp_path / "whole")
+    assert "certificate.cg4ai" in expected
+    check(tmp_path / "whole" / "certificate.cg4ai")
+    with Run.open(tmp_path / "whole", read_only=True) as run:
+        assert len(run.history()) >= 3
+    draw = random.Random(1)
+    landed = 0
+    for number in range(KILLS):
+        folder = tmp_path / str(number)
+        # one delay from each slice of the run, so that kills land all over it
+        delay = seconds * (number + draw.random()) / KILLS
+        landed += not in_child(folder, killed_after=delay)
+        assert in_child(folder)
+        assert outcome(folder) == expected, f"kill {number}"
+    assert landed >= KILLS // 2
