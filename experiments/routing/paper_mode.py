@@ -2,9 +2,7 @@
 
 Squared loss on 1,000 labels, one network of 256 GELU units for one demand per iteration, trained
 by the reduced cost alone; cuts from NLopt, one search per arc, after column generation has ended;
-no anchor. Three choices that the paper leaves open, or that the loop makes for it: demands take
-turns; labels are the canonical optimal splits; and slack sits on
-capacity rows too, while the dummy of a convexity row only stands in until a demand has a member.
+no anchor. docs/routing.md lists what differs from the paper or was left open there.
 """
 
 from __future__ import annotations

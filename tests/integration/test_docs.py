@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
 import io
 import re
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import cg4ai
+from cg4ai.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DOTTED = re.compile(r"(?<![\w./-])((?:cg4ai|experiments)(?:\.[A-Za-z_]\w*)+)")
+COMMAND = re.compile(r"^(?:cg4ai |make |python -m experiments\.).*")
+FILE = re.compile(r"(?<![\w.*-])([a-z_]+(?:/[a-z_]+)*\.py)\b")
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -83,3 +94,83 @@ def test_every_stop_reason_is_explained() -> None:
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
         missing = [reason.name for reason in cg4ai.StopReason if f"`{reason.name}`" not in text]
         assert missing == [], page
+
+
+def resolved(name: str) -> bool:
+    """Whether a dotted name is a module, or something that a module has."""
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        module = ".".join(parts[:cut])
+        try:
+            found = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+                raise
+            continue
+        for attribute in parts[cut:]:
+            if attribute in getattr(found, "__dataclass_fields__", {}):
+                return True
+            if not hasattr(found, attribute):
+                return False
+            found = getattr(found, attribute)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_dotted_name_exists(page: Path) -> None:
+    names = sorted(set(DOTTED.findall(page.read_text(encoding="utf-8"))))
+    assert [name for name in names if not resolved(name)] == []
+
+
+def commands(page: Path) -> list[str]:
+    """Commands in blocks and in the text, each on one line and without its comment."""
+    text = page.read_text(encoding="utf-8")
+    inline = re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
+    lines = [
+        line
+        for language, block, _ in blocks(page)
+        if language in ("", "sh")
+        for line in block.replace("\\\n", " ").splitlines()
+    ]
+    return [code.partition(" #")[0].strip() for code in (*inline, *lines) if COMMAND.match(code)]
+
+
+@functools.cache
+def help_of(command: tuple[str, ...]) -> str | None:
+    """What `cg4ai X --help` or `python -m experiments.X --help` prints; None if it fails."""
+    if command[0] == "python":
+        program = [sys.executable, *command[1:], "--help"]
+        done = subprocess.run(program, capture_output=True, text=True, cwd=ROOT, timeout=120)
+        return done.stdout if done.returncode == 0 else None
+    stream = io.StringIO()
+    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(io.StringIO()):
+        code = main([*command[1:], "--help"])
+    return stream.getvalue() if code == 0 else None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_exists_with_its_options(page: Path) -> None:
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    for line in commands(page):
+        words = line.split()
+        if words[0] == "make":
+            assert len(words) == 1 or words[1] in targets, line
+            continue
+        start = tuple(words[:3] if words[0] == "python" else words[:2])
+        if start[-1].startswith("-"):
+            start = start[:-1]
+        help_text = help_of(start)
+        assert help_text is not None, f"{page.name}: there is no command {line!r}"
+        options = [word.partition("=")[0] for word in words if word.startswith("--")]
+        unknown = [o for o in options if not re.search(rf"{o}(?![\w-])", help_text)]
+        assert unknown == [], f"{page.name}: {line!r} has options that do not exist"
+
+
+@pytest.mark.parametrize("folder", ["experiments"])
+def test_modules_that_are_named_exist(folder: str) -> None:
+    """A comment that says "see cuts.py" leads somewhere."""
+    known = [str(path) for path in (*ROOT.rglob("src/**/*.py"), *ROOT.rglob("experiments/**/*.py"))]
+    for path in (ROOT / folder).rglob("*.py"):
+        for name in FILE.findall(path.read_text(encoding="utf-8")):
+            assert any(file.endswith(f"/{name}") for file in known), f"{path} names {name}"
