@@ -26,6 +26,7 @@ How to take part in a run (`cg4ai.solving.loop`), from the smallest to the large
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
@@ -113,7 +114,8 @@ class PricingRequest:
     `duals` are the master's own, in the order of `rows`; `guide` (m,) are the row duals to
     propose by (smoothed, or equal to `duals.rows`). `loss_weight` is 0 in the phase that
     minimises slack alone; `requirements` are the problem's, in order. `seed` is derived from
-    (run seed, iteration, pricer).
+    (run seed, iteration, pricer). Training that lasts until `until`, a moment of
+    `time.perf_counter`, ends there with what it has.
     """
 
     iteration: int
@@ -126,6 +128,7 @@ class PricingRequest:
     ensemble: Mixture | None
     device: str
     requirements: Sequence[Requirement] = ()
+    until: float = math.inf
 
 
 class Pricer(Protocol):

@@ -29,7 +29,7 @@ from cg4ai.seeds import derived_seed
 from cg4ai.solving.cuts import separate
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import settle
-from cg4ai.solving.state import ENDING_SHARE, RunState
+from cg4ai.solving.state import RunState
 from cg4ai.solving.steps import Decision, GoOn, Outcome, Priced, Settled, Stop, Weighed
 
 COARSEST = 0.016  # an anchor that makes up for more at the corner of the box takes over
@@ -187,10 +187,11 @@ class ProofPhase:
             ensemble=None,
             device=run.settings.device,
             requirements=run.problem.requirements,
+            until=run.training_deadline.ends,
         )
 
     def _prove(self, run: RunState, ensemble: Ensemble) -> Certification:
-        self.prover.deadline = run.deadline.reserving(ENDING_SHARE * run.settings.time_limit_s)
+        self.prover.deadline = run.training_deadline
         with run.watch.timed("separation"):
             with run.interrupts.allowed():
                 found = self.prover.find(

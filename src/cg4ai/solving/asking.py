@@ -97,6 +97,7 @@ def _request(run: RunState, solution: MasterSolution, guide: Array, job: str) ->
         ensemble=run.work.ensemble(solution),
         device=run.settings.device,
         requirements=run.problem.requirements,
+        until=run.training_deadline.ends,
     )
 
 

@@ -108,13 +108,18 @@ class RunState:
 
     # ---- time ---------------------------------------------------------------------------------
 
+    @property
+    def training_deadline(self) -> Deadline:
+        """When training must be over, so that a share of the limit is left to end in."""
+        kept = max(ENDING_SHARE * self.settings.time_limit_s, self.longest_search_s)
+        return self.deadline.reserving(kept)
+
     def out_of_time(self) -> bool:
         """Whether another iteration, at the pace of the last, would leave too little to end in."""
         if not self.history:
             return False
-        kept = max(ENDING_SHARE * self.settings.time_limit_s, self.longest_search_s)
-        reserved = self.deadline.reserving(kept)
-        return reserved.passed or self.deadline.left() < self.history[-1].seconds
+        pace = self.history[-1].seconds
+        return self.training_deadline.passed or self.deadline.left() < pace
 
     def has_time(self, part: str, *, needed: float = 0.0) -> bool:
         """Whether a part of the ending may begin; if time forbids, it is noted as cut."""

@@ -118,10 +118,10 @@ def test_seconds_of_the_last_search_count_as_separation() -> None:
 def test_the_time_limit_bounds_training_and_ending_together() -> None:
     problem = constant(Slow(0.1), Falling(0.02))
     started = time.perf_counter()
-    result = solve(problem, Settings(time_limit_s=1.0, epsilon=1e-12, iteration_limit=10_000))
-    assert time.perf_counter() - started < 1.1
+    result = solve(problem, Settings(time_limit_s=2.0, epsilon=1e-12, iteration_limit=10_000))
+    assert time.perf_counter() - started < 2.4  # 10 %, and as much for a busy machine
     assert result.stop_reason is StopReason.TIME_LIMIT
-    assert result.seconds > 0.5  # the limit is made use of
+    assert result.seconds > 1.0  # the limit is made use of
 
 
 def test_what_the_ending_had_no_time_for_is_named_and_audits_look_in_any_case() -> None:
@@ -153,3 +153,14 @@ def test_a_deadline_tells_what_is_left_of_it() -> None:
     assert later.reserving(50.0).left() <= 50.0
     assert later.reserving(101.0).passed
     assert later.reserving(101.0).left() == 0.0
+
+
+def test_training_is_cut_at_the_limit_and_leaves_a_mixture() -> None:
+    network = NetworkArchitecture(2, 1, hidden=(4,), activation="tanh")
+    pricer = GradientPricer(network, training=Training(steps=10**6, schedule="onecycle"))
+    problem = Problem(Supervised(X, X[:, :1]), [], [pricer], Layout.single(1))
+    started = time.perf_counter()
+    result = solve(problem, Settings(time_limit_s=1.0))
+    assert time.perf_counter() - started < 1.5  # a million steps would take minutes
+    assert result.stop_reason is StopReason.TIME_LIMIT
+    assert len(result.ensemble) >= 1

@@ -7,6 +7,8 @@ steps are laid out beforehand, and a step takes its own by a counter that lives 
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -38,6 +40,7 @@ def train_captured(
     *,
     segment: int,
     pause: Pause | None = None,
+    until: float = math.inf,
 ) -> Parameters:
     """Adam with a one-cycle rate, as `train` does it; data are laid out every `segment` steps."""
     current = contiguous(parameters)
@@ -54,6 +57,10 @@ def train_captured(
             graph = step.recorded()
         for _ in range(count):
             graph.replay()
+        if until < math.inf:
+            torch.cuda.synchronize()  # the clock is to tell of steps that were taken
+            if time.perf_counter() >= until:
+                break
     return {name: value.detach() for name, value in current.items()}
 
 

@@ -120,7 +120,13 @@ class GradientPricer:
             parameters = self._guided(trainer, parameters, stage)
         if guided < self.training.steps:
             stage = replace(self.training, steps=self.training.steps - guided)
-            parameters = train(parameters, trainer.reduced_cost, stage, models=self.restarts)
+            parameters = train(
+                parameters,
+                trainer.reduced_cost,
+                stage,
+                models=self.restarts,
+                until=request.until,
+            )
         if self.output_limit is not None:
             parameters = trainer.limited(parameters, self.output_limit)
         per_group = self.group * len(layout)
@@ -139,11 +145,21 @@ class GradientPricer:
 
     def _guided(self, trainer: Trainer, parameters: Parameters, stage: Training) -> Parameters:
         pause = trainer.attack if self.attack_every else None
+        until = trainer.request.until
         if torch.device(trainer.request.device).type == "cuda" and stage.schedule == "onecycle":
             data = laid_out(trainer, self.attack_every or SEGMENT, stage.steps)
             if data is not None:
-                return train_captured(parameters, data, stage, segment=data.segment, pause=pause)
-        return train(parameters, trainer.guided_loss, stage, models=self.restarts, pause=pause)
+                return train_captured(
+                    parameters, data, stage, segment=data.segment, pause=pause, until=until
+                )
+        return train(
+            parameters,
+            trainer.guided_loss,
+            stage,
+            models=self.restarts,
+            pause=pause,
+            until=until,
+        )
 
     def _initial(
         self, request: PricingRequest, layout: Layout, made: torch.Generator

@@ -8,6 +8,7 @@ torch's fused kernel, much faster than the same arithmetic tensor by tensor.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -64,8 +65,12 @@ def train(
     *,
     models: int,
     pause: Pause | None = None,
+    until: float = math.inf,
 ) -> Parameters:
-    """Minimise each model's loss; every tensor's leading axis is models x members per model."""
+    """Minimise each model's loss; every tensor's leading axis is models x members per model.
+
+    `until` is a moment of `time.perf_counter` at which training ends, whatever steps are left.
+    """
     current = contiguous(parameters)
     rule = (_Plateau if training.schedule == "plateau" else _OneCycle)(current, training, models)
     for step in range(training.steps):
@@ -77,7 +82,7 @@ def train(
         gradients = torch.autograd.grad(losses.sum(), list(current.values()))
         for value in current.values():
             value.requires_grad_(False)
-        if rule.step(step, losses.detach(), gradients):
+        if rule.step(step, losses.detach(), gradients) or time.perf_counter() >= until:
             break
     return rule.result
 
