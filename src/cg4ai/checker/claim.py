@@ -21,8 +21,9 @@ from cg4ai.checker.words import exact
 
 CLAIM_KEYS = {
     *("title", "requirement", "region", "input_size", "output_size", "blocks", "parts"),
-    *("rules", "margin", "made_by"),
+    *("rules", "margin", "made_by", "about"),
 }
+NAMES = ("features", "outputs", "target", "task", "scores")  # what a mixture may say of itself
 RULE_ARRAYS = (
     *("rule_constant", "slope_rule", "slope_output", "slope_input", "slope_value", "limit"),
     *("tree_start", "tree_dimension", "leaf_start", "leaf_bound"),
@@ -82,6 +83,7 @@ class Claim:
                 "to be checked"
             )
         self.made_by = text(fields(claim["made_by"], {"cg4ai"}, "made_by")["cg4ai"], "made_by")
+        self.about = self._names(claim["about"])
         margin = claim["margin"]
         if type(margin) not in (int, float) or not 0 <= margin < LARGEST:
             raise Rejected("margin must be a number of at least 0")
@@ -123,6 +125,21 @@ class Claim:
         if (lower > centre - radius).any() or (upper < centre + radius).any():
             raise Rejected("the box of cells does not hold the whole ball")
         return Region(lower, upper, centre, float(radius), norms[region["norm"]])
+
+    def _names(self, about: Any) -> dict[str, str | list[str]]:
+        """Names of inputs and outputs: texts, or lists of as many as there are."""
+        if not isinstance(about, dict) or not set(about) <= set(NAMES):
+            raise Rejected(f"about must be an object with some of {list(NAMES)}")
+        sizes = {"features": self.input_size, "outputs": self.output_size}
+        for name, value in about.items():
+            if name not in sizes:
+                text(value, name)
+            elif len(listed(value, name)) != sizes[name]:
+                raise Rejected(f"{name} must be a list of {sizes[name]} names")
+            else:
+                for one in value:
+                    text(one, f"a name of {name}")
+        return about
 
     def _blocks(self, given: Any) -> list[NDArray[np.int64]]:
         blocks = []

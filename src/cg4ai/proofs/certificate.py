@@ -31,6 +31,8 @@ from cg4ai.runs import files
 
 FILE_NAME = "certificate.cg4ai"
 CERTIFIABLE = ("network", "tree", "constant")
+# what a mixture says of its inputs and outputs, without which they could be taken for others
+NAMES = ("features", "outputs", "target", "task", "scores")
 WEIGHT_SUM = 1e-9  # how far from one the weights of a block may sum in a certificate
 LONGEST_TEXT = 300  # of titles and names; the checker, which shares no code, takes as many
 # what the arrays of the normal form are called in the file
@@ -131,6 +133,7 @@ def claim_bytes(
         "rules": [{"name": name} for name in names],
         "margin": max(0.0, min(p.limit - p.bound for p in certification.rules)),
         "made_by": {"cg4ai": __version__},
+        "about": {name: ensemble.about[name] for name in NAMES if name in ensemble.about},
     }
     text = json.dumps(files.jsonable(claim), sort_keys=True, allow_nan=False)
     arrays["claim"] = np.frombuffer(text.encode(), np.uint8)
@@ -164,7 +167,7 @@ def sealed(arrays: Arrays) -> bytes:
     )
     content = archive.getvalue()
     digest = hashlib.sha256(content).hexdigest()
-    return f"cg4ai-certificate 1 sha256 {digest}\n".encode() + content
+    return f"cg4ai-certificate 2 sha256 {digest}\n".encode() + content
 
 
 def _check_proven(certification: Certification, rules: AffineRules, names: Sequence[str]) -> None:

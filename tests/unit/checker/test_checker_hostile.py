@@ -229,7 +229,7 @@ def repacked(data, change):
         for name, content in entries.items():
             archive.writestr(name, content)
     digest = hashlib.sha256(packed.getvalue()).hexdigest()
-    return f"cg4ai-certificate 1 sha256 {digest}\n".encode() + packed.getvalue()
+    return f"cg4ai-certificate 2 sha256 {digest}\n".encode() + packed.getvalue()
 
 
 def _twice(entries):

@@ -1,0 +1,105 @@
+"""`check --run`: what the folder holds must be what the certificate is about, in every respect."""
+
+from __future__ import annotations
+
+import certificate_cases as cases
+import numpy as np
+import pytest
+
+from cg4ai.checker import Rejected, check
+from cg4ai.checker.shipped import compare
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.saved import load
+from cg4ai.errors import RunFolderError
+from cg4ai.members import ConstantMembers
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
+from cg4ai.rules import Linear
+from cg4ai.rules.regions import Box
+from cg4ai.runs import files
+
+ABOUT = {
+    "features": ["age", "income"],
+    "outputs": ["no", "yes"],
+    "target": "loan",
+    "task": "classification",
+    "scores": "probability",
+}
+
+
+def mixture(about=ABOUT, values=((0.2, 0.8), (7.0, 0.0)), weights=(1.0, 0.0)):
+    members = ConstantMembers(np.array(values), 2)
+    part = Part(members, np.zeros(len(weights), np.int64), np.array(weights))
+    return Ensemble((part,), Layout.single(2), about=about)
+
+
+def proof(ensemble):
+    wanted = Linear(Box([0.0, 0.0], [1.0, 1.0]), [[1.0, 0.0]], 0.5, "<=", name="cap")
+    return check(cases.certificate(ensemble, wanted)).claim
+
+
+def rewritten(folder, **changes):
+    """The saved ensemble with other fields and a fitting seal."""
+    content = files.read_json(folder / "ensemble.json")
+    files.write_json(folder / "ensemble.json", {**content, **changes})
+    return folder
+
+
+def test_members_of_weight_zero_are_said_and_predict_nothing(tmp_path):
+    mixture().save(tmp_path)
+    said = compare(proof(mixture()), tmp_path)
+    assert any("1 members of weight 0, which predict nothing" in line for line in said)
+    assert load(tmp_path).predict(np.zeros((1, 2))).tolist() == [[0.2, 0.8]]
+    alone = mixture(values=[(0.2, 0.8)], weights=[1.0])
+    alone.save(tmp_path / "alone")
+    assert not any("weight 0" in line for line in compare(proof(alone), tmp_path / "alone"))
+
+
+@pytest.mark.parametrize("weight", [-1e-9, np.nan, np.inf, "1", None])
+def test_weights_that_are_none_are_refused_and_not_left_out(tmp_path, weight):
+    claim = proof(mixture())
+    mixture().save(tmp_path)
+    rewritten(tmp_path, weights=[[1.0, weight]])
+    with pytest.raises((RunFolderError, Rejected)):
+        compare(claim, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("features", ["income", "age"]),
+        ("outputs", ["yes", "no"]),
+        ("target", "fraud"),
+        ("task", "regression"),
+        ("scores", "logits"),
+    ],
+)
+def test_other_names_of_inputs_and_outputs_are_rejected(tmp_path, name, value):
+    """With its classes swapped, a folder's "no" is the certificate's "yes"."""
+    claim = proof(mixture())
+    mixture().save(tmp_path)
+    compare(claim, tmp_path)
+    rewritten(tmp_path, about={**ABOUT, name: value})
+    with pytest.raises(Rejected, match=f"other {name} than the certificate's"):
+        compare(claim, tmp_path)
+    rewritten(tmp_path, about={k: v for k, v in ABOUT.items() if k != name})
+    with pytest.raises(Rejected, match=f"other {name} than the certificate's"):
+        compare(claim, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        *({"features": ["age"]}, {"outputs": "no, yes"}, {"features": [1, 2]}, {"title": "x"}),
+        *({"target": "a\nb"}, {"task": None}, []),
+    ],
+)
+def test_names_that_are_none_are_rejected(about):
+    ensemble = mixture()
+    wanted = Linear(Box([0.0, 0.0], [1.0, 1.0]), [[1.0, 0.0]], 0.5, "<=", name="cap")
+
+    def change(claim, arrays):
+        claim["about"] = about
+
+    with pytest.raises(Rejected, match="must be"):
+        check(cases.altered(cases.certificate(ensemble, wanted), change))
