@@ -22,11 +22,11 @@ import torch
 from cg4ai.apps.routing import instance
 from cg4ai.apps.routing.certified import certified
 from cg4ai.apps.routing.guarantee import proof_summary, write_proof
-from cg4ai.apps.routing.problem import Recipe, routing_problem
-from cg4ai.apps.routing.train import VALIDATION, routing_settings
+from cg4ai.apps.routing.problem import routing_problem, routing_settings
+from cg4ai.apps.routing.settings import Recipe
+from cg4ai.apps.tables import markdown
 from cg4ai.checker import check
 from cg4ai.checker.errors import Rejected
-from cg4ai.cli.tables import markdown
 from cg4ai.runs import files
 from cg4ai.seeds import derived_seed
 from experiments.routing.reproduce import NAMES
@@ -47,7 +47,7 @@ def measure(name: str, out: Path) -> dict[str, Any]:
     )
     seconds = time.perf_counter() - started
     ensemble, answer = outcome.result.ensemble, outcome.certification
-    vectors = made.sample(VALIDATION, derived_seed(recipe.seed, 0, "validation"))
+    vectors = made.sample(10_000, derived_seed(recipe.seed, 0, "validation"))
     gaps = made.utilisation(vectors, ensemble.predict(vectors)).max(axis=1)
     gaps = gaps - made.optimal(vectors).mlu
     row: dict[str, Any] = {

@@ -37,7 +37,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Linear, Probability
-from cg4ai.cli.tables import markdown
+from cg4ai.apps.tables import markdown
 
 QUICK = ("cancer", "noisy", "diabetes", "friedman1")
 

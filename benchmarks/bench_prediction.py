@@ -31,7 +31,7 @@ from torch.nn import functional
 
 from cg4ai.apps.routing import Instance, instance
 from cg4ai.apps.routing.members import SplitNetwork
-from cg4ai.cli.tables import markdown
+from cg4ai.apps.tables import markdown
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members import NetworkArchitecture, NetworkMembers
 from cg4ai.members.layout import Layout

@@ -12,33 +12,31 @@ from __future__ import annotations
 
 import argparse
 import platform
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from cg4ai.apps.routing.saved import Mode, Wanted, open_run, prepare, train_and_save
 from cg4ai.apps.routing.separation import FEASIBLE
-from cg4ai.cli.tables import markdown
+from cg4ai.apps.runner import perform
+from cg4ai.apps.tables import markdown
 from cg4ai.errors import SolverFailure
 from cg4ai.runs import files
-from experiments.routing.reproduce import finished, wanted
+from experiments.routing.reproduce import APPLICATIONS, Mode, finished, wanted
 
 CONFIGURATIONS = ("dfn-bwin-5-3", "nobel-germany-10-3", "nobel-us-5-3")
 METHODS: dict[Mode, str] = {"ours": "ours", "paper": "as published"}
 
 
-def summary_of(what: Wanted, folder: Path) -> dict[str, Any]:
+def summary_of(name: str, mode: Mode, usual: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Train and evaluate, or read what an earlier call left."""
-    prepared = prepare(what)
-    done = finished(folder, prepared)
+    app, asked = APPLICATIONS[mode], wanted(name, usual, mode)
+    done = finished(folder, app.prepare(asked, None), mode)
     if done is not None:
         return done
-    with open_run(folder, prepared, resume=True, force=False) as run:
-        routed = train_and_save(prepared, run)
-    if routed is None:
+    routed = perform(app, asked, out=folder, resume=True)
+    if routed.evaluation is None:
         raise SystemExit("interrupted; the same command goes on from here")
     return routed.summary
 
@@ -60,27 +58,30 @@ def row(name: str, mode: Mode, summary: dict[str, Any], limit_s: float | None) -
     }
 
 
-def compare(name: str, out: Path, usual: Wanted, *, factor: float) -> list[dict[str, Any]]:
+def compare(
+    name: str, out: Path, usual: Mapping[Mode, Mapping[str, Any]], *, factor: float
+) -> list[dict[str, Any]]:
     """Two rows: our recipe, and the published method with `factor` times our seconds."""
-    own = wanted(name, usual)
-    ours = summary_of(own, out / f"{name}-ours")
+    ours = summary_of(name, "ours", usual["ours"], out / f"{name}-ours")
     limit_s = factor * ours["total_s"]
-    other = replace(own, mode="paper", recipe=None, time_limit_s=limit_s)
+    other = {**usual["paper"], "training_limit_s": limit_s}
     rows = [row(name, "ours", ours, None)]
     try:
-        rows.append(row(name, "paper", summary_of(other, out / f"{name}-paper"), limit_s))
+        rows.append(
+            row(name, "paper", summary_of(name, "paper", other, out / f"{name}-paper"), limit_s)
+        )
     except SolverFailure as failure:  # some demand had no network yet when the time was over
         failed = {"configuration": name, "method": METHODS["paper"], "limit s": limit_s}
         rows.append({**failed, "ended": f"no result: {failure}"})
     return rows
 
 
-def report(rows: Sequence[dict[str, Any]], usual: Wanted, *, factor: float) -> str:
+def report(rows: Sequence[dict[str, Any]], threads: int, *, factor: float) -> str:
     return "\n".join(
         [
             f"Our recipe, and the method as published with {factor:g} times our seconds as its "
-            f"limit (an iteration begun is ended), load {usual.load:g}, seed {usual.seed}, "
-            f"{usual.threads} threads of {platform.machine()}, torch {torch.__version__}. Worst "
+            f"limit (an iteration begun is ended), load 0.99, seed 0, "
+            f"{threads} threads of {platform.machine()}, torch {torch.__version__}. Worst "
             "utilisation: the highest found by the same attack; gaps: predicted minus optimal MLU "
             "on the same validation vectors.",
             "",
@@ -89,8 +90,12 @@ def report(rows: Sequence[dict[str, Any]], usual: Wanted, *, factor: float) -> s
     )
 
 
-def main(arguments: Sequence[str] | None = None, *, usual: Wanted | None = None) -> str:
-    """The text that was printed; `usual` replaces what the options leave open, e.g. the recipe."""
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    usual: Mapping[Mode, Mapping[str, Any]] | None = None,
+) -> str:
+    """The text that was printed; `usual` holds further settings of either method."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--configurations", nargs="+", default=CONFIGURATIONS, metavar="NETWORK-D-P"
@@ -99,12 +104,13 @@ def main(arguments: Sequence[str] | None = None, *, usual: Wanted | None = None)
     parser.add_argument("--out", type=Path, default=Path("paper-runs"))
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args(arguments)
-    usual = replace(usual or Wanted(network=""), threads=given.threads)
+    further: Mapping[Mode, Mapping[str, Any]] = usual or {}
+    usual = {mode: {**further.get(mode, {}), "threads": given.threads} for mode in METHODS}
     given.out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     for name in given.configurations:
         rows += compare(name, given.out, usual, factor=given.factor)
-        text = report(rows, usual, factor=given.factor)
+        text = report(rows, given.threads, factor=given.factor)
         files.write_bytes(given.out / "comparison.md", text.encode())
         print(markdown(rows[-2:]), flush=True)
     print(text)

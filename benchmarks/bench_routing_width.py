@@ -8,12 +8,12 @@ Each combination has a run folder of its own and is not run again once it has en
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from cg4ai.apps.routing.saved import Wanted, open_run, prepare, train_and_save
-from cg4ai.cli.tables import markdown
+from cg4ai.apps.routing.app import APPLICATION
+from cg4ai.apps.runner import perform
+from cg4ai.apps.tables import markdown
 from experiments.routing.reproduce import chosen, finished, wanted
 
 HIDDEN = (8, 16, 32, 64, 128, 256)
@@ -31,16 +31,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--time-limit", type=float, default=float("inf"))
     given = parser.parse_args()
-    usual = Wanted(network="", threads=given.threads, time_limit_s=given.time_limit)
+    usual = {"threads": given.threads, "training_limit_s": given.time_limit}
     rows = []
     for name, layers, hidden in product(chosen(given.names), LAYERS, HIDDEN):
-        prepared = prepare(replace(wanted(name, usual), hidden=(hidden,) * layers))
+        asked = wanted(name, {**usual, "hidden": (hidden,) * layers})
         folder = given.out / f"{name}-{layers}x{hidden}"
-        summary = finished(folder, prepared)
+        summary = finished(folder, APPLICATION.prepare(asked, None))
         if summary is None:
-            with open_run(folder, prepared, resume=True, force=False) as run:
-                routed = train_and_save(prepared, run)
-            if routed is None:
+            routed = perform(APPLICATION, asked, out=folder, resume=True)
+            if routed.evaluation is None:
                 raise SystemExit("interrupted; the same command goes on from here")
             summary = routed.summary
         start = {"configuration": name, "layers": layers, "hidden": hidden}

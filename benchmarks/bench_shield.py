@@ -20,10 +20,11 @@ import torch
 
 from cg4ai import load
 from cg4ai.apps.routing.data import Instance, instance
-from cg4ai.apps.routing.problem import Recipe, first_request, routing_problem
+from cg4ai.apps.routing.evaluate import Plain
+from cg4ai.apps.routing.problem import first_request, routing_problem
+from cg4ai.apps.routing.settings import Recipe
 from cg4ai.apps.routing.shield import ShieldReport, measure_shield, shield
-from cg4ai.apps.routing.train import Plain
-from cg4ai.cli.tables import markdown
+from cg4ai.apps.tables import markdown
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.mixture import Part
 from cg4ai.runs import files

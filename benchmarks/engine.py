@@ -16,7 +16,7 @@ import bench_members
 import highspy
 import torch
 
-from cg4ai.cli.tables import markdown
+from cg4ai.apps.tables import markdown
 
 
 def main() -> None:

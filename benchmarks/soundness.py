@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from sklearn.tree import DecisionTreeRegressor
 
-from cg4ai.cli.tables import markdown
+from cg4ai.apps.tables import markdown
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members import ConstantMembers, NetworkArchitecture, from_sklearn
 from cg4ai.members.layout import Layout

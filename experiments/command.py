@@ -14,6 +14,13 @@ from cg4ai.cli.main import guarded
 KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130
 
 Folder = Annotated[Path, typer.Option(metavar="DIR", help="Folder of all runs.")]
+Seed = Annotated[int, typer.Option(help="The same seed trains the same members.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Images = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="MNIST IDX files; the 5,000 built-in images if unset."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Threads = Annotated[int, typer.Option(help="CPU threads.")]
 ReportOnly = Annotated[
     bool, typer.Option("--report-only", help="Only tables and figures of what is there.")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cg4ai import arrays
-from cg4ai.cli.tables import markdown
+from cg4ai.apps.tables import markdown
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
 from experiments.baselines.boosting import BOOSTING

@@ -9,15 +9,17 @@ from typing import Annotated
 
 import typer
 
-from cg4ai.cli.options.shared import Device, Images, Quiet
-from cg4ai.cli.tables import plain
+from cg4ai.apps.tables import plain
 from cg4ai.errors import InvalidInput
 from experiments.command import (
     INTERRUPTED,
     KEPT,
     NOT_KEPT,
     Again,
+    Device,
     Folder,
+    Images,
+    Quiet,
     ReportOnly,
     Threads,
     command,

@@ -2,35 +2,82 @@
 
 from __future__ import annotations
 
-import numpy as np
-from scipy import sparse
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
+from scipy.optimize import linprog
+
+from cg4ai.apps.digits.app import DigitsApplication
+from cg4ai.apps.digits.evaluate import TOLERANCE, Prepared, required
+from cg4ai.apps.digits.journal import Journal
+from cg4ai.apps.digits.problem import listed
+from cg4ai.apps.protocol import Evaluation, Review, Task
 from cg4ai.errors import SolverFailure
-from cg4ai.master.highs import OPTIMAL, LinearProgram
+from cg4ai.pricing.coefficients import row_values
 from cg4ai.records import Array
+from cg4ai.solving.deadline import Deadline
+from cg4ai.solving.result import Result
 
 MOST_ROWS = 2000  # with more the programs take longer than the answer is worth
+PROGRAM_S, STUDY_S = 10.0, 60.0  # of one program and of all of them; else the count is not known
+LIMIT_REACHED = 1  # SciPy's status
 
 
-def fewest_columns(values: Array, bounds: Array, *, tolerance: float) -> int | None:
+class TooLong(SolverFailure):
+    """A program was not solved within its time."""
+
+
+class Study(DigitsApplication):
+    """The digits application with the count of columns in its summary."""
+
+    def evaluate(
+        self, prepared: Prepared, task: Task, result: Result, review: Review
+    ) -> Evaluation:
+        found = super().evaluate(prepared, task, result, review)
+        review.say("counting the fewest columns that meet every row")
+        return replace(found, summary={**found.summary, **counted(prepared, task.journal)})
+
+
+def counted(prepared: Prepared, journal: Journal) -> Mapping[str, Any]:
+    """`fewest_columns`: the first members trained, as few as can meet all rows; None if unknown."""
+    images, labels = required(prepared, journal)
+    if not 0 < len(labels) <= MOST_ROWS:
+        return {"fewest_columns": None}
+    rows = listed(images, labels, prepared.settings, name="required").rows(0)
+    assert rows is not None  # images are listed
+    average = journal.average(prepared.base.layout)
+    (part,) = average.parts
+    values = row_values(rows, average.layout, part.members, part.blocks, str(average.device))
+    try:
+        return {"fewest_columns": fewest_columns(values, rows.bounds, tolerance=TOLERANCE)}
+    except TooLong:
+        return {"fewest_columns": None}
+
+
+def fewest_columns(
+    values: Array, bounds: Array, *, tolerance: float, within_s: float = STUDY_S
+) -> int | None:
     """The least k such that a mixture of the first k members meets every row; None if none does.
 
     values (rows, members) holds each member's own value in each row. A mixture of k members is one
-    of k + 1 too, so that bisection finds k.
+    of k + 1 too, so that bisection finds k. TooLong if that takes more than `within_s` seconds.
     """
-    if shortfall(values, bounds) > tolerance:
+    deadline = Deadline.after(within_s)
+    if shortfall(values, bounds, deadline) > tolerance:
         return None
     low, high = 0, int(values.shape[1])  # low members do not suffice, high do
     while high - low > 1:
         middle = (low + high) // 2
-        if shortfall(values[:, :middle], bounds) > tolerance:
+        if shortfall(values[:, :middle], bounds, deadline) > tolerance:
             low = middle
         else:
             high = middle
     return high
 
 
-def shortfall(values: Array, bounds: Array) -> float:
+def shortfall(values: Array, bounds: Array, deadline: Deadline) -> float:
     """How much the best mixture still lacks in its worst row; 0 if it meets all.
 
     The program: minimise s >= 0 subject to values . weights + s >= bounds, weights of sum 1.
@@ -38,20 +85,20 @@ def shortfall(values: Array, bounds: Array) -> float:
     rows, members = values.shape
     if bool((values.max(axis=1) < bounds).any()):  # no mixture exceeds its best member
         return float((bounds - values.max(axis=1)).max())
-    program = LinearProgram(1e-9)
-    lower = np.append(bounds, 1.0)
-    upper = np.append(np.full(rows, np.inf), 1.0)
-    program.add_rows(lower, upper, sparse.csr_array((rows + 1, 0)))
-    matrix = np.zeros((rows + 1, 1 + members))
-    matrix[:-1, 0] = 1.0
-    matrix[:-1, 1:] = values
-    matrix[-1, 1:] = 1.0
-    costs = np.append(1.0, np.zeros(members))
-    program.add_columns(costs, np.zeros(1 + members), sparse.csc_array(matrix))
-    ending = program.run()
-    if ending.status != OPTIMAL:
+    answer = linprog(
+        np.append(1.0, np.zeros(members)),
+        A_ub=-np.column_stack([np.ones(rows), values]),
+        b_ub=-bounds,
+        A_eq=np.append(0.0, np.ones(members))[None],
+        b_eq=[1.0],
+        method="highs",
+        options={"time_limit": min(PROGRAM_S, max(1e-3, deadline.left()))},
+    )
+    if answer.status == LIMIT_REACHED or deadline.passed:
+        raise TooLong(f"a program of {rows} rows and {members} members took too long")
+    if answer.status != 0:
         raise SolverFailure(
-            f"HiGHS answered {ending.status} to a program of {rows} rows and {members} members; "
-            f"expected {OPTIMAL}"
+            f"HiGHS answered {answer.message!r} to a program of {rows} rows and {members} "
+            "members; expected an optimum"
         )
-    return max(0.0, program.objective())
+    return max(0.0, float(answer.fun))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cg4ai.apps.digits.data import CLASSES, digits
 from cg4ai.apps.digits.problem import RELABELLED, RELABELLED_AS
-from cg4ai.apps.digits.saved import ARRAYS
+from cg4ai.apps.runner import ARRAYS
 from cg4ai.errors import RunFolderError
 from cg4ai.extras import optional
 from cg4ai.runs import files

@@ -15,17 +15,19 @@ from typing import Any
 
 import numpy as np
 
+from cg4ai.apps.digits.app import alone
 from cg4ai.apps.digits.data import CLASSES, Split, digits
 from cg4ai.apps.digits.members import network
-from cg4ai.apps.digits.problem import Demand, DigitLoss, Recipe, digits_problem
-from cg4ai.apps.digits.saved import Wanted, open_run, timed_preparation, train_and_save
-from cg4ai.apps.digits.train import alone
+from cg4ai.apps.digits.problem import Demand, DigitLoss, digits_problem
+from cg4ai.apps.digits.settings import DigitsSettings, Recipe
+from cg4ai.apps.runner import complete, perform
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.runs import files
 from cg4ai.runs.folder import FolderLock, Run
 from cg4ai.seeds import generator
 from cg4ai.settings import Settings
 from experiments.baselines import BaselineData, compare
+from experiments.digits.fewest import Study
 from experiments.digits.units import SEEDS, VARIANTS, Baseline, Mixture, Unit, left_out, units
 
 BASELINE_COMMAND = "digits baseline"
@@ -183,12 +185,12 @@ def line(summary: Mapping[str, Any]) -> str:
     )
 
 
-def wanted_mixture(unit: Unit, plan: Plan) -> Wanted:
+def wanted_mixture(unit: Unit, plan: Plan) -> DigitsSettings:
     """What `cg4ai digits` would be asked for."""
     kind = VARIANTS[unit.variant]
     if not isinstance(kind, Mixture):
         raise InvalidInput(f"{unit.variant} is a baseline, not a mixture")
-    usual = Wanted(
+    usual = DigitsSettings(
         scenario=kind.scenario,
         n=unit.n,
         rule=kind.rule,
@@ -201,22 +203,19 @@ def wanted_mixture(unit: Unit, plan: Plan) -> Wanted:
         threads=plan.threads,
     )
     if not kind.blurred:
-        usual = replace(usual, recipe=replace(usual.usual(), blur=0.0, gain=1.0))
-    return replace(usual, recipe=_shortened(usual.usual())) if plan.quick else usual
+        usual = replace(usual, blur=0.0, gain=1.0)
+    return _shortened(usual) if plan.quick else usual
 
 
-def _shortened(recipe: Recipe) -> Recipe:
-    return replace(recipe, group=8, rounds=2, steps=40, batch_size=32, copies=min(recipe.copies, 2))
+def _shortened(usual: DigitsSettings) -> DigitsSettings:
+    return replace(usual, group=8, rounds=2, steps=40, batch_size=32, copies=min(usual.copies, 2))
 
 
 def run_mixture(unit: Unit, plan: Plan, *, force: bool = False) -> dict[str, Any] | None:
     """Train, or go on; None if interrupted."""
-    wanted = wanted_mixture(unit, plan)
-    prepared, prepared_s = timed_preparation(wanted)
-    folder = unit.folder(plan.folder)
-    with open_run(folder, wanted, prepared, resume=not force, force=force) as run:
-        trained = train_and_save(wanted, prepared, run, prepared_s=prepared_s)
-    return None if trained is None else trained.summary
+    wanted, folder = wanted_mixture(unit, plan), unit.folder(plan.folder)
+    trained = perform(Study(), wanted, out=folder, resume=not force, force=force)
+    return None if trained.evaluation is None else trained.summary
 
 
 def finished(unit: Unit, plan: Plan) -> dict[str, Any] | None:
@@ -225,9 +224,11 @@ def finished(unit: Unit, plan: Plan) -> dict[str, Any] | None:
     if not (folder / "run.json").exists():
         return None
     run = Run.open(folder, read_only=True)
-    run.check_settings(run.settings | _experiment(unit, plan, run.settings))
+    run.check_settings(run.settings | _experiment(unit, plan))
     summary = run.summary()
-    if summary is not None and summary["data"] != plan.images_name:
+    if summary is None or not complete(summary):
+        return None
+    if summary["data"] != plan.images_name:
         raise RunFolderError(
             f"{folder} was made from the images of {summary['data']}, now asked for are those of "
             f"{plan.images_name}; give the same --data, or another --out"
@@ -235,15 +236,12 @@ def finished(unit: Unit, plan: Plan) -> dict[str, Any] | None:
     return summary
 
 
-def _experiment(unit: Unit, plan: Plan, stored: Mapping[str, Any]) -> dict[str, Any]:
+def _experiment(unit: Unit, plan: Plan) -> dict[str, Any]:
     """The settings that make a unit what it is, whatever it runs on."""
     kind = VARIANTS[unit.variant]
     if isinstance(kind, Baseline):
         return _baseline_settings(unit, kind, plan)
-    wanted = wanted_mixture(unit, plan)
-    asked = asdict(replace(wanted, recipe=None)) | {
-        "recipe": asdict(wanted.usual()) | {"device": stored["recipe"]["device"]}
-    }
+    asked = wanted_mixture(unit, plan).as_dict()
     return {name: value for name, value in asked.items() if name not in NOT_THE_EXPERIMENT}
 
 
@@ -295,8 +293,8 @@ def run_baseline(unit: Unit, plan: Plan) -> dict[str, Any]:
     return summary
 
 
-def _recipe_of_ours(unit: Unit, kind: Baseline, plan: Plan) -> Recipe:
-    return wanted_mixture(Unit(unit.n, unit.seed, kind.ours), plan).usual()
+def _recipe_of_ours(unit: Unit, kind: Baseline, plan: Plan) -> DigitsSettings:
+    return wanted_mixture(Unit(unit.n, unit.seed, kind.ours), plan)
 
 
 def _baseline_settings(unit: Unit, kind: Baseline, plan: Plan) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.cli.tables import csv_text, markdown
+from cg4ai.apps.tables import csv_text, markdown
 from cg4ai.runs import files
 from experiments.digits.units import SEEDS, Unit, ended, units
 

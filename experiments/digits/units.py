@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cg4ai.apps.digits.members import Rule
-from cg4ai.apps.digits.problem import Scenario
+from cg4ai.apps.digits.settings import Rule, Scenario
 from cg4ai.errors import InvalidInput, did_you_mean
 from experiments.baselines import METHODS
 

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from cg4ai.apps.routing.saved import Wanted
 from cg4ai.apps.routing.separation import FEASIBLE
-from cg4ai.cli.options.shared import Device, Quiet, Seed, seconds_of
-from cg4ai.cli.tables import plain
-from cg4ai.errors import InvalidInput
+from cg4ai.apps.tables import plain
+from cg4ai.errors import InvalidInput, did_you_mean
 from experiments.command import (
     INTERRUPTED,
     KEPT,
     NOT_KEPT,
     Again,
+    Device,
     Folder,
+    Quiet,
     ReportOnly,
+    Seed,
     Threads,
     command,
     say,
     silent,
 )
 from experiments.routing.figures import all_figures
-from experiments.routing.reproduce import Outcome, reproduce, results, totals, write_tables
+from experiments.routing.reproduce import (
+    APPLICATIONS,
+    Mode,
+    Outcome,
+    reproduce,
+    results,
+    totals,
+    write_tables,
+)
 
 
 def routing(
@@ -56,37 +66,44 @@ def routing(
     has ended there in this mode. A configuration without a result does not end the others. Exit
     code 0: each has a result and no overload was found; 3: not so; 2: bad input; 130: interrupted.
     """
-    usual = Wanted(
-        network="",
-        mode=mode,  # type: ignore[arg-type]  # checked there
-        seed=seed,
-        device=device,
-        threads=threads,
-        time_limit_s=seconds_of(time_limit),
-    )
-    raise typer.Exit(
-        run(configurations or (), out, usual, report_only=report_only, force=force, quiet=quiet)
-    )
+    if mode not in APPLICATIONS:
+        raise InvalidInput(
+            f"--mode must be ours or paper, got {mode!r}{did_you_mean(mode, APPLICATIONS)}"
+        )
+    usual: dict[str, Any] = {"seed": seed, "device": device, "threads": threads}
+    if time_limit is not None:
+        usual["training_limit_s"] = time_limit
+    wanted = Wanted(tuple(configurations or ()), out, usual, mode)
+    raise typer.Exit(run(wanted, report_only=report_only, force=force, quiet=quiet))
 
 
-def run(
-    names: Sequence[str], out: Path, usual: Wanted, *, report_only: bool, force: bool, quiet: bool
-) -> int:
+@dataclass(frozen=True)
+class Wanted:
+    """Which configurations, where, with which settings and by whose method."""
+
+    names: tuple[str, ...]
+    out: Path
+    usual: Mapping[str, Any]
+    mode: Mode
+
+
+def run(wanted: Wanted, *, report_only: bool, force: bool, quiet: bool) -> int:
     """Run what is missing, then tables and figures of all that is there; returns the exit code."""
-    outcome = Outcome()
-    if report_only and (names or force):
+    outcome, out, mode = Outcome(), wanted.out, wanted.mode
+    if report_only and (wanted.names or force):
         raise InvalidInput(
             "--report-only runs nothing, so give neither configurations nor --force with it"
         )
     if not report_only:
-        outcome = reproduce(names, out, usual, force=force, say=silent if quiet else say)
+        tell = silent if quiet else say
+        outcome = reproduce(wanted.names, out, wanted.usual, mode=mode, force=force, say=tell)
     if outcome.interrupted:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         return INTERRUPTED
-    found = results(out, usual.mode, without=tuple(outcome.failed))
+    found = results(out, mode, without=tuple(outcome.failed))
     if report_only:
         if not (found.summaries or found.missing):
-            raise InvalidInput(f"{out} holds no run of mode {usual.mode}: check --out and --mode")
+            raise InvalidInput(f"{out} holds no run of mode {mode}: check --out and --mode")
         write_tables(out, found)
     print(plain([{"": name, "value": value} for name, value in totals(found.table).items()]))
     figures = all_figures(out, out / "figures")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cg4ai.apps.runner import ARRAYS
 from cg4ai.errors import RunFolderError
 from cg4ai.extras import optional
 from cg4ai.runs import files
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ARRAYS = "validation.safetensors"
 ZOOM_FROM = 10  # iteration from which the second slack figure starts, where there are as many
 Arrays = Mapping[str, NDArray[Any]]
 

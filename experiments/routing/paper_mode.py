@@ -8,14 +8,17 @@ no anchor. docs/routing.md lists what differs from the paper or was left open th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.apps.routing.app import Prepared, Routing
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.members import SplitNetwork
-from cg4ai.apps.routing.problem import Recipe, capacity
+from cg4ai.apps.routing.problem import capacity
+from cg4ai.apps.routing.settings import RouteSettings, RoutingObjective, SeparatorName
 from cg4ai.members.layout import Layout
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.objectives import Objective, Supervised
@@ -25,22 +28,38 @@ from cg4ai.protocols import Members, Parameters, PricingRequest
 from cg4ai.records import IntArray, PricingResult
 from cg4ai.rules.rows import LinearRows, RowSet
 from cg4ai.seeds import derived_seed
-from cg4ai.settings import Settings
+from cg4ai.settings import MOST_UNITS, Settings, hidden_setting, setting
 from cg4ai.solving.problem import Problem
 
-LABELS = 1000
-EPOCHS = 1000
-HIDDEN = (256,)
+
+@dataclass(frozen=True, kw_only=True)
+class PaperSettings(RouteSettings):
+    """The published method's own: labels to learn from, epochs of each network, iterations."""
+
+    objective: RoutingObjective = setting("split")
+    separator: SeparatorName = setting("nlopt")
+    hidden: tuple[int, ...] = hidden_setting((256,), least=1, most=MOST_UNITS)
+    skip: bool = hidden_setting(False)
+    rounds: int = hidden_setting(999, least=1)
+    labels: int = hidden_setting(1000, least=1)
+    epochs: int = hidden_setting(1000, least=1)
 
 
-def paper_recipe(*, seed: int = 0, device: str = "cpu") -> Recipe:
-    """What the summary and the evaluation need to know of the published method."""
-    return Recipe(
-        objective="split", separator="nlopt", hidden=HIDDEN, skip=False, seed=seed, device=device
-    )
+class PaperRouting(Routing):
+    """The routing application with the published method in place of ours."""
+
+    settings = PaperSettings
+
+    def describe(self, prepared: Prepared) -> dict[str, Any]:
+        return {**super().describe(prepared), "mode": "paper"}
+
+    def training(self, prepared: Prepared) -> tuple[Problem, Settings]:
+        asked = prepared.settings
+        assert isinstance(asked, PaperSettings)
+        return paper_problem(prepared.instance, asked), paper_settings(prepared.instance, asked)
 
 
-def paper_settings(instance: Instance, recipe: Recipe, *, time_limit_s: float = np.inf) -> Settings:
+def paper_settings(instance: Instance, asked: PaperSettings) -> Settings:
     """Cuts after column generation, the worst one only; no smoothing; at most 999 iterations.
 
     An iteration asks one demand, so the run ends when every demand in turn had nothing to offer.
@@ -48,7 +67,7 @@ def paper_settings(instance: Instance, recipe: Recipe, *, time_limit_s: float = 
     return Settings(
         epsilon=1e-6,
         column_limit=1_000_000,
-        iteration_limit=999,
+        iteration_limit=asked.rounds,
         patience=len(instance.demand_max),
         cuts="after",
         cuts_per_round=1,
@@ -56,23 +75,23 @@ def paper_settings(instance: Instance, recipe: Recipe, *, time_limit_s: float = 
         uniform_share=0.0,
         final_weights="vertex",
         final_rounds=0,
-        time_limit_s=time_limit_s,
-        seed=recipe.seed,
-        device=recipe.device,
+        time_limit_s=asked.training_limit_s,
+        seed=asked.seed,
+        device=asked.device,
     )
 
 
-def paper_problem(instance: Instance, recipe: Recipe, *, epochs: int = EPOCHS) -> Problem:
+def paper_problem(instance: Instance, asked: PaperSettings) -> Problem:
     """Objective, capacity and pricer; no members and no rows to start from."""
-    vectors = instance.sample(LABELS, derived_seed(recipe.seed, 0, "labels"))
+    vectors = instance.sample(asked.labels, derived_seed(asked.seed, 0, "labels"))
     labels = instance.optimal(vectors, splits=True).splits
     assert labels is not None
-    training = Training(epochs, learning_rate=1e-3, patience=50, decay=0.9, decay_after=10)
+    training = Training(asked.epochs, learning_rate=1e-3, patience=50, decay=0.9, decay_after=10)
     return Problem(
         objective=Supervised(vectors, labels, "squared", "average"),
-        requirements=(capacity(instance, recipe),),
+        requirements=(capacity(instance, asked),),
         pricers=(
-            OneDemandPricer(SplitNetwork(instance, hidden=recipe.hidden, skip=False), training),
+            OneDemandPricer(SplitNetwork(instance, hidden=asked.hidden, skip=asked.skip), training),
         ),
         layout=Layout(instance.blocks),
     )

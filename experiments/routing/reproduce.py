@@ -9,29 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from cg4ai.apps.routing.app import Prepared, Routing
 from cg4ai.apps.routing.data import CONFIGURATIONS
-from cg4ai.apps.routing.problem import RoutingObjective
-from cg4ai.apps.routing.saved import (
-    COMMAND,
-    Mode,
-    Prepared,
-    Wanted,
-    check_same,
-    open_run,
-    prepare,
-    train_and_save,
-)
 from cg4ai.apps.routing.separation import FEASIBLE
-from cg4ai.cli.tables import cell, csv_text, markdown
+from cg4ai.apps.routing.settings import RouteSettings
+from cg4ai.apps.runner import DESCRIPTION, check_same, complete, perform
+from cg4ai.apps.tables import cell, csv_text, markdown
 from cg4ai.errors import Cg4aiError, InvalidInput, did_you_mean
 from cg4ai.records import StopReason
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from experiments.routing.paper import PAPER, PaperRow
+from experiments.routing.paper_mode import PaperRouting
+
+Mode = Literal["ours", "paper"]
+APPLICATIONS: dict[Mode, Routing] = {"ours": Routing(), "paper": PaperRouting()}
 
 ABLATION = "ta1-10-2-cost"  # the paper's test with another objective; not in its table
 NAMES = tuple(f"{network}-{demands}-{paths}" for network, demands, paths in CONFIGURATIONS)
@@ -84,13 +80,14 @@ def chosen(names: Sequence[str], mode: Mode = "ours") -> tuple[str, ...]:
     return tuple(names) or known
 
 
-def wanted(name: str, usual: Wanted) -> Wanted:
+def wanted(name: str, usual: Mapping[str, Any], mode: Mode = "ours") -> RouteSettings:
     """What a configuration's name stands for; the rest is as in `usual`."""
     network, demands, paths = name.removesuffix("-cost").rsplit("-", 2)
-    objective: RoutingObjective = "cost" if name == ABLATION else "mlu"
-    return replace(
-        usual, network=network, demands=int(demands), paths=int(paths), objective=objective
-    )
+    asked = {"baseline": True, "threads": 2, **usual}
+    asked |= {"network": network, "demands": int(demands), "paths": int(paths)}
+    if name == ABLATION:
+        asked["objective"] = "cost"
+    return APPLICATIONS[mode].settings.from_mapping(asked)
 
 
 @dataclass(frozen=True)
@@ -105,8 +102,9 @@ class Outcome:
 def reproduce(
     names: Sequence[str],
     out: Path,
-    usual: Wanted,
+    usual: Mapping[str, Any],
     *,
+    mode: Mode = "ours",
     force: bool = False,
     say: Callable[[str], None] = print,
 ) -> Outcome:
@@ -114,11 +112,11 @@ def reproduce(
 
     A configuration that ends without a result is said and left: the others go on.
     """
-    names = chosen(names, usual.mode)
-    prepared = {name: prepare(wanted(name, usual)) for name in names}
+    app, names = APPLICATIONS[mode], chosen(names, mode)
+    prepared = {name: app.prepare(wanted(name, usual, mode), None) for name in names}
     outcome = Outcome()
     for name in names if not force else ():
-        done = finished(out / name, prepared[name])  # or an error, before hours are spent
+        done = finished(out / name, prepared[name], mode)  # or an error, before hours are spent
         if done is not None:
             outcome.done[name] = done
     for number, name in enumerate(names, start=1):
@@ -127,18 +125,20 @@ def reproduce(
             say(f"{before}there already; {_line(outcome.done[name])}")
             continue
         try:
-            with open_run(out / name, prepared[name], resume=not force, force=force) as run:
-                routed = train_and_save(prepared[name], run)
+            asked = prepared[name].settings
+            routed = perform(app, asked, out=out / name, resume=not force, force=force)
+        except KeyboardInterrupt:
+            return replace(outcome, interrupted=True)
         except Cg4aiError as error:
             outcome.failed[name] = str(error)
             say(f"{before}no result: {error}")
             continue
-        if routed is None:
+        if routed.evaluation is None:
             return replace(outcome, interrupted=True)
         outcome.done[name] = routed.summary
         say(before + _line(routed.summary))
-        write_tables(out, results(out, usual.mode))
-    write_tables(out, results(out, usual.mode, without=tuple(outcome.failed)))
+        write_tables(out, results(out, mode))
+    write_tables(out, results(out, mode, without=tuple(outcome.failed)))
     return outcome
 
 
@@ -168,10 +168,11 @@ def results(out: Path, mode: Mode, *, without: tuple[str, ...] = ()) -> Results:
         if not (out / name / "run.json").exists():
             continue
         run = Run.open(out / name, read_only=True)
-        if run.command != COMMAND or run.settings.get("mode") != mode:
+        described = run.settings.get(DESCRIPTION) or {}
+        if run.command != Routing.name or described.get("mode", "ours") != mode:
             continue
         summary = run.summary()
-        if summary is None:
+        if summary is None or not complete(summary):
             missing.add(name)
         else:
             summaries[name] = summary
@@ -179,7 +180,7 @@ def results(out: Path, mode: Mode, *, without: tuple[str, ...] = ()) -> Results:
     return Results(summaries, mode, ordered)
 
 
-def finished(folder: Path, prepared: Prepared) -> dict[str, Any] | None:
+def finished(folder: Path, prepared: Prepared, mode: Mode = "ours") -> dict[str, Any] | None:
     """The summary of a run that has ended; an error if the folder holds a different run.
 
     One that ended at another time limit than now has not: it goes on.
@@ -187,12 +188,19 @@ def finished(folder: Path, prepared: Prepared) -> dict[str, Any] | None:
     if not (folder / "run.json").exists():
         return None
     run = Run.open(folder, read_only=True)
-    check_same(run, prepared)
+    check_same(run, APPLICATIONS[mode], prepared.settings, prepared)
     summary = run.summary()
-    if summary is not None and summary["stop_reason"] == StopReason.TIME_LIMIT:
-        same_limit = summary["time_limit_s"] == prepared.settings.time_limit_s
+    if summary is None or not complete(summary):
+        return None
+    if summary["stop_reason"] == StopReason.TIME_LIMIT:
+        same_limit = summary["training_limit_s"] == _plain(prepared.settings.training_limit_s)
         return summary if same_limit else None
     return summary
+
+
+def _plain(limit_s: float) -> float | None:
+    """A limit as summaries have it: None for none."""
+    return limit_s if np.isfinite(limit_s) else None
 
 
 def _line(summary: Mapping[str, Any]) -> str:

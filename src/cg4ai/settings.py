@@ -1,23 +1,240 @@
-"""Settings of a run: frozen, checked on construction, all faults reported at once."""
+"""Settings stated once: a dataclass field says its range and help, and one place checks them all.
+
+`Settings` is how the loop runs; each application has a class of its own, made the same way. Command
+lines are generated from them (`cg4ai.cli.options`). Nothing heavy is imported here, so that help
+answers at once.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from numbers import Real
-from typing import Any, Literal, get_args
-
-import torch
+from pathlib import Path
+from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from cg4ai.errors import InvalidSettings, did_you_mean
 
 Cuts = Literal["before", "after"]
 FinalChoice = Literal["vertex", "loss", "uniform"]
 
+_HINTS: dict[type, dict[str, Any]] = {}  # reading them takes longer than all checks
+MOST_THREADS = 256
+MOST_UNITS = 4096  # of a hidden layer: members are trained in stacks, and more would fill memory
+
+
+# ---- one setting --------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class About:
+    """What a setting's field says beside its name, type and default.
+
+    least, most: its range, for several numbers that of each. `check` gives a fault in words, or "".
+    option: its name on the command line, "" if it has none there (`--set NAME=VALUE` sets it);
+    argument: it is given by its place. `read` turns the text of a command line into the value.
+    names: it holds values of the settings of this class by name.
+    """
+
+    help: str = ""
+    least: float = -math.inf
+    most: float = math.inf
+    metavar: str | None = None
+    option: str | None = None
+    argument: bool = False
+    read: Callable[[str], Any] | None = None
+    names: type | None = None
+    check: Callable[[Any], str] | None = None
+
+
+def setting(default: Any = MISSING, about: str = "", **further: Any) -> Any:
+    """A field of a settings class; see `About` for what can be said of it."""
+    return field(default=default, metadata={"about": About(about, **further)})
+
+
+def hidden_setting(default: Any = MISSING, **further: Any) -> Any:
+    """A setting without an option of its own."""
+    return setting(default, option="", **further)
+
+
+def about(one: Field[Any]) -> About:
+    said: About = one.metadata.get("about", About(option=""))
+    return said
+
+
+def hints(kind: type) -> dict[str, Any]:
+    """The types of a settings class by name."""
+    if kind not in _HINTS:
+        _HINTS[kind] = get_type_hints(kind)
+    return _HINTS[kind]
+
+
+def without_none(hint: Any) -> Any:
+    """The type that is left of `T | None`."""
+    if get_origin(hint) in (Union, types.UnionType):
+        left = [one for one in get_args(hint) if one is not type(None)]
+        return left[0] if len(left) == 1 else hint
+    return hint
+
+
+# ---- checking -----------------------------------------------------------------------------------
+
+
+class Checked:
+    """Parent of settings classes: unknown names and wrong values are refused, all at once."""
+
+    __slots__ = ()
+
+    def __new__(cls, *values: Any, **named: Any) -> Self:
+        unknown = _unknown(cls, named)
+        if unknown:
+            raise InvalidSettings("; ".join(unknown))
+        return object.__new__(cls)
+
+    def __post_init__(self) -> None:
+        faults = [fault for one in fields(self) if (fault := _fault(self, one))]  # type: ignore[arg-type]
+        faults += self.inconsistencies() if not faults else []
+        if faults:
+            raise InvalidSettings("; ".join(faults))
+
+    def inconsistencies(self) -> list[str]:
+        """What is wrong with values that are right one by one."""
+        return []
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """Settings from names and values; unknown names are refused with the closest known."""
+        faults = _unknown(cls, values)
+        known = {name: value for name, value in values.items() if name in hints(cls)}
+        settings = None
+        try:
+            settings = cls(**known)
+        except InvalidSettings as error:
+            faults.append(str(error))
+        if faults or settings is None:
+            raise InvalidSettings("; ".join(faults))
+        return settings
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)  # type: ignore[call-overload,no-any-return]
+
+
+def _unknown(kind: type, named: Mapping[str, Any]) -> list[str]:
+    known = [one.name for one in fields(kind)]
+    return [
+        f"unknown setting {name!r}{did_you_mean(str(name), known)}"
+        for name in named
+        if name not in known
+    ]
+
+
+def _fault(settings: Checked, one: Field[Any]) -> str:
+    """What is wrong with one value, in words; a right one is made plain (5.0 becomes 5)."""
+    said, hint = about(one), hints(type(settings))[one.name]
+    value, kind = getattr(settings, one.name), without_none(hint)
+    if value is None and kind is not hint:
+        return ""
+    if isinstance(value, list | tuple) and get_origin(kind) is tuple:
+        value = tuple(value)
+        inner = get_args(kind)[0]
+        found = [fault for part in value if (fault := _one_fault(one.name, part, inner, said))]
+        fault = found[0] if found else ""
+    elif said.check is not None:
+        fault = said.check(value)
+    else:
+        fault = _one_fault(one.name, value, kind, said)
+    if not fault:
+        object.__setattr__(settings, one.name, _plain(value, kind))
+    return fault
+
+
+def _one_fault(name: str, value: Any, kind: Any, said: About) -> str:
+    if get_origin(kind) is Literal:
+        known = get_args(kind)
+        hint = did_you_mean(str(value), known)
+        wrong = value not in known
+        return f"{name} must be one of {', '.join(known)}, got {value!r}{hint}" if wrong else ""
+    if kind in (int, float):
+        if not _is_number(value) or math.isnan(value) or (kind is int and value % 1 != 0):
+            word = "a whole number" if kind is int else "a number"
+            return f"{name} must be {word}, got {value!r}"
+        if not said.least <= value <= said.most:
+            return f"{name} must lie in [{said.least:g}, {said.most:g}], got {value!r}"
+    elif kind is bool and not isinstance(value, bool):
+        return f"{name} must be true or false, got {value!r}"
+    elif kind is str and not isinstance(value, str):
+        return f"{name} must be text, got {value!r}"
+    elif kind is Path and not isinstance(value, str | Path):
+        return f"{name} must be the path of a file, got {value!r}"
+    elif get_origin(kind) is tuple and not isinstance(value, tuple):
+        return f"{name} must be a list, got {value!r}"
+    return ""
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    """A number of NumPy or from a file as Python's own, a text as the path it stands for."""
+    if kind in (int, float, Path):
+        return kind(value)
+    if isinstance(value, tuple) and get_args(kind) and get_args(kind)[0] in (int, float):
+        return tuple(get_args(kind)[0](part) for part in value)
+    return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def device_fault(device: Any) -> str:
+    """What is wrong with the name of a device; torch is asked about other than cpu only."""
+    kind, _, number = str(device).partition(":")
+    if kind not in ("cpu", "cuda") or not (number.isdecimal() or device == kind):
+        return f"device must be cpu, cuda, cuda:0, cuda:1, ..., got {device!r}"
+    if kind == "cuda":
+        import torch
+
+        found = torch.cuda.device_count()
+        if int(number or 0) >= found:
+            return f"device is {device}, but torch sees {found} CUDA devices; use cpu"
+    return ""
+
+
+# ---- what all runs have -------------------------------------------------------------------------
+
+
+def seed_setting(text: str = "The same seed trains the same members.") -> Any:
+    return setting(0, text, least=0, most=2**62)
+
+
+def device_setting() -> Any:
+    return setting("cpu", "cpu or cuda.", check=device_fault)
+
+
+def threads_setting() -> Any:
+    return setting(
+        None,
+        "CPU threads; OMP_NUM_THREADS, or as many as cores are free, at most 2, if not given.",
+        least=1,
+        most=MOST_THREADS,
+    )
+
+
+def time_limit_setting() -> Any:
+    return setting(
+        math.inf,
+        "Bounds the whole command, evaluation included; the result says what was cut.",
+        least=1e-6,
+        option="--time-limit",
+        metavar="SECONDS",
+    )
+
+
+# ---- the loop -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Settings(Checked):
     """How the loop runs. Tolerances are absolute unless they say otherwise.
 
     epsilon: a member enters if its reduced cost is below minus this.
@@ -48,129 +265,42 @@ class Settings:
         final_weights "vertex").
     """
 
-    epsilon: float = 1e-5
-    gap_tolerance: float = 1e-6
-    feasibility_tolerance: float = 1e-7
-    row_margin: float = 1e-8
-    column_limit: int = 400
-    iteration_limit: int = 200
-    time_limit_s: float = math.inf
-    patience: int = 2
-    improvement_tolerance: float = 0.0
-    improvement_window: int = 3
-    cuts: Cuts = "before"
-    cut_rounds: int = 3
-    cuts_per_round: int = 64
-    penalty: float = 10.0
-    penalty_growth: float = 10.0
-    penalty_limit: float = 1e7
-    smoothing: float = 0.5
-    uniform_share: float = 0.1
-    row_age_limit: int = 10
-    column_age_limit: int = 20
-    final_weights: FinalChoice = "loss"
-    final_rounds: int = 20
-    lean: float = 0.0
-    seed: int = 0
-    device: str = "cpu"
+    epsilon: float = setting(1e-5, least=0)
+    gap_tolerance: float = setting(1e-6, least=0)
+    feasibility_tolerance: float = setting(1e-7, least=0, most=1)
+    row_margin: float = setting(1e-8, least=0, most=1)
+    column_limit: int = setting(400, least=1)
+    iteration_limit: int = setting(200, least=1)
+    time_limit_s: float = setting(math.inf, least=0)
+    patience: int = setting(2, least=1)
+    improvement_tolerance: float = setting(0.0, least=0, most=1)
+    improvement_window: int = setting(3, least=1)
+    cuts: Cuts = setting("before")
+    cut_rounds: int = setting(3, least=1)
+    cuts_per_round: int = setting(64, least=1)
+    # a dummy costs a thousand times the penalty, and 1e12 is the most a cost may be
+    penalty: float = setting(10.0, least=1e-9, most=1e9)
+    penalty_growth: float = setting(10.0, least=1.1, most=1e6)
+    penalty_limit: float = setting(1e7, least=0, most=1e9)
+    smoothing: float = setting(0.5, least=0, most=0.99)
+    uniform_share: float = setting(0.1, least=0, most=1)
+    row_age_limit: int = setting(10, least=1)
+    column_age_limit: int = setting(20, least=1)
+    final_weights: FinalChoice = setting("loss")
+    final_rounds: int = setting(20, least=0)
+    lean: float = setting(0.0, least=0, most=1)
+    seed: int = seed_setting()
+    device: str = device_setting()
 
-    def __new__(cls, *values: Any, **named: Any) -> Settings:
-        """As usual, but unknown names are refused with the closest known one."""
-        known = [field.name for field in fields(cls)]
-        faults = [
-            f"unknown setting {name!r}{did_you_mean(name, known)}"
-            for name in named
-            if name not in known
-        ]
-        if faults:
-            raise InvalidSettings("; ".join(faults))
-        return object.__new__(cls)
-
-    def __post_init__(self) -> None:
-        faults = [*self._number_faults(), *self._choice_faults()]
-        if faults:
-            raise InvalidSettings("; ".join(faults))
-        for field in fields(self):  # 5.0 from a file and numpy's numbers become plain ones
-            if field.type in ("int", "float"):
-                plain = int if field.type == "int" else float
-                object.__setattr__(self, field.name, plain(getattr(self, field.name)))
-
-    def _number_faults(self) -> list[str]:
-        ranges: dict[str, tuple[float, float]] = {
-            "epsilon": (0, math.inf),
-            "gap_tolerance": (0, math.inf),
-            "feasibility_tolerance": (0, 1),
-            "row_margin": (0, 1),
-            "column_limit": (1, math.inf),
-            "iteration_limit": (1, math.inf),
-            "time_limit_s": (0, math.inf),
-            "patience": (1, math.inf),
-            "improvement_tolerance": (0, 1),
-            "improvement_window": (1, math.inf),
-            "cut_rounds": (1, math.inf),
-            "cuts_per_round": (1, math.inf),
-            "penalty": (1e-9, 1e9),  # a dummy costs a thousand times that, and 1e12 is the most
-            "penalty_growth": (1.1, 1e6),
-            "penalty_limit": (self.penalty if _is_number(self.penalty) else 0, 1e9),
-            "smoothing": (0, 0.99),
-            "uniform_share": (0, 1),
-            "row_age_limit": (1, math.inf),
-            "column_age_limit": (1, math.inf),
-            "final_rounds": (0, math.inf),
-            "lean": (0, 1),
-            "seed": (0, 2**62),
-        }
+    def inconsistencies(self) -> list[str]:
         faults = []
-        for name, (low, high) in ranges.items():
-            value = getattr(self, name)
-            whole = next(f for f in fields(self) if f.name == name).type == "int"
-            if not _is_number(value) or math.isnan(value) or (whole and value % 1 != 0):
-                kind = "a whole number" if whole else "a number"
-                faults.append(f"{name} must be {kind}, got {value!r}")
-            elif not low <= value <= high:
-                faults.append(f"{name} must lie in [{low:g}, {high:g}], got {value!r}")
-        return faults
-
-    def _choice_faults(self) -> list[str]:
-        faults = []
-        for name, known in (("cuts", get_args(Cuts)), ("final_weights", get_args(FinalChoice))):
-            value = getattr(self, name)
-            if value not in known:
-                hint = did_you_mean(str(value), known)
-                faults.append(f"{name} must be one of {', '.join(known)}, got {value!r}{hint}")
+        if self.penalty_limit < self.penalty:
+            faults.append(
+                f"penalty_limit must lie in [{self.penalty:g}, 1e+09], got {self.penalty_limit!r}"
+            )
         if self.lean and self.final_weights != "vertex":
             faults.append(
                 f'lean drops members of the master\'s own weights: final_weights must be "vertex", '
                 f"got {self.final_weights!r}"
             )
-        return [*faults, *self._device_faults()]
-
-    def _device_faults(self) -> list[str]:
-        kind, _, number = str(self.device).partition(":")
-        if kind not in ("cpu", "cuda") or not (number.isdecimal() or self.device == kind):
-            return [f"device must be cpu, cuda, cuda:0, cuda:1, ..., got {self.device!r}"]
-        found = torch.cuda.device_count()
-        if kind == "cuda" and int(number or 0) >= found:
-            return [f"device is {self.device}, but torch sees {found} CUDA devices; use cpu"]
-        return []
-
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Settings:
-        """Settings from names and values; unknown names are refused with the closest known."""
-        known = [field.name for field in fields(cls)]
-        unknown = [name for name in values if name not in known]
-        faults = [f"unknown setting {name!r}{did_you_mean(str(name), known)}" for name in unknown]
-        try:
-            settings = cls(**{name: value for name, value in values.items() if name in known})
-        except InvalidSettings as error:
-            faults.append(str(error))
-        if faults:
-            raise InvalidSettings("; ".join(faults))
-        return settings
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+        return faults

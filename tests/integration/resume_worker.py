@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import torch
 import torch.fx.experimental.symbolic_shapes  # else each child imports it while it trains
 
-import cg4ai.cli.train
+import cg4ai.apps.tabular.app
 from cg4ai.cli.main import main
 
 
@@ -79,6 +79,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     # a shell's background jobs ignore Ctrl-C and hand that on
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    assert cg4ai.cli.train.run is not None
+    assert cg4ai.apps.tabular.app.APPLICATION is not None
     for line in sys.stdin:
         print(json.dumps(serve(json.loads(line))), flush=True)

@@ -8,7 +8,8 @@ import torch
 
 from cg4ai.apps.routing import anchor, instance
 from cg4ai.apps.routing.members import SplitNetwork
-from cg4ai.apps.routing.problem import Recipe, capacity
+from cg4ai.apps.routing.problem import capacity
+from cg4ai.apps.routing.settings import Recipe
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members import ConstantMembers
 from cg4ai.members.layout import Layout

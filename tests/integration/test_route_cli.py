@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cg4ai
-from cg4ai.apps.routing import guarantee, saved, train
-from cg4ai.apps.routing.problem import Recipe
+from cg4ai.apps.routing import app as routing
+from cg4ai.apps.routing.app import Routing
+from cg4ai.apps.runner import perform
 from cg4ai.cli.main import main
-from experiments.routing import paper_mode
 from experiments.routing.__main__ import main as experiment
+from experiments.routing.paper_mode import PaperRouting, PaperSettings
 
 NETWORK = {
     "directed": True,
@@ -33,21 +32,29 @@ KEPT, BAD_INPUT, NOT_KEPT = 0, 2, 3
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(train, "VALIDATION", 300)
-    tiny = functools.partial(
-        Recipe, scenarios=30, priced=50, first_steps=60, later_steps=30, batch_size=64, starts=2
-    )
-    monkeypatch.setattr(saved, "Recipe", tiny)
     (tmp_path / "small.json").write_text(json.dumps(NETWORK))
     return tmp_path
 
 
+TINY = {
+    "scenarios": 30,
+    "priced": 50,
+    "first_steps": 60,
+    "later_steps": 30,
+    "batch_size": 64,
+    "starts": 2,
+    "validation": 300,
+    "shield_inputs": 4000,
+}
+SHORT = [part for name, value in TINY.items() for part in ("--set", f"{name}={value}")]
+
+
 def route(*further: str) -> int:
-    return main(["route", "small.json", "--demands", "2", "--threads", "1", *further])
+    return main(["route", "small.json", "--demands", "2", "--threads", "1", *SHORT, *further])
 
 
 def test_route_trains_reports_and_saves(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert route("--out", "run", "--hidden", "5", "--layers", "2") == KEPT
+    assert route("--out", "run", "--hidden", "5", "--layers", "2", "--baseline") == KEPT
     shown = capsys.readouterr()
     assert "No demand vector in the box was found that overloads a link" in shown.out
     assert "plain networks" in shown.out
@@ -55,7 +62,7 @@ def test_route_trains_reports_and_saves(work: Path, capsys: pytest.CaptureFixtur
     summary = json.loads((work / "run" / "summary.json").read_text())
     assert (summary["demands"], summary["paths"], summary["load"]) == (2, 3, 0.99)
     settings = json.loads((work / "run" / "run.json").read_text())["settings"]
-    assert settings["recipe"]["hidden"] == [5, 5]
+    assert settings["hidden"] == [5, 5]
     splits = cg4ai.load("run").predict(np.array([[1.0, 0.5]]))
     assert splits.sum() == pytest.approx(2.0)
     assert main(["show", "run"]) == 0
@@ -78,7 +85,8 @@ def test_folder_in_use_resume_and_force(work: Path, capsys: pytest.CaptureFixtur
 
 
 def test_volumes_as_given(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert route("--load", "none", "--objective", "cost", "--out", "run", "--quiet") == KEPT
+    asked = ["--load", "none", "--objective", "cost", "--baseline"]
+    assert route(*asked, "--out", "run", "--quiet") == KEPT
     shown = capsys.readouterr().out
     assert "the network's volumes as given" in shown
     assert "constant splits" in shown
@@ -88,25 +96,27 @@ def test_volumes_as_given(work: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_longer_links_are_another_run(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wanted = saved.Wanted(network="small.json", demands=2)
-    before = saved.prepare(wanted).record["instance_sha256"]
+    assert route("--out", "run", "--quiet") == KEPT
     links = NETWORK["links"]
     assert isinstance(links, list)
     longer = NETWORK | {"links": [link | {"length": 2.0} for link in links]}
     (work / "small.json").write_text(json.dumps(longer))
-    assert saved.prepare(wanted).record["instance_sha256"] != before
+    assert route("--out", "run", "--quiet", "--resume") == BAD_INPUT
+    assert "other data: path_length differ" in capsys.readouterr().err
 
 
 def test_interrupted_while_evaluating(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert route("--out", "run", "--quiet") == KEPT
-    before = (work / "run" / "summary.json").read_bytes()
+    """The router is there already, and the command that is printed goes on."""
     with monkeypatch.context() as patch:
-        patch.setattr(saved, "evaluate", interrupted)
-        assert route("--out", "run", "--resume", "--quiet") == 130
-    assert "interrupted; continue with --resume --out run" in capsys.readouterr().err
-    assert (work / "run" / "summary.json").read_bytes() == before
+        patch.setattr(routing, "evaluate", interrupted)
+        assert route("--out", "run", "--quiet") == 130
+    assert "continue with: cg4ai route --resume --out run" in capsys.readouterr().err
+    before = cg4ai.load("run").predict(np.array([[1.0, 0.5]]))
+    (work / "small.json").unlink()  # the folder knows the network
+    assert main(["route", "--resume", "--out", "run"]) == KEPT
+    np.testing.assert_array_equal(cg4ai.load("run").predict(np.array([[1.0, 0.5]])), before)
 
 
 def interrupted(*given: object, **named: object) -> None:
@@ -120,38 +130,21 @@ def test_json_lines(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert events[-1]["worst_utilisation"] <= 1 + 1e-6
 
 
-def test_an_overload_ends_with_its_own_code(
-    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_overload_ends_with_its_own_code(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The published method after a moment of training overloads a link, and says so."""
-    from cg4ai.cli import route as command
-
-    wanted = saved.Wanted(
-        network="abilene",
-        mode="paper",
-        threads=1,
-        recipe=Recipe(objective="split", separator="nlopt", hidden=(4,), skip=False),
-    )
-    usual = paper_mode.paper_settings
-    monkeypatch.setattr(
-        paper_mode, "paper_settings", lambda *a, **k: replace(usual(*a, **k), iteration_limit=8)
-    )
-    brief = functools.partial(paper_mode.paper_problem, epochs=3)
-    monkeypatch.setattr(paper_mode, "paper_problem", brief)
-    options = command.RouteOptions(progress="quiet", out=work / "run")
-    assert command.run(wanted, options) == NOT_KEPT
+    asked = PaperSettings(network="abilene", threads=1, hidden=(4,), rounds=8, epochs=3)
+    outcome = perform(PaperRouting(), asked, out=work / "run")
+    assert outcome.evaluation is not None
+    assert not outcome.evaluation.kept
+    print(Routing().report(outcome.summary))
     assert "NOT KEPT: a demand vector was found that loads link" in capsys.readouterr().out
     assert json.loads((work / "run" / "summary.json").read_text())["strength"] == "violated"
     assert main(["show", "run"]) == 0
-    assert "strength = violated" in capsys.readouterr().out
+    assert "NOT KEPT" in capsys.readouterr().out
 
 
-def test_no_router_at_all_is_a_failure(
-    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_router_at_all_is_a_failure(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The published method needs an iteration per demand before there is a mixture."""
-    brief = functools.partial(paper_mode.paper_problem, epochs=2)
-    monkeypatch.setattr(paper_mode, "paper_problem", brief)
     arguments = ["abilene-5-3", "--mode", "paper", "--time-limit", "1e-6"]
     assert experiment([*arguments, "--out", "runs", "--threads", "1"]) == NOT_KEPT
     assert "before every block had a member" in capsys.readouterr().err
@@ -163,17 +156,20 @@ def test_no_router_at_all_is_a_failure(
     [
         (["abilen"], "did you mean 'abilene'"),
         (["small.json", "--objective", "mlo"], "objective must be one of mlu, split, cost"),
-        (["small.json", "--hidden", "0"], "--hidden must be 1 or more"),
+        (["small.json", "--hidden", "0"], "hidden must lie in [1, 4096], got 0"),
         (["small.json", "--resume"], "--resume and --force need --out"),
         (["small.json", "--demands", "3"], "it has 2; ask for fewer"),
         (["small.json", "--demands", "2", "--load", "1.5"], "cannot be routed together"),
-        (["small.json", "--load", "much"], "--load must be a number"),
+        (["small.json", "--load", "much"], "load must be a number"),
         (["big.json", "--demands", "2", "--load", "none"], "must cross them: a->d, b->d"),
         (["small.json", "--device", "tpu"], "device must be cpu, cuda"),
         (["small.json", "--seed", "-1"], "seed must lie in"),
-        (["small.json", "--time-limit", "0"], "above 0 seconds, got 0"),
-        (["small.json", "--lean", "2"], "--lean must lie in [0, 1], got 2"),
-        (["small.json", "--lean", "0.1", "--guarantee", "certified"], "--lean has no meaning"),
+        (["small.json", "--time-limit", "0"], "time_limit_s must lie in"),
+        (["small.json", "--lean", "2"], "lean must lie in [0, 1], got 2"),
+        (["small.json", "--lean", "0.1", "--guarantee", "certified"], "lean has no meaning"),
+        (["small.json", "--hidden", "999999999999"], "hidden must lie in [1, 4096]"),
+        (["small.json", "--threads", "100000"], "threads must lie in [1, 256], got 100000"),
+        (["--demands", "2"], "network is missing"),
         (["flat.json", "--demands", "2", "--objective", "cost"], "needs path lengths"),
     ],
 )
@@ -226,9 +222,8 @@ def test_a_certified_router_comes_with_a_certificate_that_another_program_accept
 
 
 def test_a_shielded_router_keeps_capacity_whatever_it_learned(
-    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(guarantee, "SHIELD_INPUTS", 4000)
     assert route("--guarantee", "shielded", "--out", "shielded") == KEPT
     assert "shielded" in capsys.readouterr().out
     summary = json.loads((work / "shielded" / "summary.json").read_text())

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -14,27 +12,33 @@ import numpy as np
 import pytest
 
 import cg4ai
-from cg4ai.apps.routing import train
 from cg4ai.apps.routing.data import instance
-from cg4ai.apps.routing.problem import Recipe
-from cg4ai.apps.routing.saved import Wanted, open_run, prepare, train_and_save
-from cg4ai.apps.routing.separation import attack
-from experiments.routing import paper_mode
+from cg4ai.apps.runner import perform
+from experiments.routing.paper_mode import PaperRouting, PaperSettings
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-SHORT = Recipe(scenarios=30, priced=50, first_steps=60, later_steps=30, batch_size=64, starts=2)
+QUICK = {
+    "validation": 200,
+    "attack_starts": 2,
+    "attack_steps": 10,
+    "attack_vectors": 100,
+    "nlopt_starts": 2,
+}
+SHORT = {
+    **QUICK,
+    "scenarios": 30,
+    "priced": 50,
+    "first_steps": 60,
+    "later_steps": 30,
+    "batch_size": 64,
+    "starts": 2,
+}
 
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a small network, little validation, and short training in paper mode."""
+    """A folder with a small network."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(train, "VALIDATION", 200)
-    brief = functools.partial(attack, starts=2, steps=10, random=100, nlopt_starts=2)
-    monkeypatch.setattr(train, "attack", brief)
-    monkeypatch.setattr(paper_mode, "LABELS", 60)
-    quick = functools.partial(paper_mode.paper_problem, epochs=40)
-    monkeypatch.setattr(paper_mode, "paper_problem", quick)
     graph = networkx.DiGraph(demands={"a": {"d": 4.0}, "b": {"d": 2.0}})
     for source, target, capacity in ("ab9", "ac5", "ad3", "bd4", "cd5", "bc2"):
         graph.add_edge(source, target, capacity=float(capacity), length=1.0)
@@ -43,25 +47,24 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_nlopt_cuts_after_column_generation_and_keeps_what_it_cut(work: Path) -> None:
-    prepared = prepare(Wanted(network="small.json", demands=2, mode="paper", threads=1))
-    prepared = replace(prepared, settings=replace(prepared.settings, iteration_limit=24))
-    with open_run(work / "run", prepared, resume=False, force=False) as run:
-        routed = train_and_save(prepared, run)
-        history = run.history()
+    asked = PaperSettings(
+        network="small.json", demands=2, threads=1, rounds=24, labels=60, epochs=40, **QUICK
+    )
+    routed = perform(PaperRouting(), asked, out=work / "run")
+    history = routed.result.history
     journal = [json.loads(line) for line in (work / "run" / "cuts.jsonl").read_text().splitlines()]
-    assert routed is not None
-    assert all(record["added_columns"] <= 1 for record in history)
-    cuts = [record["iteration"] for record in history if record["added_rows"]]
+    assert all(record.added_columns <= 1 for record in history)
+    cuts = [record.iteration for record in history if record.added_rows]
     # the worst cut only, and none before every demand in turn had nothing to offer
     assert cuts
-    assert all(record["added_rows"] <= 1 for record in history)
-    assert all(history[number]["added_columns"] == 0 for number in cuts)
+    assert all(record.added_rows <= 1 for record in history)
+    assert all(history[number].added_columns == 0 for number in cuts)
     # each was found by NLopt and is a real overload of the mixture of its time
     made = instance("small.json", 2, 3)
     vectors = np.array([line["demands"] for line in journal])
     assert np.all((vectors >= 0) & (vectors <= made.demand_max))
     assert min(line["utilisation"] for line in journal) > 1
-    assert routed.summary["mode"] == "paper"
+    assert cg4ai.load(work / "run").about["mode"] == "paper"
     assert routed.summary["objective"] == "split"
     assert routed.summary["rows"] == len(cuts)
     # what was cut stays cut, up to the slack that the master says is left
@@ -83,7 +86,7 @@ def test_comparison_with_the_published_method(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     benchmark = load_benchmark("bench_routing_paper")
-    usual = Wanted(network="", recipe=SHORT)
+    usual = {"ours": SHORT, "paper": {**QUICK, "labels": 60, "epochs": 40}}
     options = ["--configurations", "polska-2-2", "--factor", "1", "--out", "runs", "--threads", "1"]
     text = benchmark.main(options, usual=usual)
     assert text in capsys.readouterr().out

@@ -4,28 +4,45 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from cg4ai.apps.tabular.csvdata import read_csv
-from cg4ai.apps.tabular.rulefile import read_rules
-from cg4ai.cli import wording
-from cg4ai.cli.trained import load_trained
-from cg4ai.runs import files
+import typer
 
 MET, NOT_MET = 0, 3
 
 
-def run(folder: Path, rules: Path, *, data: Path | None, as_json: bool) -> int:
-    """Print what holds and how that was established; returns the exit code."""
-    trained = load_trained(folder)
-    subject = trained.subject(None if data is None else read_csv(data))
-    checked = read_rules(rules, subject)
-    audits = [trained.ensemble.audit(rule.requirement) for rule in checked]
-    entries = [
-        wording.audit_entry(audit, rule) for audit, rule in zip(audits, checked, strict=True)
-    ]
-    holds = all(audit.holds for audit in audits)
-    if as_json:
+def audit(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder that train, route or digits wrote.")
+    ],
+    *,
+    rules: Annotated[
+        Path | None,
+        typer.Option(metavar="RULES.json", help="Rules to check; the run's own if left out."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DATA.csv", help="Data that the rules' rows refer to.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the audits as JSON.")] = False,
+) -> None:
+    """Recompute rules from the predictions of the mixture in DIR, on any data.
+
+    Of a router that is the capacity of every link, over the whole box or at the demands of
+    DATA.csv; of a digit classifier its demand on images (columns pixel 0 to 783 and label). Exit
+    code 0: all hold; 3: some do not.
+    """
+    from cg4ai.apps import wording
+    from cg4ai.apps.csvdata import read_csv
+    from cg4ai.apps.runner import trained
+    from cg4ai.runs import files
+
+    ensemble, described = trained(folder)
+    checked = described.rules(rules, None if data is None else read_csv(data))
+    audits = [ensemble.audit(rule.requirement) for rule in checked]
+    entries = [wording.audit_entry(one, rule) for one, rule in zip(audits, checked, strict=True)]
+    holds = all(one.holds for one in audits)
+    if json:
         sys.stdout.write(files.json_line({"feasible": holds, "audits": entries}).decode())
     else:
-        print(wording.audit_report(entries, trained.outputs))
-    return MET if holds else NOT_MET
+        print(wording.audit_report(entries, checked[0].outputs if checked else ()))
+    raise typer.Exit(MET if holds else NOT_MET)

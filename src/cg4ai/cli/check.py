@@ -7,22 +7,45 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from cg4ai.checker import Rejected, check
-from cg4ai.checker.shipped import compare
+import typer
 
 PROVEN, REJECTED = 0, 1
 
 
+def check(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Certificate that certify or route wrote.")
+    ],
+    *,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--run", metavar="DIR", help="Also compare with the mixture stored here."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+) -> None:
+    """Verify FILE from its own content alone, and say what it proves.
+
+    Every bound is recomputed by code that shares nothing with the search that found the proof.
+    Exit code 0: all is proven; 1: rejected; 2: the file cannot be read.
+    """
+    raise typer.Exit(run(file, folder=folder, quiet=quiet))
+
+
 def run(file: Path, *, folder: Path | None, quiet: bool) -> int:
     """Print what is proven, or why not; returns the exit code, 0 only if all is proven."""
+    from cg4ai.checker import Rejected
+    from cg4ai.checker import check as verify
+    from cg4ai.checker.shipped import compare
+
     live = sys.stderr.isatty() and not quiet
 
     def show(done: int, rules: int) -> None:
         print(f"\r{done} of {rules} rules proven", end="", file=sys.stderr, flush=True)
 
     try:
-        verdict = check(file, progress=show if live else None)
+        verdict = verify(file, progress=show if live else None)
         said = [] if folder is None else compare(verdict.claim, folder)
     except Rejected as error:
         print(f"REJECTED: {error}", file=sys.stderr)

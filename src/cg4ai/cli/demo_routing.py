@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cg4ai.apps.routing.problem import Recipe
-from cg4ai.apps.routing.saved import Wanted
-from cg4ai.cli import route
+from cg4ai.apps.options import RunOptions
+from cg4ai.apps.routing.app import APPLICATION
+from cg4ai.apps.runner import KEPT, execute
+from cg4ai.cli.progress import progress
 
 INTRODUCTION = """\
 Abilene, a research network: 12 cities, 15 links. Its 15 largest demands can each be split over
@@ -18,7 +19,16 @@ Two routers are trained: plain networks, and a mixture of such networks under th
 """
 
 # shorter than `cg4ai route`: a demonstration should take about a minute on one core
-RECIPE = Recipe(first_steps=1000, later_steps=300, priced=1000, rounds=4)
+ASKED = {
+    "network": "abilene",
+    "demands": 15,
+    "threads": 1,
+    "baseline": True,
+    "first_steps": 1000,
+    "later_steps": 300,
+    "priced": 1000,
+    "rounds": 4,
+}
 
 MEANING = """
 What this means: for any demands up to these sizes the splits come at once, without solving
@@ -29,8 +39,8 @@ proof. The distance from optimal is measured on 10,000 vectors that training nev
 def run(out: Path | None, *, seed: int) -> int:
     """Train both, compare them, say what is guaranteed; returns the exit code."""
     print(INTRODUCTION, flush=True)
-    wanted = Wanted(network="abilene", demands=15, seed=seed, threads=1, recipe=RECIPE)
-    code = route.run(wanted, route.RouteOptions(out=out))
-    if code == route.KEPT:
+    with progress() as screen:
+        code = execute(APPLICATION, {**ASKED, "seed": seed}, RunOptions(out=out), screen)
+    if code == KEPT:
         print(MEANING)
     return code

@@ -1,156 +1,23 @@
-"""`cg4ai digits`: train a digit classifier under hard rules, and say what was established."""
+"""`cg4ai digits`: its help; the options are those of `DigitsSettings`."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from cg4ai.apps.options import RunOptions
+from cg4ai.cli.options import Given
+from cg4ai.cli.run import run
 
-from cg4ai.apps.digits.saved import Wanted, open_run, timed_preparation, train_and_save
-from cg4ai.cli.progress import progress
-from cg4ai.cli.tables import plain
-from cg4ai.cli.wording import STOPS
-from cg4ai.errors import InvalidInput
-from cg4ai.records import StopReason
-from cg4ai.runs import files
-
-KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130
-STOPPED = {
-    **STOPS,
-    StopReason.NO_IMPROVING_COLUMN: "no further group improved the mixture, or none was trained "
-    "because all rows were met and the loss left little to gain",
-}
-REQUIRED = {
-    "plain": "no image is required: this is a mixture without rules",
-    "hard": "images of the hard set",
-    "robust": "perturbed images that an attack found during training",
-    "correct": "training images that the base member answers wrongly",
-    "relabel": "training images of a 3, to be answered 2",
-}
+EPILOG = """\b
+Example:
+  cg4ai digits hard --n 100 --rule margin --augment --out classifier
+"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DigitsOptions:
-    """The options that are not about what to train."""
+def digits(given: Given, options: RunOptions) -> int:
+    """Train a mixture of small networks on images of digits, with rules on listed images.
 
-    out: Path | None = None
-    resume: bool = False
-    force: bool = False
-    progress: str = "auto"
-
-
-def run(wanted: Wanted, options: DigitsOptions) -> int:
-    """Train, evaluate and report; returns the exit code."""
-    if options.out is None and (options.resume or options.force):
-        raise InvalidInput("--resume and --force need --out, the folder of the run")
-    prepared, prepared_s = timed_preparation(wanted)
-    folder = None
-    if options.out is not None:
-        folder = open_run(options.out, wanted, prepared, resume=options.resume, force=options.force)
-    try:
-        with progress(options.progress) as shown:
-            if folder is not None and options.resume:
-                shown.message(f"resuming after {len(folder.history())} iterations")
-            trained = train_and_save(
-                wanted, prepared, folder, prepared_s=prepared_s, progress=shown.update
-            )
-    finally:
-        if folder is not None:
-            folder.close()
-    if trained is None:
-        more = "" if options.out is None else f"; continue with --resume --out {options.out}"
-        print(f"interrupted{more}", file=sys.stderr)
-        return INTERRUPTED
-    if options.progress == "json":
-        sys.stdout.write(files.json_line({"event": "result", **trained.summary}).decode())
-    else:
-        print(report(trained.summary))
-        if options.out is not None:
-            print(
-                f"\nSaved in {options.out}; in Python: "
-                f"cg4ai.load({str(options.out)!r}).predict(images)"
-            )
-    kept = trained.summary["rows_satisfied"] == trained.summary["rows"]
-    return KEPT if kept else NOT_KEPT
-
-
-def report(summary: Mapping[str, Any]) -> str:
-    """The result for people: a table of accuracies, what is guaranteed, where the time went."""
-    rows = [
-        {"": name, "test accuracy": f"{100 * summary[key]:.2f} %"}
-        for name, key in (
-            ("this mixture", "test_accuracy"),
-            (_average_name(summary), "average_accuracy"),
-            ("one member alone (base)", "single_accuracy"),
-        )
-    ]
-    lines = [
-        f"{summary['scenario']}, {summary['rule']} rule: {summary['n']} training images of "
-        f"{summary['data']}, seed {summary['seed']}.",
-        f"Stopped after {summary['iterations']} iterations and {summary['total_s']:.1f} s: "
-        f"{STOPPED[StopReason(summary['stop_reason'])]}.",
-        "",
-        plain(rows),
-        guarantee(summary),
-        *_scenario_lines(summary),
-        "",
-        f"Members: {summary['columns']} trained, {summary['active_members']} in the mixture.",
-        f"Seconds: training {summary['pricing_s']:.1f}, attacks and scans "
-        f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
-        f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",
-    ]
-    if summary["note"]:
-        lines.append(f"Note: {summary['note']}.")
-    return "\n".join(lines)
-
-
-def guarantee(summary: Mapping[str, Any]) -> str:
-    """What was established, and how; never more than that."""
-    what = REQUIRED[summary["scenario"]]
-    if not summary["rows"]:
-        return "No image is required, so nothing is guaranteed."
-    count = f"{summary['rows_satisfied']} of {summary['rows']}"
-    rule = "lead every other class by" if summary["rule"] == "margin" else "have probability"
-    scale = (
-        f" (logits of a member are at most {summary['output_limit']:g} there)"
-        if summary["output_limit"]
-        else ""
-    )
-    verdict = "Kept" if summary["rows_satisfied"] == summary["rows"] else "NOT KEPT"
-    return (
-        f"{verdict} (audited): at {count} {what}, the class demanded was recomputed to {rule} "
-        f"{summary['threshold']:g} or more{scale}. Nothing is said about other images."
-    )
-
-
-def _average_name(summary: Mapping[str, Any]) -> str:
-    same = " (the same: this mixture weighs its members equally)"
-    return "plain average of its members" + (same if summary.get("equal_weights") else "")
-
-
-def _size(change: float | None) -> str:
-    return "none found" if change is None else f"{change:.2f}"
-
-
-def _scenario_lines(summary: Mapping[str, Any]) -> list[str]:
-    if summary["scenario"] == "robust":
-        return [
-            f"Withstand the attack, {part} images: {100 * summary[f'withstand_{part}_before']:.1f}"
-            f" % of the base member's, {100 * summary[f'withstand_{part}_after']:.1f} % of this "
-            f"mixture's answers; mean size of what breaks them: "
-            f"{_size(summary[f'change_{part}_before'])} and "
-            f"{_size(summary[f'change_{part}_after'])}."
-            for part in ("train", "test")
-        ]
-    if summary["scenario"] == "relabel":
-        return [
-            f"Digits {summary['relabelled']}: "
-            f"{100 * summary['target_answered_as_asked']:.1f} % of the required images, "
-            f"{100 * summary['test_target_answered_as_asked']:.1f} % of the test images of that "
-            "class. Accuracy on the other classes: "
-            f"{100 * summary['other_classes_accuracy']:.2f} %, base member "
-            f"{100 * summary['other_classes_single_accuracy']:.2f} %."
-        ]
-    return []
+    Scenarios: plain (no rules), hard (listed images must be right), robust (attacked images too),
+    correct (what the base member gets wrong), relabel (a 3 becomes a 2). Exit code 0: every
+    required image is answered as demanded; 3: some are not; 2: bad input; 130: interrupted
+    (continue with --resume --out DIR).
+    """
+    return run("digits", given, options)

@@ -4,40 +4,62 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from cg4ai.apps.tabular.csvdata import read_csv
-from cg4ai.cli.tables import csv_text
-from cg4ai.cli.trained import Trained, load_trained
-from cg4ai.records import Array
-from cg4ai.runs import files
+import typer
+
+OUTSIDE = "outside the region"
 
 
-def run(folder: Path, data: Path, *, output: Path | None) -> None:
-    """Write one line per row: the prediction, and for classes the score of each."""
-    trained = load_trained(folder)
-    inputs = read_csv(data).numbers(trained.features)
-    rows = prediction_rows(trained, trained.ensemble.predict(inputs))
+def predict(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder that train, route or digits wrote.")
+    ],
+    data: Annotated[Path, typer.Argument(metavar="DATA.csv", help="CSV file with a header.")],
+    *,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE.csv", help="Write here instead of to stdout.")
+    ] = None,
+    details: Annotated[
+        bool,
+        typer.Option("--details", help="What follows, too: of a router each link's utilisation."),
+    ] = False,
+    refuse_outside: Annotated[
+        bool,
+        typer.Option("--refuse-outside", help="No predictions where the guarantee does not hold."),
+    ] = False,
+) -> None:
+    """Predict each row of DATA.csv; columns are matched by name, further ones are ignored.
+
+    A model gives its prediction and scores, a router the share of each path of each demand
+    (columns are demands, such as a->d), a digit classifier the digit (columns pixel 0 to 783). Rows
+    outside the region of a guarantee are marked in a column of their own.
+    """
+    from cg4ai.apps.csvdata import read_csv
+    from cg4ai.apps.runner import trained
+    from cg4ai.apps.tables import csv_text
+    from cg4ai.errors import InvalidInput
+    from cg4ai.runs import files
+
+    ensemble, described = trained(folder)
+    table = read_csv(data)
+    inputs = described.inputs(table)
+    beyond = described.outside(inputs)
+    if beyond.any():
+        first = table.lines[int(beyond.argmax())]
+        text = (
+            f"{beyond.sum()} of {len(beyond)} rows lie outside the region in which the rules were "
+            f"established, first on line {first} of {data}: nothing is guaranteed there"
+        )
+        if refuse_outside:
+            raise InvalidInput(f"{text}; correct them, or leave out --refuse-outside")
+        print(f"warning: {text}", file=sys.stderr)
+    rows = described.predictions(inputs, ensemble.predict(inputs), details=details)
+    if beyond.any():
+        rows = [{**row, OUTSIDE: bool(mark)} for row, mark in zip(rows, beyond, strict=True)]
     text = csv_text(rows)
     if output is None:
         sys.stdout.write(text)
         return
     files.write_bytes(output, text.encode())
     print(f"{len(rows)} predictions written to {output}", file=sys.stderr)
-
-
-def prediction_rows(trained: Trained, scores: Array) -> list[dict[str, Any]]:
-    """`scores` (n, outputs) as rows of a table."""
-    if trained.task == "regression":
-        return [{trained.target: float(value)} for value in scores[:, 0]]
-    best = scores[:, : len(trained.outputs)].argmax(1)
-    return [
-        {
-            trained.target: trained.outputs[best[number]],
-            **{
-                f"{trained.scores} {name}": float(value)
-                for name, value in zip(trained.outputs, line, strict=False)
-            },
-        }
-        for number, line in enumerate(scores)
-    ]

@@ -6,12 +6,13 @@ output stays free for the result; programs get JSON lines on standard output.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections import deque
 from typing import TYPE_CHECKING, Self, TextIO
 
-from cg4ai.cli.tables import cell
+from cg4ai.apps.tables import cell
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import IterationRecord
 from cg4ai.runs.files import json_line, jsonable
@@ -30,12 +31,22 @@ WIDTHS = {
     "rows": 15,
     "reduced cost": 12,
     "seconds": 9,
+    "left at most": 12,
 }
+FOREVER = 1e7  # seconds that say nothing to anyone
 STAND_IN = 1e11  # values from here on stand for infinity
 
 
 class Progress:
     """Shows nothing; the kinds below override `update`, `message` and `close`."""
+
+    iterations: float = math.inf  # of the whole run, at most
+    seconds: float = math.inf
+
+    def expect(self, words: str, *, iterations: int, seconds: float) -> None:
+        """Say what begins now, in words; what it takes at most is counted from its iterations."""
+        self.iterations, self.seconds = iterations, seconds
+        self.message(words)
 
     def update(self, record: IterationRecord) -> None:
         """Show one finished iteration."""
@@ -64,7 +75,7 @@ class PlainProgress(Progress):
         if not self._started:
             self._line(list(WIDTHS), "")
             self._started = True
-        self._line(cells(record), record.note)
+        self._line([*cells(record), left(record, self)], record.note)
 
     def message(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
@@ -125,7 +136,7 @@ class LiveProgress(Progress):
         for name in WIDTHS:
             table.add_column(name, justify="right", no_wrap=True)
         for record in self._records:
-            table.add_row(*cells(record))
+            table.add_row(*cells(record), left(record, self))
         note = self._records[-1].note
         table.caption = Text(note) if note else None
         return table
@@ -160,6 +171,17 @@ def cells(record: IterationRecord) -> list[str]:
         _or_dash(record.best_reduced_cost),
         f"{record.total_s:.1f}",
     ]
+
+
+def left(record: IterationRecord, shown: Progress) -> str:
+    """What the rest of training takes at most, if iterations go on as they did; often it is less.
+
+    A dash where nothing limits the iterations.
+    """
+    done = record.iteration + 1
+    rest = (shown.iterations - done) * record.total_s / done
+    rest = min(rest, shown.seconds - record.total_s)
+    return f"{max(0.0, rest):.0f} s" if math.isfinite(rest) and rest < FOREVER else "-"
 
 
 def _or_dash(value: float | None, *, digits: int = 3) -> str:

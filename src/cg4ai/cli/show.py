@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from cg4ai.cli.tables import cell, plain
-from cg4ai.cli.wording import report
-from cg4ai.runs.folder import Run
+import typer
 
 LAST = 10
 COLUMNS = ("iteration", "objective", "slack", "worst_violation", "columns", "rows", "total_s")
 
 
-def run(folder: Path) -> None:
-    """Print the run; reads only, so a run that goes on is not disturbed."""
+def show(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder that train, route or digits wrote.")
+    ],
+) -> None:
+    """Show the settings, the last iterations and the result of a run, finished or not."""
+    from cg4ai.apps.runner import APPLICATIONS, DESCRIPTION, application, complete
+    from cg4ai.apps.tables import cell, plain
+    from cg4ai.runs.folder import Run
+
     opened = Run.open(folder, read_only=True)
-    history = opened.history()
-    summary = opened.summary()
+    history, summary = opened.history(), opened.summary()
     print(f"{opened.command} in {folder}, created {opened.header['created']}\n")
     print("Settings")
     for name, value in opened.settings.items():
-        print(f"  {name} = {value if isinstance(value, list) else cell(value, digits=12)}")
+        if name != DESCRIPTION:
+            print(f"  {name} = {value if isinstance(value, list) else cell(value, digits=12)}")
     print(f"\nHistory ({len(history)} iterations)")
     print(_indented(plain([_shown(record) for record in history[-LAST:]])))
-    if summary is None:
+    if summary is None or not complete(summary):
         print(
-            "The run has not ended: it is going on, or was killed; in that case repeat its "
-            "command with --resume."
+            "The run has not ended: it is going on, or was stopped; in that case continue it with "
+            f"cg4ai {opened.command} --resume --out {folder}"
         )
-    elif "stop_reason" in summary and "audits" in summary:
-        print(report(summary))
+    elif opened.command in APPLICATIONS and "evaluation_s" in summary:
+        print(application(opened.command).report(summary))
     else:
         print(_indented("\n".join(f"{name} = {value}" for name, value in summary.items())))
 

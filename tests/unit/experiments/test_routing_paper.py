@@ -14,9 +14,11 @@ import pytest
 import torch
 
 from cg4ai.apps.routing import CONFIGURATIONS, instance
+from cg4ai.apps.routing.app import Routing
 from cg4ai.apps.routing.members import SplitNetwork
-from cg4ai.apps.routing.saved import Prepared, Wanted, prepare
-from cg4ai.cli.tables import csv_text
+from cg4ai.apps.routing.settings import RouteSettings
+from cg4ai.apps.runner import open_run
+from cg4ai.apps.tables import csv_text
 from cg4ai.errors import InvalidInput, InvalidSettings, SolverFailure
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.protocols import PricingRequest
@@ -29,8 +31,8 @@ from experiments.routing.__main__ import main
 from experiments.routing.paper import PAPER
 from experiments.routing.paper_mode import (
     OneDemandPricer,
+    PaperSettings,
     paper_problem,
-    paper_recipe,
     paper_settings,
 )
 
@@ -66,7 +68,7 @@ def test_the_paper_has_every_configuration() -> None:
 
 
 def test_names_stand_for_configurations() -> None:
-    usual = Wanted(network="", seed=4)
+    usual = {"seed": 4}
     one = reproduce.wanted("nobel-germany-15-3", usual)
     assert (one.network, one.demands, one.paths, one.objective) == ("nobel-germany", 15, 3, "mlu")
     assert one.seed == 4
@@ -136,7 +138,8 @@ def test_what_the_paper_leaves_open_is_no_nan(tmp_path: Path) -> None:
 
 
 def ended(folder: Path, mode: str, summary: dict[str, object] | None) -> None:
-    with Run.create(folder, "route", {"mode": mode}) as run:
+    described = {} if mode == "ours" else {"mode": mode}
+    with Run.create(folder, "route", {"description": described}) as run:
         if summary is not None:
             run.finish(summary)
 
@@ -164,16 +167,16 @@ def test_tables_hold_all_that_has_ended_in_this_mode(
 def test_one_that_fails_does_not_end_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def train(prepared: Prepared, run: Run) -> SimpleNamespace:
-        if prepared.wanted.network == "abilene":
+    def train(app: Routing, settings: RouteSettings, *, out: Path, **how: bool) -> SimpleNamespace:
+        if settings.network == "abilene":
             raise SolverFailure("the run ended before every block had a member")
-        run.finish(SUMMARY)
-        return SimpleNamespace(summary=SUMMARY)
+        ended(out, "ours", SUMMARY)
+        return SimpleNamespace(summary=SUMMARY, evaluation=SUMMARY)
 
-    monkeypatch.setattr(reproduce, "train_and_save", train)
+    monkeypatch.setattr(reproduce, "perform", train)
     said: list[str] = []
     names = ["abilene-5-3", "polska-5-3"]
-    outcome = reproduce.reproduce(names, tmp_path, Wanted(network=""), say=said.append)
+    outcome = reproduce.reproduce(names, tmp_path, {}, say=said.append)
     assert list(outcome.done) == ["polska-5-3"]
     assert "every block" in outcome.failed["abilene-5-3"]
     assert said[0].startswith("[1/2] abilene-5-3: no result: the run ended")
@@ -181,16 +184,18 @@ def test_one_that_fails_does_not_end_the_others(
     assert "| abilene | 5 | 3 | no result |" in report
     assert "| polska | 5 | 3 | yes |" in report
     # what an earlier call has ended stays in the tables of the next
-    reproduce.reproduce(["geant-5-3"], tmp_path, Wanted(network=""), say=said.append)
+    reproduce.reproduce(["geant-5-3"], tmp_path, {}, say=said.append)
     assert "| polska | 5 | 3 | yes |" in (tmp_path / "table.md").read_text()
 
 
 def test_a_folder_of_another_run_is_refused_before_training(tmp_path: Path) -> None:
-    started = prepare(Wanted(network="abilene", seed=1))
-    with Run.create(tmp_path / "abilene-5-3", "route", started.record):
-        pass
+    other = reproduce.wanted("abilene-5-3", {"seed": 1})
+    app = Routing()
+    open_run(
+        app, other, app.prepare(other, None), tmp_path / "abilene-5-3", resume=False, force=False
+    ).close()
     with pytest.raises(InvalidSettings, match="seed: the run has 1, now 0"):
-        reproduce.reproduce(["abilene-5-3"], tmp_path, Wanted(network=""), say=lambda text: None)
+        reproduce.reproduce(["abilene-5-3"], tmp_path, {}, say=lambda text: None)
 
 
 def _request(problem: object, iteration: int, made: object) -> PricingRequest:
@@ -215,7 +220,7 @@ def _request(problem: object, iteration: int, made: object) -> PricingRequest:
 def test_demands_take_turns_and_follow_prices() -> None:
     """A large price on one arc at the corner drives the demand's share on that arc to zero."""
     made = instance("abilene", 5, 3)
-    problem = paper_problem(made, paper_recipe(), epochs=1)
+    problem = paper_problem(made, PaperSettings(network="abilene", epochs=1))
     pricer = OneDemandPricer(
         SplitNetwork(made, hidden=(8,), skip=False), Training(200, learning_rate=0.05)
     )
@@ -237,11 +242,11 @@ def test_demands_take_turns_and_follow_prices() -> None:
 
 def test_published_method_runs_on_the_loop() -> None:
     made = instance("abilene", 5, 3)
-    recipe = paper_recipe()
+    recipe = PaperSettings(network="abilene", epochs=5)
     assert (recipe.hidden, recipe.skip, recipe.objective) == ((256,), False, "split")
     settings = paper_settings(made, recipe)
     assert (settings.cuts, settings.smoothing, settings.iteration_limit) == ("after", 0.0, 999)
-    problem = paper_problem(made, recipe, epochs=5)
+    problem = paper_problem(made, recipe)
     assert problem.start == ()
     assert problem.start_rows == ()
     result = solve(problem, replace(settings, iteration_limit=7))

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import cg4ai
+from cg4ai.apps.protocol import Proposition
 from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.saved import about
+from cg4ai.apps.routing.description import described, restored
 from cg4ai.checker import check, claim
 from cg4ai.checker.file import parse_certificate
-from cg4ai.cli.certify import Job, stored_instance, unproven
+from cg4ai.cli.certifying import unproven
 from cg4ai.cli.main import main
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -119,7 +120,7 @@ def test_resuming_is_advised_only_where_cells_can_be_halved(tmp_path):
     constant = Part(ConstantMembers([[1.0]], 1), np.zeros(1, int), np.ones(1))
     ensemble = Ensemble((constant,), Layout.single(1))
     wanted = Linear(Box([2.0], [2.0]), [1.0], 1.0, "<=", name="cap")
-    job = Job(wanted, "a constant", None, ["x"])
+    job = Proposition(wanted, "a constant", None, ["x"])
     found = certify(ensemble, wanted)
     text = unproven(job, found, tmp_path)
     assert "UNKNOWN" in text
@@ -221,7 +222,9 @@ def routing_run(folder, *, share=0.55):
     parameters["bias_1"] = np.tile([np.log(share / (1 - share)), 0.0], (2, 1))
     members = architecture.members(_tensors(parameters))
     ensemble = Ensemble(
-        (Part(members, np.arange(2), np.ones(2)),), Layout(instance.blocks), about=about(instance)
+        (Part(members, np.arange(2), np.ones(2)),),
+        Layout(instance.blocks),
+        about={"application": "routing", **described(instance)},
     )
     with Run.create(folder, "route", {"network": "tiny", "seed": 0}) as run:
         ensemble.save(folder)
@@ -231,11 +234,11 @@ def routing_run(folder, *, share=0.55):
 
 def test_stored_instance_is_the_one_trained_for():
     instance = tiny_instance()
-    rebuilt = stored_instance(json.loads(json.dumps(about(instance))))
-    for name in ("capacity", "incidence", "path_demand", "demand_max"):
+    rebuilt = restored(json.loads(json.dumps(described(instance))))
+    for name in ("capacity", "incidence", "path_demand", "demand_max", "path_length"):
         np.testing.assert_array_equal(getattr(rebuilt, name), getattr(instance, name))
     with pytest.raises(RunFolderError, match="does not say what its network is"):
-        stored_instance({"network": "tiny"})
+        restored({"network": "tiny"})
 
 
 def test_certify_then_check_a_router(tmp_path, capsys):

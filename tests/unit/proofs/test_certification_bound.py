@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from cg4ai.apps.routing import instance
 from cg4ai.apps.routing.members import SplitNetwork
-from cg4ai.apps.routing.problem import Recipe, capacity
+from cg4ai.apps.routing.problem import capacity
+from cg4ai.apps.routing.settings import Recipe
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members import ConstantMembers

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cg4ai.apps.digits.data import CLASSES, PIXELS
+from cg4ai.apps.digits.settings import Rule
 from cg4ai.errors import InvalidInput
 from cg4ai.members.layout import Layout
 from cg4ai.members.mixture import Mixture, Part
@@ -25,7 +26,6 @@ from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.rules.rows import Rows
 from cg4ai.seeds import derived_seed, generator
 
-Rule = Literal["margin", "probability"]
 SIDE = 28
 
 

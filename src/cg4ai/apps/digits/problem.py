@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 import torch
 
 from cg4ai.apps.digits.augment import Affine
 from cg4ai.apps.digits.data import CLASSES, Split
-from cg4ai.apps.digits.members import DigitPricer, Rule, SmoothNetwork
+from cg4ai.apps.digits.members import DigitPricer, SmoothNetwork
 from cg4ai.apps.digits.separation import Attack, PixelFlips, broken
+from cg4ai.apps.digits.settings import Recipe, Scenario
 from cg4ai.apps.digits.withstand import Withstand, attacked
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.members.layout import Layout
@@ -28,117 +28,7 @@ from cg4ai.seeds import derived_seed, generator
 from cg4ai.settings import Settings
 from cg4ai.solving.problem import Problem
 
-Scenario = Literal["plain", "hard", "robust", "correct", "relabel"]
 RELABELLED, RELABELLED_AS = 3, 2
-# threshold, output_limit and headroom, which mean one thing for leads and another for probabilities
-BY_RULE: dict[Rule, dict[str, float | None]] = {
-    "margin": {"threshold": 0.05, "output_limit": 1000.0, "headroom": 1.0},
-    "probability": {"threshold": 0.51, "output_limit": None, "headroom": 0.2},
-}
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How digit mixtures are trained; `usual_recipe` gives the defaults, found by measurement.
-
-    group: members trained together on the loss of their mean; rounds: groups at most.
-    steps, learning_rate, batch_size: of each group; the batch is drawn from the loss's images and
-        their copies, or None for all images at once.
-    individual: weight of each member's own loss beside that of the mean.
-    row_weight, headroom: of the hinge on the rows; the hinge aims this much above the threshold.
-        The weight is that of as many rows as images, and falls with the share of rows.
-    blur, gain: of the members' first layer, see `SmoothNetwork`.
-    threshold: what a row demands: a lead in logits, or a probability.
-    output_limit: no member's logits exceed this on the images it was trained on; the scale on
-        which a margin's threshold is to be read.
-    threshold, output_limit, headroom: by the rule where left out.
-    copies: affine copies of each image as further data; 0 is no augmentation.
-    enough: with all rows met and a loss of at most this, no further group is trained.
-    """
-
-    rule: Rule = "margin"
-    hidden: int = 4
-    threshold: float = math.nan
-    output_limit: float | None = math.nan
-    group: int = 100
-    rounds: int = 4
-    steps: int = 1000
-    learning_rate: float = 1e-2
-    batch_size: int | None = 256
-    individual: float = 0.3
-    row_weight: float = 2.0
-    headroom: float = math.nan
-    blur: float = 2.0
-    gain: float = 1.0
-    copies: int = 0
-    enough: float = 0.05
-    affine: Affine = field(default_factory=Affine)
-    seed: int = 0
-    device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        if self.rule not in get_args(Rule):
-            hint = did_you_mean(str(self.rule), get_args(Rule))
-            raise InvalidInput(f"rule must be margin or probability, got {self.rule!r}{hint}")
-        for name, usual in BY_RULE[self.rule].items():
-            value = getattr(self, name)
-            if value is not None and math.isnan(value):
-                object.__setattr__(self, name, usual)
-        self._check_threshold()
-        for name, least in (("hidden", 1), ("group", 1), ("rounds", 1), ("steps", 1)):
-            if getattr(self, name) < least:
-                raise InvalidInput(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if self.copies < 0:
-            raise InvalidInput(f"copies must be 0 or more, got {self.copies}")
-
-    def _check_threshold(self) -> None:
-        """Refuse what does not make the class demanded the answer, or belongs to the other rule."""
-        if self.rule == "margin" and not 0 < self.threshold < math.inf:
-            raise InvalidInput(f"the threshold of a margin must be positive, got {self.threshold}")
-        if self.rule == "probability":
-            if not 0.5 < self.threshold < 1:
-                raise InvalidInput(
-                    "the threshold of a probability must lie between 0.5 and 1, so that the class "
-                    f"demanded is the answer, got {self.threshold}"
-                )
-            if self.output_limit is not None:
-                raise InvalidInput(
-                    "output_limit is the scale of margins; probabilities have none, leave it out "
-                    f"or give None, got {self.output_limit}"
-                )
-
-    def check_rule(self, rule: Rule) -> None:
-        """Refuse a recipe for the other rule: thresholds and losses would not be what was meant."""
-        if self.rule != rule:
-            raise InvalidInput(f"the recipe is for the rule {self.rule}, asked for is {rule}")
-
-
-def usual_recipe(
-    rule: Rule, n: int, *, constraints_only: bool, augment: bool, seed: int, hidden: int = 4
-) -> Recipe:
-    """The defaults for one kind of run.
-
-    Copies of the images teach what a blur would; with few images and no copies the blur is wide.
-    """
-    if constraints_only and augment:
-        raise InvalidInput(
-            "copies are further data of the loss, and with constraints_only there is none; leave "
-            "out augment"
-        )
-    margin, few = rule == "margin", n < 300
-    return Recipe(
-        rule=rule,
-        hidden=hidden,
-        group=200 if margin and augment else 100,
-        steps=1000 if few and not augment else 2000 if augment and not few else 2500,
-        individual=0.3 if margin else 0.0,
-        row_weight=(2.0 if augment else 6.0) if margin else 10.0,
-        blur=0.0 if augment else 2.0 if few else 1.0,
-        gain=1.0 if few else 1.5,
-        copies=max(1, min(200, 60_000 // n)) if augment else 0,
-        enough=0.05 if margin else 1.0,  # probabilities of small members stay far from 1
-        seed=seed,
-    )
 
 
 @dataclass(frozen=True)
@@ -266,7 +156,8 @@ def _objective(wanted: Demand, recipe: Recipe) -> DigitLoss:
     if recipe.copies:
         made = generator(derived_seed(recipe.seed, 0, "copies"))
         plain = torch.as_tensor(images, dtype=torch.float32)
-        copies = [recipe.affine.copies(plain, made) for _ in range(recipe.copies)]
+        affine = Affine(recipe.turn, recipe.scale, recipe.shift)
+        copies = [affine.copies(plain, made) for _ in range(recipe.copies)]
         pool = torch.cat([plain, *copies]).numpy()
         soft = (pool, np.tile(labels, recipe.copies + 1))
     loss = "cross_entropy" if recipe.rule == "margin" else "log_loss"
@@ -300,18 +191,15 @@ def _pricer(recipe: Recipe, *, row_weight: float) -> DigitPricer:
     return DigitPricer(training, recipe.enough)
 
 
-def digit_settings(
-    recipe: Recipe, wanted: Demand, *, column_limit: int = 400, time_limit_s: float = np.inf
-) -> Settings:
+def digit_settings(recipe: Recipe, wanted: Demand) -> Settings:
     """The loop's settings: groups until the rows are met and the loss falls by less than half."""
     usual = Settings(
-        column_limit=column_limit,
+        column_limit=recipe.column_limit,
         iteration_limit=recipe.rounds,
         improvement_tolerance=0.5,
         improvement_window=1,
         patience=1,
         final_weights="uniform",
-        time_limit_s=time_limit_s,
         seed=recipe.seed,
         device=recipe.device,
     )

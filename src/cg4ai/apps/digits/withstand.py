@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from cg4ai.apps.digits.data import CLASSES, PIXELS
-from cg4ai.apps.digits.members import Rule
 from cg4ai.apps.digits.separation import Attack, checked
+from cg4ai.apps.digits.settings import Rule
 from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Mixture
 from cg4ai.records import Array, IntArray, SeparationResult

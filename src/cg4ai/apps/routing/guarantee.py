@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from cg4ai.apps.routing.certified import certified
 from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.problem import Recipe, capacity
+from cg4ai.apps.routing.problem import capacity
+from cg4ai.apps.routing.settings import Recipe
 from cg4ai.apps.routing.shield import measure_shield, shield
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.shield import ShieldedEnsemble
@@ -24,7 +25,6 @@ from cg4ai.solving.result import Result
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble
 
-Guarantee = Literal["attacked", "certified", "shielded"]
 SHIELD_INPUTS = 1_000_000
 
 
@@ -44,9 +44,11 @@ def shielded_router(instance: Instance, result: Result, *, seed: int) -> Result:
     return replace(result, ensemble=shield(instance, result.ensemble, seed=seed))
 
 
-def shield_summary(instance: Instance, router: ShieldedEnsemble, *, seed: int) -> dict[str, Any]:
+def shield_summary(
+    instance: Instance, router: ShieldedEnsemble, *, seed: int, inputs: int = SHIELD_INPUTS
+) -> dict[str, Any]:
     """How often and how much the shield acts, and what it costs."""
-    report = measure_shield(instance, router, inputs=SHIELD_INPUTS, seed=seed)
+    report = measure_shield(instance, router, inputs=inputs, seed=seed)
     return {"strength": "shielded", "shield": asdict(report)}
 
 

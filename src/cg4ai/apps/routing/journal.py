@@ -17,7 +17,7 @@ from cg4ai.apps.routing.members import RoutingPricer
 from cg4ai.members.mixture import Mixture
 from cg4ai.pricing.gradient.guided import attack_tolerance
 from cg4ai.protocols import Separator
-from cg4ai.records import SeparationResult
+from cg4ai.records import IterationRecord, SeparationResult
 from cg4ai.rules import Linear, Requirement
 from cg4ai.rules.rows import LinearRows
 from cg4ai.runs import files
@@ -54,6 +54,10 @@ class CutJournal:
                 requirement = replace(requirement, separator=_Listening(inner, self))
             requirements.append(requirement)
         return replace(problem, requirements=tuple(requirements))
+
+    def heard(self, record: IterationRecord) -> None:
+        """An iteration has ended; what is found from now on belongs to the next."""
+        self.iteration = record.iteration + 1
 
     def write(self, found: SeparationResult, *, training: bool) -> None:
         if not isinstance(found.rows, LinearRows) or found.rows.origin is None:

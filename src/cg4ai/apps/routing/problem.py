@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import product
-from typing import Literal
 
 import numpy as np
 import torch
@@ -14,8 +12,8 @@ from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.functional import PathCost, Utilisation
 from cg4ai.apps.routing.members import FreshDemands, RoutingPricer, SplitNetwork
 from cg4ai.apps.routing.optimal import anchor
+from cg4ai.apps.routing.settings import LEAN, Recipe
 from cg4ai.apps.routing.tail import GapTail, LeastMlu
-from cg4ai.errors import InvalidInput
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.layout import Layout
 from cg4ai.objectives import Epigraph, Objective, Supervised
@@ -27,56 +25,8 @@ from cg4ai.rules.regions import Box
 from cg4ai.rules.rows import Rows, RowSet
 from cg4ai.seeds import derived_seed
 from cg4ai.separation import BlackBox, GradientAscent
+from cg4ai.settings import Settings
 from cg4ai.solving.problem import Problem
-
-RoutingObjective = Literal["mlu", "split", "cost"]
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How routers are trained; the defaults are one set for all networks, found by measurement.
-
-    hidden: sizes of the hidden layers; skip: a linear path beside them.
-    scenarios: demand vectors over which the master takes the mean MLU.
-    priced: demand vectors solved for dual prices at most, from which the optimum of any other is
-        known closely enough to find those that a router serves worst.
-    first_steps, later_steps, batch_size: gradient steps of the first group of members and of each
-        later one, and fresh demand vectors per step.
-    rounds: groups of members at most; training ends before when the objective hardly falls.
-    starts, ascent_steps: of the separation inside the loop, per arc.
-
-    On a GPU what runs side by side is nearly free and what is launched is not: there half as many
-    later groups take twice the steps, attacks come less often, from four times the starts and
-    with half the ascent steps.
-    """
-
-    objective: RoutingObjective = "mlu"
-    separator: Literal["ascent", "nlopt"] = "ascent"
-    hidden: tuple[int, ...] = (32,)
-    skip: bool = True
-    scenarios: int = 300
-    priced: int = 5_000
-    first_steps: int = 3000
-    later_steps: int = 1000
-    batch_size: int = 512
-    rounds: int = 12
-    starts: int = 8
-    ascent_steps: int = 25
-    seed: int = 0
-    device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        for name in (
-            "scenarios",
-            "priced",
-            "first_steps",
-            "later_steps",
-            "batch_size",
-            "rounds",
-            "starts",
-        ):
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
 def margin(instance: Instance) -> float:
@@ -112,6 +62,27 @@ def capacity(instance: Instance, recipe: Recipe) -> Linear:
         sense="<=",
         name="capacity",
         separator=search,
+    )
+
+
+def routing_settings(
+    instance: Instance, recipe: Recipe, *, time_limit_s: float = np.inf, lean: float = LEAN
+) -> Settings:
+    """The loop's settings for routing; one set for all networks."""
+    return Settings(
+        epsilon=1e-6,
+        row_margin=margin(instance),
+        column_limit=1_000_000,
+        iteration_limit=math.ceil(recipe.rounds / 2) if on_gpu(recipe) else recipe.rounds,
+        improvement_tolerance=1e-3,
+        improvement_window=2 if on_gpu(recipe) else 3,
+        cut_rounds=10,
+        cuts_per_round=64,
+        final_weights="vertex",
+        lean=lean,
+        time_limit_s=time_limit_s,
+        seed=recipe.seed,
+        device=recipe.device,
     )
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import time
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.problem import Recipe, capacity
+from cg4ai.apps.routing.problem import capacity
+from cg4ai.apps.routing.settings import Recipe, RouteSettings
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array
 from cg4ai.rules import Linear
@@ -15,6 +19,7 @@ from cg4ai.rules.evaluation import region_violations
 from cg4ai.separation import BlackBox, GradientAscent
 
 FEASIBLE = 1 + 1e-6  # the highest utilisation that still counts as kept
+ATTACK_SHARE = 0.5  # of the time left for an evaluation that is limited
 ALL_VERTICES = 20  # up to so many demands every vertex of the box is looked at
 
 
@@ -43,15 +48,15 @@ def attack(
     steps: int = 60,
     random: int = 10_000,
     nlopt_starts: int = 10,
+    vertices: int = 2**ALL_VERTICES,
 ) -> Attack:
-    """Search the whole box: ascent per arc, all vertices, random vectors, NLopt from the worst.
+    """Search the whole box: ascent per arc, vertices, random vectors, NLopt from the worst.
 
     Values are recomputed in float64 from predictions. A search is no proof.
     """
     requirement: Linear = capacity(instance, Recipe(device=str(ensemble.device)))
     requirement.check(ensemble.input_size, ensemble.output_size)
-    count = len(instance.demand_max)
-    vertices = 2 ** min(count, ALL_VERTICES)
+    vertices = min(vertices, 2 ** min(len(instance.demand_max), ALL_VERTICES))
     ascent = GradientAscent(
         starts=starts, steps=steps, vertices=vertices, device=str(ensemble.device)
     )
@@ -84,3 +89,41 @@ def attack(
             "seed": seed,
         },
     )
+
+
+def timed_attack(
+    instance: Instance, ensemble: Ensemble, settings: RouteSettings, *, seed: int, review: Review
+) -> Attack:
+    """The attack with the effort of the settings; under a time limit the part that fits.
+
+    Under a limit a hundredth is tried first, then ten times as much while that can be expected to
+    fit; the worst of all is kept, with the effort of the last.
+    """
+    found: Attack | None = None
+    limited = np.isfinite(review.deadline.ends)
+    for share in (0.01, 0.1, 1.0) if limited else (1.0,):
+        started = time.perf_counter()
+        now = attack(
+            instance,
+            ensemble,
+            seed=seed,
+            starts=_part(settings.attack_starts, share),
+            steps=settings.attack_steps,
+            random=_part(settings.attack_vectors, share),
+            nlopt_starts=_part(settings.nlopt_starts, share),
+            vertices=_part(2**ALL_VERTICES, share),
+        )
+        worse = found is not None and found.worst_utilisation > now.worst_utilisation
+        found = replace(found, effort=now.effort) if worse and found is not None else now
+        if (
+            share < 1
+            and 10 * (time.perf_counter() - started) > ATTACK_SHARE * review.deadline.left()
+        ):
+            review.cut.append(f"attack, to {share:.0%} of its effort")
+            break
+    assert found is not None
+    return found
+
+
+def _part(whole: int, share: float) -> int:
+    return max(1, math.ceil(whole * share))

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.optimal import anchor
-from cg4ai.apps.routing.problem import Recipe, capacity
+from cg4ai.apps.routing.problem import capacity
+from cg4ai.apps.routing.settings import Recipe
 from cg4ai.ensemble.claims import record_audited
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.shield import ShieldedEnsemble
 from cg4ai.records import Array
 from cg4ai.rules import Linear
 from cg4ai.rules.evaluation import CHUNK, predictions
-from cg4ai.runs import files
 from cg4ai.seeds import derived_seed
 from cg4ai.separation import GradientAscent
 
@@ -39,15 +38,12 @@ def shield(instance: Instance, ensemble: Ensemble, *, seed: int = 0) -> Shielded
     return ensemble.shielded(anchor(instance, sample, reserve=1.0), _capacity(instance, ensemble))
 
 
-def record_cuts(instance: Instance, ensemble: Ensemble, folder: str | Path) -> int:
-    """Note the violated demand vectors that a run stored and at which the router keeps capacity.
+def record_cuts(instance: Instance, ensemble: Ensemble, demands: Array) -> int:
+    """Note which of these demand vectors (k, D), violated while training, the router now keeps.
 
     Returns how many; `predict(..., explain=True)` labels them "audited".
     """
-    stored = files.read_arrays(Path(folder) / "validation.safetensors")
-    if "cut_demands" not in stored:
-        return 0
-    return record_audited(ensemble, _capacity(instance, ensemble), inputs=stored["cut_demands"])
+    return record_audited(ensemble, _capacity(instance, ensemble), inputs=demands)
 
 
 def _capacity(instance: Instance, ensemble: Ensemble) -> Linear:

@@ -9,8 +9,8 @@ import torch
 
 from cg4ai.apps.routing import instance
 from cg4ai.apps.routing.certified import certified
-from cg4ai.apps.routing.problem import Recipe, first_request, routing_problem
-from cg4ai.apps.routing.train import routing_settings
+from cg4ai.apps.routing.problem import first_request, routing_problem, routing_settings
+from cg4ai.apps.routing.settings import Recipe
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import CellBounds, certify

@@ -12,7 +12,8 @@ import pytest
 from cg4ai.apps.routing import instance
 from cg4ai.apps.routing.journal import CUTS, CutJournal
 from cg4ai.apps.routing.members import RoutingPricer
-from cg4ai.apps.routing.problem import Recipe, routing_problem
+from cg4ai.apps.routing.problem import routing_problem
+from cg4ai.apps.routing.settings import Recipe
 from cg4ai.pricing.gradient.guided import attack_tolerance
 from cg4ai.records import SeparationResult
 from cg4ai.rules import Linear

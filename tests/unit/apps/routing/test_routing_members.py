@@ -11,7 +11,8 @@ import torch
 
 from cg4ai.apps.routing import Instance, instance
 from cg4ai.apps.routing.members import RoutingPricer, SplitNetwork
-from cg4ai.apps.routing.problem import Recipe, routing_problem
+from cg4ai.apps.routing.problem import routing_problem
+from cg4ai.apps.routing.settings import Recipe
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Duals

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from cg4ai.apps.routing import Instance, instance
-from cg4ai.apps.routing.problem import Recipe, capacity, first_rows, margin, routing_problem
+from cg4ai.apps.routing.problem import capacity, first_rows, margin, routing_problem
+from cg4ai.apps.routing.settings import Recipe
 from cg4ai.errors import InvalidInput
 from cg4ai.objectives import Epigraph, Supervised
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cg4ai.apps.tabular.csvdata import read_csv
+from cg4ai.apps.csvdata import read_csv
 from cg4ai.apps.tabular.rulefile import Subject, canonical, read_rules, rule_files
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import Linear, Margin, Probability, Rate

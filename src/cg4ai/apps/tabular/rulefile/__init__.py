@@ -4,7 +4,7 @@ The commands read data first and hand it here as a `Subject`; every error names 
 rule's number and the key.
 """
 
-from cg4ai.apps.tabular.rulefile.build import Rule
+from cg4ai.apps.protocol import Rule
 from cg4ai.apps.tabular.rulefile.entry import Subject, canonical
 from cg4ai.apps.tabular.rulefile.read import read_rules, rule_files
 

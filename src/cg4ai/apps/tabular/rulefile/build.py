@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
-from cg4ai.apps.tabular.csvdata import CsvTable, listed
+from cg4ai.apps.csvdata import listed
+from cg4ai.apps.protocol import Rule
 from cg4ai.apps.tabular.rulefile.entry import Entry, canonical
 from cg4ai.apps.tabular.rulefile.places import Place, place_of
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Linear, Margin, Probability, Rate, Requirement
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A requirement, and for listed inputs the rows of the file that they come from."""
-
-    requirement: Requirement
-    outputs: tuple[str, ...]
-    table: CsvTable | None = None
-    rows: IntArray | None = None
-
-    def source(self, number: int) -> str:
-        """`patients.csv, line 9` for input `number` of the requirement; empty where unknown."""
-        if self.table is None or self.rows is None or number < 0:
-            return ""
-        return f"{self.table.path.name}, line {self.table.lines[int(self.rows[number])]}"
 
 
 def rules_of(entry: Entry) -> list[Rule]:

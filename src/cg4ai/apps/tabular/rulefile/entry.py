@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cg4ai.apps.tabular.csvdata import CsvTable, as_number, listed
+from cg4ai.apps.csvdata import CsvTable, as_number, listed
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array
 

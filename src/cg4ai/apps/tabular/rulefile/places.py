@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.apps.tabular.csvdata import CsvTable, listed, read_csv
+from cg4ai.apps.csvdata import CsvTable, listed, read_csv
 from cg4ai.apps.tabular.rulefile.entry import PLACES, Entry, canonical
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.regions import Ball, Box, Pool

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cg4ai.apps.tabular.rulefile.build import Rule, rules_of
+from cg4ai.apps.protocol import Rule
+from cg4ai.apps.tabular.rulefile.build import rules_of
 from cg4ai.apps.tabular.rulefile.entry import Entry, Subject, kind_of
 from cg4ai.errors import InvalidInput
 

@@ -4,32 +4,40 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import cg4ai
-from cg4ai.apps.digits import train
+from cg4ai.apps.digits import DigitsSettings, train
+from cg4ai.apps.digits.app import APPLICATION, alone
 from cg4ai.apps.digits.data import digits
 from cg4ai.apps.digits.members import base_member
-from cg4ai.apps.digits.problem import (
-    DigitLoss,
-    Recipe,
-    demand,
-    digit_settings,
-    digits_problem,
-    usual_recipe,
-)
-from cg4ai.apps.digits.saved import Wanted, open_run, prepared_run, train_and_save
+from cg4ai.apps.digits.problem import DigitLoss, demand, digit_settings, digits_problem
+from cg4ai.apps.digits.report import guarantee, report
 from cg4ai.apps.digits.separation import PixelFlips, broken
-from cg4ai.apps.digits.train import alone
-from cg4ai.cli import digits as command
+from cg4ai.apps.digits.settings import Recipe
+from cg4ai.apps.runner import perform
 from cg4ai.cli import main as cli
 from cg4ai.errors import InvalidInput, InvalidSettings
+from cg4ai.records import IterationRecord
 from cg4ai.runs import files
-from experiments.digits.fewest import fewest_columns
+from experiments.digits.fewest import Study, TooLong, fewest_columns
 
-TINY = Recipe(group=12, steps=120, learning_rate=0.02, batch_size=32, blur=0.0, rounds=3)
+TINY: dict[str, Any] = {
+    "group": 12,
+    "steps": 120,
+    "learning_rate": 0.02,
+    "batch_size": 32,
+    "blur": 0.0,
+    "gain": 1.0,
+    "rounds": 3,
+    "row_weight": 2.0,
+    "individual": 0.3,
+    "enough": 0.05,
+    "threads": 1,
+}
 ENDS = ("train_before", "train_after", "test_before", "test_after")
 KEYS = (
     *("scenario", "rule", "n", "seed", "columns", "active_members", "rows", "rows_satisfied"),
@@ -38,12 +46,21 @@ KEYS = (
 )
 
 
+class Stops:
+    """A screen at which Ctrl-C is pressed after the first iteration."""
+
+    def update(self, record: IterationRecord) -> None:
+        raise KeyboardInterrupt
+
+    def message(self, text: str) -> None: ...
+
+    def expect(self, words: str, *, iterations: int, seconds: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def test_hard_images_are_kept_and_the_folder_predicts_the_same(tmp_path: Path) -> None:
-    wanted = Wanted(n=30, seed=2, threads=1, recipe=TINY)
-    prepared = prepared_run(wanted)
-    with open_run(tmp_path / "run", wanted, prepared, resume=False, force=False) as run:
-        trained = train_and_save(wanted, prepared, run)
-    assert trained is not None
+    trained = perform(Study(), DigitsSettings(n=30, seed=2, **TINY), out=tmp_path / "run")
     summary = files.read_json(tmp_path / "run" / "summary.json")
     assert set(KEYS) <= set(summary)
     assert summary["rows"] == summary["rows_satisfied"] == 30
@@ -60,7 +77,7 @@ def test_hard_images_are_kept_and_the_folder_predicts_the_same(tmp_path: Path) -
     assert summary["worst_violation"] == pytest.approx(0.05 - lead.min())
     answers = loaded.predict(split.test_images).argmax(1)
     assert summary["test_accuracy"] == np.mean(answers == split.test_labels)
-    assert summary["columns"] == len(trained.average) >= summary["active_members"]
+    assert summary["columns"] == trained.result.columns >= summary["active_members"]
     assert 1 <= summary["fewest_columns"] <= summary["feasible_after_columns"]
     arrays = files.read_arrays(tmp_path / "run" / "arrays.safetensors")
     assert np.array_equal(arrays["test_scores"].argmax(1), answers)
@@ -68,22 +85,14 @@ def test_hard_images_are_kept_and_the_folder_predicts_the_same(tmp_path: Path) -
 
 
 def test_probability_rows_are_kept_from_constraints_alone() -> None:
-    recipe = replace(TINY, rule="probability", threshold=0.51, output_limit=None, headroom=0.2)
-    trained = train("hard", n=20, rule="probability", constraints_only=True, recipe=recipe)
-    scores = trained.ensemble.predict(trained.split.train_images)
+    asked = DigitsSettings(n=20, rule="probability", constraints_only=True, **TINY)
+    trained = train(asked)
+    split = trained.prepared.split
+    scores = trained.result.ensemble.predict(split.train_images)
     np.testing.assert_allclose(scores.sum(1), 1.0)
     assert trained.summary["rows_satisfied"] == trained.summary["rows"] == 20
-    assert scores[np.arange(20), trained.split.train_labels].min() >= 0.51
+    assert scores[np.arange(20), split.train_labels].min() >= 0.51
     assert trained.summary["constraints_only"]
-
-
-def test_a_recipe_for_the_other_rule_is_refused() -> None:
-    for ask in (
-        lambda: train("hard", rule="probability", recipe=TINY),
-        lambda: Wanted(rule="probability", recipe=TINY),
-    ):
-        with pytest.raises(InvalidInput, match="for the rule margin, asked for is probability"):
-            ask()
 
 
 def test_what_a_recipe_leaves_out_comes_from_its_rule() -> None:
@@ -91,9 +100,9 @@ def test_what_a_recipe_leaves_out_comes_from_its_rule() -> None:
     assert (recipe.threshold, recipe.output_limit, recipe.headroom) == (0.51, None, 0.2)
     assert (Recipe().threshold, Recipe().output_limit, Recipe().headroom) == (0.05, 1000.0, 1.0)
     assert Recipe(output_limit=None).output_limit is None
-    with pytest.raises(InvalidInput, match=r"between 0\.5 and 1"):
+    with pytest.raises(InvalidSettings, match=r"between 0\.5 and 1"):
         replace(Recipe(), rule="probability")
-    with pytest.raises(InvalidInput, match="scale of margins"):
+    with pytest.raises(InvalidSettings, match="scale of margins"):
         Recipe(rule="probability", output_limit=1000.0)
 
 
@@ -102,15 +111,15 @@ def test_attacks_outside_robust_are_refused() -> None:
         return x
 
     with pytest.raises(InvalidInput, match="belong to the scenario robust, got hard"):
-        train("hard", n=10, recipe=TINY, attacks=[mine])
-    for wrong in ({"attack": "both"}, {"pixels": 9999}):
-        with pytest.raises(InvalidInput, match="belong to the scenario robust"):
-            Wanted(**wrong)  # type: ignore[arg-type]
+        train(DigitsSettings(n=10, **TINY), attacks=[mine])
+    for wrong in ({"attack": "both"}, {"pixels": 99}):
+        with pytest.raises(InvalidSettings, match="belong to the scenario robust"):
+            DigitsSettings(**wrong)  # type: ignore[arg-type]
 
 
 def test_copies_without_a_loss_are_refused() -> None:
     with pytest.raises(InvalidInput, match="leave out augment"):
-        train("hard", n=20, hard_per_class=2, recipe=replace(TINY, copies=2))
+        train(DigitsSettings(n=20, hard_per_class=2, copies=2, **TINY))
 
 
 def test_fewest_columns_by_prefix() -> None:
@@ -120,63 +129,74 @@ def test_fewest_columns_by_prefix() -> None:
     assert fewest_columns(values[:, ::-1], bounds, tolerance=1e-7) == 4
     assert fewest_columns(values, bounds + 0.6, tolerance=1e-7) is None
     assert fewest_columns(values[:1], bounds[:1], tolerance=1e-7) == 1
+    with pytest.raises(TooLong):
+        fewest_columns(values, bounds, tolerance=1e-7, within_s=0.0)
 
 
 def test_corrected_and_relabelled_images() -> None:
-    corrected = train("correct", n=50, recipe=replace(TINY, hidden=2), seed=1)
-    base_wrong = broken(corrected.base, corrected.split.train_images, corrected.split.train_labels)
+    corrected = train(DigitsSettings(scenario="correct", n=50, hidden=2, seed=1, **TINY))
+    split, base = corrected.prepared.split, corrected.prepared.base
+    base_wrong = broken(base, split.train_images, split.train_labels)
     assert corrected.summary["rows"] == base_wrong.sum() > 0
     assert corrected.summary["rows_satisfied"] == corrected.summary["rows"]
-    wrong = corrected.split.train_images[base_wrong]
-    answers = corrected.ensemble.predict(wrong).argmax(1)
-    np.testing.assert_array_equal(answers, corrected.split.train_labels[base_wrong])
-    relabelled = train("relabel", n=50, recipe=TINY, seed=1)
-    threes = relabelled.split.train_images[relabelled.split.train_labels == 3]
-    assert np.all(relabelled.ensemble.predict(threes).argmax(1) == 2)
+    wrong = split.train_images[base_wrong]
+    answers = corrected.result.ensemble.predict(wrong).argmax(1)
+    np.testing.assert_array_equal(answers, split.train_labels[base_wrong])
+    relabelled = train(DigitsSettings(scenario="relabel", n=50, seed=1, **TINY))
+    split = relabelled.prepared.split
+    threes = split.train_images[split.train_labels == 3]
+    assert np.all(relabelled.result.ensemble.predict(threes).argmax(1) == 2)
     assert relabelled.summary["target_answered_as_asked"] == 1.0
     assert relabelled.summary["class_accuracy"][3] < 0.2
 
 
 def test_a_few_relabelled_images_do_not_outweigh_all_others() -> None:
-    usual = usual_recipe("probability", 50, constraints_only=False, augment=False, seed=1)
-    recipe = replace(usual, group=20, steps=300)
-    summary = train("relabel", n=50, rule="probability", recipe=recipe, seed=1).summary
+    asked = DigitsSettings(
+        scenario="relabel", n=50, rule="probability", group=20, steps=300, seed=1, threads=1
+    )
+    summary = train(asked).summary
     assert summary["rows_satisfied"] == summary["rows"] == 5
     assert summary["train_accuracy"] >= 0.7  # nine of ten classes keep their labels
 
 
 @pytest.mark.parametrize("rule", ["margin", "probability"])
 def test_attacked_images_are_counted_and_runs_resume(rule: str, tmp_path: Path) -> None:
-    usual = Wanted(scenario="robust", rule=rule, n=20, seed=3)  # type: ignore[arg-type]
-    recipe = replace(usual.usual(), group=12, steps=200, blur=0.0, rounds=3, batch_size=32)
-    wanted = replace(usual, pixels=40, threads=1, recipe=recipe)
-    prepared = prepared_run(wanted)
-    with open_run(tmp_path / "whole", wanted, prepared, resume=False, force=False) as run:
-        whole = train_and_save(wanted, prepared, run)
-    with open_run(tmp_path / "killed", wanted, prepared, resume=False, force=False) as run:
-        shorter = replace(prepared, settings=replace(prepared.settings, iteration_limit=1))
-        train_and_save(wanted, shorter, run)
-    with open_run(tmp_path / "killed", wanted, prepared, resume=True, force=False) as run:
-        resumed = train_and_save(wanted, prepared, run)
-    assert whole is not None
-    assert resumed is not None
+    asked = DigitsSettings(
+        scenario="robust",
+        rule=rule,  # type: ignore[arg-type]
+        n=20,
+        seed=3,
+        pixels=40,
+        threads=1,
+        group=12,
+        steps=200,
+        blur=0.0,
+        rounds=3,
+        batch_size=32,
+    )
+    whole = perform(APPLICATION, asked, out=tmp_path / "whole")
+    interrupting = Stops()
+    with pytest.raises(KeyboardInterrupt):
+        perform(APPLICATION, asked, out=tmp_path / "killed", screen=interrupting)
+    resumed = perform(APPLICATION, asked, out=tmp_path / "killed", resume=True)
     timed = [name for name in whole.summary if name.endswith("_s")]
     assert {k: v for k, v in whole.summary.items() if k not in timed} == {
         k: v for k, v in resumed.summary.items() if k not in timed
     }
-    assert whole.summary["columns"] == len(whole.average) >= (13 if rule == "margin" else 12)
+    assert whole.summary["columns"] == whole.result.columns >= (13 if rule == "margin" else 12)
     # attacks on the base member and on every later mixture, each within forty pixels
-    images, labels = whole.arrays["required_images"], whole.arrays["required_labels"]
+    assert whole.evaluation is not None
+    arrays = whole.evaluation.arrays
+    images, labels = arrays["required_images"], arrays["required_labels"]
     assert 20 < whole.summary["rows"] == len(images) == len(np.unique(images, axis=0))
-    sources = whole.split.train_images.astype(np.float32)
+    sources = whole.prepared.split.train_images.astype(np.float32)
     changed = (images[:, None] != sources[None]).sum(-1)
     assert changed.min(1).max() <= 40
-    np.testing.assert_array_equal(labels, whole.split.train_labels[changed.argmin(1)])
+    np.testing.assert_array_equal(labels, whole.prepared.split.train_labels[changed.argmin(1)])
     assert whole.result.rows == len(images)
     assert whole.summary["withstand_train_before"] <= 1.0
-    other = replace(wanted, pixels=41)
     with pytest.raises(InvalidSettings, match="pixels: the run has 40, now 41"):
-        open_run(tmp_path / "killed", other, prepared, resume=True, force=False)
+        perform(APPLICATION, replace(asked, pixels=41), out=tmp_path / "killed", resume=True)
 
 
 def test_scenarios_ask_for_what_they_say() -> None:
@@ -222,7 +242,7 @@ def test_copies_are_soft_data_never_rows() -> None:
         base_member(split.train_images, split.train_labels, rule="margin", hidden=4, seed=0)
     )
     asked = demand("hard", split, base=base)
-    recipe = replace(TINY, copies=3)
+    recipe = DigitsSettings(n=10, copies=3, **TINY)
     problem = digits_problem(asked, recipe, base=base)
     assert isinstance(problem.objective, DigitLoss)
     assert problem.objective.soft is not None
@@ -234,22 +254,28 @@ def test_copies_are_soft_data_never_rows() -> None:
     assert digit_settings(recipe, asked).final_weights == "uniform"
 
 
+def _option(name: str, value: object) -> list[str]:
+    return ["--threads", str(value)] if name == "threads" else ["--set", f"{name}={value}"]
+
+
 def test_command_reports_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wanted = Wanted(n=20, threads=1, recipe=TINY)
-    options = command.DigitsOptions(out=tmp_path / "run", progress="quiet")
-    assert command.run(wanted, options) == 0
+    short = [part for name, value in TINY.items() for part in _option(name, value)]
+    assert (
+        cli.main(["digits", "hard", "--n", "20", *short, "--quiet", "--out", str(tmp_path / "run")])
+        == 0
+    )
     text = capsys.readouterr().out
     assert "Kept (audited): at 20 of 20 images of the hard set" in text
-    assert "cg4ai.load(" in text
+    assert "cg4ai predict" in text
     summary = files.read_json(tmp_path / "run" / "summary.json")
     if summary["equal_weights"]:
         assert "the same: this mixture weighs its members equally" in text
         assert summary["average_accuracy"] == summary["test_accuracy"]
-    assert "equally" not in command.report({**summary, "equal_weights": False})
+    assert "equally" not in report({**summary, "equal_weights": False})
     stood = {**summary, "scenario": "robust"}
     stood |= {f"change_{end}": None for end in ENDS} | {f"withstand_{end}": 1.0 for end in ENDS}
-    assert "none found and none found" in command.report(stood)
-    missed = command.guarantee({**summary, "rows_satisfied": 19})
+    assert "none found and none found" in report(stood)
+    missed = guarantee({**summary, "rows_satisfied": 19})
     assert missed.startswith("NOT KEPT")
     assert cli.main(["digits", "hard", "--n", "15", "--quiet"]) == 2
     assert "multiple of 10" in capsys.readouterr().err

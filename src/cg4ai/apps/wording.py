@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from cg4ai.apps.tabular.rulefile import Rule
-from cg4ai.cli.tables import plain
+from cg4ai.apps.protocol import Rule
+from cg4ai.apps.tables import plain
 from cg4ai.ensemble.audit import Audit
 from cg4ai.records import StopReason
 from cg4ai.solving.result import Result
@@ -32,6 +32,12 @@ STRENGTHS = {
     "certified": "proven at every input of the region",
     "shielded": "kept at every input of the region by correcting predictions",
 }
+
+
+def cut_short(summary: Mapping[str, Any]) -> list[str]:
+    """One sentence on what the time limit left out, if it did."""
+    cut = summary.get("cut")
+    return [f"Cut short by the time limit: {'; '.join(cut)}."] if cut else []
 
 
 def summary(result: Result, rules: Sequence[Rule]) -> dict[str, Any]:

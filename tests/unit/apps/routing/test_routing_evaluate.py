@@ -10,20 +10,37 @@ import numpy as np
 import pytest
 
 import cg4ai
-from cg4ai.apps.routing import Instance, instance, saved, train
+from cg4ai.apps.routing import Instance, evaluate, instance
+from cg4ai.apps.routing.app import Prepared, Routing
 from cg4ai.apps.routing.measures import _fastest, tight_arrays
-from cg4ai.apps.routing.problem import Recipe, routing_problem
-from cg4ai.apps.routing.saved import Prepared, Wanted
+from cg4ai.apps.routing.problem import routing_problem, routing_settings
 from cg4ai.apps.routing.separation import Attack, attack
-from cg4ai.apps.routing.train import RoutingResult, routing_settings
+from cg4ai.apps.routing.settings import RouteSettings
+from cg4ai.apps.runner import ARRAYS, Outcome, perform
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from cg4ai.solving.workspace import Workspace
 from experiments.routing import figures as routing_figures
 
-TINY = Recipe(
-    scenarios=30, priced=50, hidden=(6,), first_steps=60, later_steps=30, batch_size=64, starts=2
+TINY = RouteSettings(
+    network="small",
+    demands=2,
+    threads=1,
+    scenarios=30,
+    priced=50,
+    hidden=(6,),
+    first_steps=60,
+    later_steps=30,
+    batch_size=64,
+    starts=2,
+    validation=500,
+    baseline=True,
 )
+
+
+class SmallRouting(Routing):
+    def prepare(self, settings: RouteSettings, described: object) -> Prepared:
+        return Prepared(settings, small())
 
 
 def small() -> Instance:
@@ -34,25 +51,14 @@ def small() -> Instance:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RoutingResult]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome[Prepared]]:
     folder = tmp_path_factory.mktemp("routing") / "run"
-    made = small()
-    settings = routing_settings(made, TINY)
-    wanted = Wanted(network="small", demands=2, threads=1)
-    prepared = Prepared(wanted, made, TINY, settings)
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        saved.open_run(folder, prepared, resume=False, force=False) as run,
-    ):
-        patch.setattr(train, "VALIDATION", 500)
-        routed = saved.train_and_save(prepared, run)
-    assert routed is not None
-    return folder, routed
+    return folder, perform(SmallRouting(), TINY, out=folder)
 
 
-def test_summary_is_what_predictions_give(trained: tuple[Path, RoutingResult]) -> None:
+def test_summary_is_what_predictions_give(trained: tuple[Path, Outcome[Prepared]]) -> None:
     folder, routed = trained
-    made, summary = routed.instance, routed.summary
+    made, summary = routed.prepared.instance, routed.summary
     router = cg4ai.load(folder)
     vectors = made.sample(400, 77)
     splits = router.predict(vectors)
@@ -70,7 +76,7 @@ def test_summary_is_what_predictions_give(trained: tuple[Path, RoutingResult]) -
     assert Run.open(folder, read_only=True).summary() == summary
 
 
-def test_summary_has_all_that_was_promised(trained: tuple[Path, RoutingResult]) -> None:
+def test_summary_has_all_that_was_promised(trained: tuple[Path, Outcome[Prepared]]) -> None:
     promised = (
         "network demands paths load objective stop_reason iterations columns rows active_members "
         "pricing_s separation_s master_s total_s mean_optimal_mlu mean_mlu_gap max_mlu_gap "
@@ -78,7 +84,7 @@ def test_summary_has_all_that_was_promised(trained: tuple[Path, RoutingResult]) 
         "evaluation_s predict_1000_s highs_1000_s speedup scale demand_max constants "
         "active_constants capacity_rows found_rows"
     )
-    made, summary = trained[1].instance, trained[1].summary
+    made, summary = trained[1].prepared.instance, trained[1].summary
     assert set(promised.split()) <= set(summary)
     assert summary["scale"] == made.scale
     assert summary["demand_max"] == made.demand_max.tolist()
@@ -88,11 +94,11 @@ def test_summary_has_all_that_was_promised(trained: tuple[Path, RoutingResult]) 
     assert "Infinity" not in (trained[0] / "summary.json").read_text()
 
 
-def test_rows_are_counted_by_where_they_come_from(trained: tuple[Path, RoutingResult]) -> None:
+def test_rows_are_counted_by_where_they_come_from(trained: tuple[Path, Outcome[Prepared]]) -> None:
     """What journal and training found is all that was added to the distinct first rows."""
     routed = trained[1]
-    problem = routing_problem(routed.instance, TINY)
-    work = Workspace(problem, routing_settings(routed.instance, TINY))
+    problem = routing_problem(routed.prepared.instance, TINY)
+    work = Workspace(problem, routing_settings(routed.prepared.instance, TINY))
     work.start()
     summary = routed.summary
     assert summary["capacity_rows"] - summary["found_rows"] == len(work.rows)
@@ -100,14 +106,14 @@ def test_rows_are_counted_by_where_they_come_from(trained: tuple[Path, RoutingRe
 
 
 def test_plain_networks_are_trained_as_often_as_groups_were(
-    trained: tuple[Path, RoutingResult],
+    trained: tuple[Path, Outcome[Prepared]],
 ) -> None:
     result = trained[1].result
     asked = [record.trainings for record in result.history]
     assert all(count is not None and count >= 1 for count in asked)
     one = replace(result.history[0], added_columns=0, trainings=2)  # both were rejected
     old = replace(result.history[0], added_columns=4, trainings=None)
-    assert train.groups_trained(replace(result, history=(one, old))) == 3
+    assert evaluate.groups_trained(replace(result, history=(one, old))) == 3
 
 
 def test_an_overload_is_a_violation_and_no_attack_withstood() -> None:
@@ -116,33 +122,35 @@ def test_an_overload_is_a_violation_and_no_attack_withstood() -> None:
     assert Attack(1 + 1e-5, **found).strength == "violated"  # type: ignore[arg-type]
 
 
-def test_both_speeds_are_measured_alike(trained: tuple[Path, RoutingResult]) -> None:
+def test_both_speeds_are_measured_alike(trained: tuple[Path, Outcome[Prepared]]) -> None:
     calls = []
     fastest = _fastest(lambda: calls.append("ours"), lambda: calls.append("solver"), rounds=3)
     assert calls == ["ours", "solver"] * 3
     assert len(fastest) == 2
 
 
-def test_attack_reports_a_utilisation_that_exists(trained: tuple[Path, RoutingResult]) -> None:
+def test_attack_reports_a_utilisation_that_exists(trained: tuple[Path, Outcome[Prepared]]) -> None:
     _, routed = trained
-    made = routed.instance
-    found = attack(made, routed.ensemble, seed=5, starts=4, steps=10, random=200, nlopt_starts=2)
-    there = made.utilisation(found.demands[None], routed.ensemble.predict(found.demands[None]))[0]
+    made = routed.prepared.instance
+    router = routed.result.ensemble
+    found = attack(made, router, seed=5, starts=4, steps=10, random=200, nlopt_starts=2)
+    there = made.utilisation(found.demands[None], router.predict(found.demands[None]))[0]
     assert there.max() == pytest.approx(found.worst_utilisation)
     assert made.arcs[int(there.argmax())] == found.arc
     assert np.all((found.demands >= 0) & (found.demands <= made.demand_max))
 
 
-def test_tight_vectors_leave_a_hundredth(trained: tuple[Path, RoutingResult]) -> None:
+def test_tight_vectors_leave_a_hundredth(trained: tuple[Path, Outcome[Prepared]]) -> None:
     _, routed = trained
-    arrays = tight_arrays(routed.instance, routed.ensemble, routed.ensemble, seed=0)
-    worst = float(routed.instance.optimal(routed.instance.demand_max[None]).mlu[0])
+    made, router = routed.prepared.instance, routed.result.ensemble
+    arrays = tight_arrays(made, router, router, 1000, seed=0)
+    worst = float(made.optimal(made.demand_max[None]).mlu[0])
     assert arrays["tight_optimal"].min() >= 0.99 * worst - 1e-7
     assert np.all(arrays["tight_predicted"] >= arrays["tight_optimal"] - 1e-7)
 
 
 def test_figures_are_drawn_from_the_folder(
-    trained: tuple[Path, RoutingResult], tmp_path: Path
+    trained: tuple[Path, Outcome[Prepared]], tmp_path: Path
 ) -> None:
     folder, _ = trained
     drawn = [
@@ -150,7 +158,7 @@ def test_figures_are_drawn_from_the_folder(
         routing_figures.predicted_mlu(folder, tmp_path / "mlu.png"),
         routing_figures.plain_violations(folder, tmp_path / "plain.png"),
     ]
-    if len(routing_figures._found(files.read_arrays(folder / saved.ARRAYS))["arc"]):
+    if len(routing_figures._found(files.read_arrays(folder / ARRAYS))["arc"]):
         drawn.append(routing_figures.bottleneck_arc(folder, tmp_path / "arc.png"))
     for path in drawn:
         assert path.read_bytes().startswith(b"\x89PNG")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cg4ai.apps.tabular.csvdata import as_number, listed, read_csv
+from cg4ai.apps.csvdata import as_number, listed, read_csv
 from cg4ai.errors import InvalidInput
 
 

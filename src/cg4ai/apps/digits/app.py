@@ -1,0 +1,233 @@
+"""The digits application: `cg4ai digits` from images to a classifier that answers some for sure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai.apps.csvdata import CsvTable
+from cg4ai.apps.digits.data import CLASSES, PIXELS, Digits, digits
+from cg4ai.apps.digits.evaluate import Prepared, evaluate
+from cg4ai.apps.digits.journal import Journal
+from cg4ai.apps.digits.members import base_member
+from cg4ai.apps.digits.problem import demand, digit_settings, digits_problem, listed
+from cg4ai.apps.digits.report import report
+from cg4ai.apps.digits.separation import Attack, PixelFlips, SmallestChange
+from cg4ai.apps.digits.settings import DigitsSettings, Recipe
+from cg4ai.apps.protocol import Evaluation, Proposition, Review, Rule, Task
+from cg4ai.apps.runner import Outcome, Screen, perform
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
+from cg4ai.records import Array
+from cg4ai.runs.folder import Run
+from cg4ai.solving.result import Result
+
+LABEL = "label"
+PIXEL_NAMES = [f"pixel {number}" for number in range(PIXELS)]
+
+
+@dataclass(frozen=True)
+class DigitsApplication:
+    """Mixtures of small networks; `images` and `attacks` replace those that the settings name."""
+
+    images: Digits | None = None
+    attacks: Sequence[Attack] = ()
+    name = "digits"
+    settings = DigitsSettings
+    may_differ = ("time_limit_s", "data", "stored")
+
+    def prepare(self, settings: DigitsSettings, described: Mapping[str, Any] | None) -> Prepared:
+        """Train the base member, which some scenarios are about, and collect the images."""
+        images = digits(settings.data) if self.images is None else self.images
+        if described is not None and _digest(images) != described.get("data_sha256"):
+            raise InvalidInput(
+                f"the images of {images.name} are not those that the run was started with; "
+                "restore them, or name their folder with --data"
+            )
+        split = images.split(settings.n, settings.seed)
+        base = alone(
+            base_member(
+                split.train_images,
+                split.train_labels,
+                rule=settings.rule,
+                hidden=settings.hidden,
+                seed=settings.seed,
+            )
+        )
+        wanted = demand(
+            settings.scenario,
+            split,
+            base=base,
+            hard_per_class=settings.hard_per_class,
+            constraints_only=settings.constraints_only,
+            attacks=self._attacks(settings),
+        )
+        if wanted.loss is None and settings.copies:
+            raise InvalidInput(
+                "copies are further data of the loss, and with every image in the hard set there "
+                "is none; leave out augment, or hard_per_class to have every image in both"
+            )
+        return Prepared(settings, split, wanted, base)
+
+    def _attacks(self, settings: DigitsSettings) -> tuple[Attack, ...]:
+        if self.attacks or settings.scenario != "robust":
+            return tuple(self.attacks)
+        flips: Attack = PixelFlips(settings.pixels)
+        smallest: Attack = SmallestChange()
+        return {"flips": (flips,), "smallest": (smallest,), "both": (flips, smallest)}[
+            settings.attack
+        ]
+
+    def describe(self, prepared: Prepared) -> dict[str, Any]:
+        asked = prepared.settings
+        return {
+            "inputs": f"{PIXELS} pixels in [0, 1], row by row",
+            "outputs": "logits" if asked.rule == "margin" else "probabilities",
+            "answer": "the class of the highest score",
+            "rule": asked.rule,
+            "threshold": asked.threshold,
+            "data_sha256": _digest(prepared.split.digits),
+        }
+
+    def problem(self, prepared: Prepared, run: Run | None) -> Task:
+        asked = prepared.settings
+        problem = digits_problem(prepared.demand, asked, base=prepared.base)
+        settings = digit_settings(asked, prepared.demand)
+        journal = Journal(problem, run)
+        words = (
+            f"training: up to {settings.iteration_limit} groups of {asked.group} networks on "
+            f"{asked.n} images, {asked.steps} steps each"
+        )
+        return Task(journal.listen(), settings, words, journal.iteration, journal=journal)
+
+    def conclude(self, prepared: Prepared, task: Task, result: Result, run: Run | None) -> Result:
+        return result
+
+    def evaluate(
+        self, prepared: Prepared, task: Task, result: Result, review: Review
+    ) -> Evaluation:
+        return evaluate(prepared, result, task.journal, review)
+
+    def restore(
+        self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
+    ) -> Classifier:
+        try:
+            return Classifier(
+                Recipe(rule=description["rule"], threshold=float(description["threshold"])),
+                str(description["outputs"]),
+                settings,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunFolderError(
+                f"the run does not say what its classifier demands ({error}): name a folder that "
+                "cg4ai digits has written"
+            ) from error
+
+    def report(self, summary: Mapping[str, Any]) -> str:
+        return report(summary)
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A trained digit classifier: columns `pixel 0` to `pixel 783` in, an answer and scores out."""
+
+    recipe: Recipe
+    outputs: str
+    settings: Mapping[str, Any]
+
+    def inputs(self, table: CsvTable) -> Array:
+        return table.numbers(PIXEL_NAMES)
+
+    def outside(self, inputs: Array) -> NDArray[np.bool_]:
+        """Images with a pixel that is none."""
+        return np.asarray(((inputs < 0) | (inputs > 1)).any(axis=1))
+
+    def predictions(
+        self, inputs: Array, outputs: Array, *, details: bool
+    ) -> list[dict[str, float | int]]:
+        kind = self.outputs.removesuffix("s").replace("probabilitie", "probability")
+        return [
+            {
+                "digit": int(line.argmax()),
+                **{f"{kind} {label}": float(value) for label, value in enumerate(line)},
+            }
+            for line in outputs
+        ]
+
+    def rules(self, file: Path | None, table: CsvTable | None) -> list[Rule]:
+        """The demand of the run on the images of a table, which names the answer of each."""
+        if file is not None:
+            raise InvalidInput(
+                "a digit classifier has one rule, its demand on listed images, so leave out "
+                "--rules; give --data with pixels and labels"
+            )
+        images, rows = self._images(table)
+        labels = rows.astype(np.int64)
+        names = tuple(str(label) for label in range(CLASSES))
+        rule = listed(images, labels, self.recipe, name="required images")
+        return [Rule(rule, names, table, np.arange(len(labels)))]
+
+    def _images(self, table: CsvTable | None) -> tuple[Array, Array]:
+        if table is not None:
+            return self.inputs(table), table.numbers([LABEL])[:, 0]
+        made = digits_of(self.settings)
+        if made.demand.rows is None:
+            raise InvalidInput(
+                f"the scenario {made.settings.scenario} lists no images, so give some with --data"
+            )
+        return made.demand.rows[0], made.demand.rows[1].astype(np.float64)
+
+    def propositions(self) -> list[Proposition]:
+        raise InvalidInput(
+            "a digit classifier keeps rules at listed images, which are audited: nothing is left "
+            "to prove"
+        )
+
+
+def digits_of(settings: Mapping[str, Any]) -> Prepared:
+    """What a run was prepared with, made again from its settings."""
+    stored = {name: value for name, value in settings.items() if name != "description"}
+    return APPLICATION.prepare(DigitsSettings.from_mapping(stored), settings.get("description"))
+
+
+def alone(member: Any) -> Ensemble:
+    """One member as an ensemble."""
+    return Ensemble((Part(member, np.zeros(1, np.int64), np.ones(1)),), Layout.single(CLASSES))
+
+
+def train(
+    settings: DigitsSettings | None = None,
+    *,
+    images: Digits | None = None,
+    attacks: Sequence[Attack] = (),
+    out: str | Path | None = None,
+    screen: Screen | None = None,
+) -> Outcome[Prepared]:
+    """Train and measure a classifier in Python; `attacks` are further ones of the scenario robust.
+
+    Each is a function (mixture, images, labels, *, seed) -> images.
+    """
+    return perform(
+        DigitsApplication(images, tuple(attacks)),
+        settings or DigitsSettings(),
+        out=None if out is None else Path(out),
+        screen=screen,
+    )
+
+
+def _digest(data: Digits) -> str:
+    digest = hashlib.sha256()
+    for array in (data.images, data.labels, data.test):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+APPLICATION = DigitsApplication()

@@ -1,0 +1,191 @@
+"""How good a trained digit classifier is: required images, accuracies, attacks withstood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai.apps.digits.data import CLASSES, PIXELS, Split
+from cg4ai.apps.digits.journal import Journal
+from cg4ai.apps.digits.measures import accuracy, class_accuracies, robustness
+from cg4ai.apps.digits.problem import RELABELLED, RELABELLED_AS, Demand, listed
+from cg4ai.apps.digits.settings import DigitsSettings
+from cg4ai.apps.protocol import Evaluation, Review
+from cg4ai.ensemble.audit import audit
+from cg4ai.ensemble.claims import record_audited
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.records import Array, IntArray
+from cg4ai.solving.result import Result
+
+TOLERANCE = 1e-7  # what a recomputed row may lack
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything of a run that is fixed before training."""
+
+    settings: DigitsSettings
+    split: Split
+    demand: Demand
+    base: Ensemble
+
+
+def evaluate(prepared: Prepared, result: Result, journal: Journal, review: Review) -> Evaluation:
+    """Recompute every required image, then the accuracy on the test images."""
+    split, asked, ensemble = prepared.split, prepared.settings, result.ensemble
+    review.begins("required images and test images")  # a moment's work, whatever the time
+    images, labels = required(prepared, journal)
+    kept, worst = len(labels), None
+    if len(labels):
+        rule = listed(images, labels, asked, name="required images")
+        found = audit(rule, ensemble, tolerance=TOLERANCE)
+        kept, worst = found.satisfied, found.worst_violation
+        if kept == len(labels):
+            record_audited(ensemble, rule, tolerance=TOLERANCE)
+    scores = ensemble.predict(split.test_images)
+    summary: dict[str, Any] = {
+        **_about(prepared),
+        "rows": len(labels),
+        "rows_satisfied": kept,
+        "worst_violation": worst,
+        **_accuracies(prepared, result, journal, scores),
+        "feasible_after_columns": feasible_after(result, TOLERANCE),
+        **_about_scenario(prepared, ensemble, images, labels, review),
+    }
+    return Evaluation(
+        summary, kept == len(labels), _arrays(prepared, ensemble, images, labels, scores)
+    )
+
+
+def _about(prepared: Prepared) -> dict[str, Any]:
+    asked, split = prepared.settings, prepared.split
+    return {
+        "scenario": asked.scenario,
+        "rule": asked.rule,
+        "n": len(split.train),
+        "seed": split.seed,
+        "data": split.digits.name,
+        "hidden": asked.hidden,
+        "hard_per_class": asked.hard_per_class,
+        "constraints_only": prepared.demand.loss is None,
+        "augment": asked.copies > 0,
+        "threshold": asked.threshold,
+        "output_limit": asked.output_limit,
+        "blur": asked.blur,
+        "threads": asked.threads,
+        **(
+            {"attack": {"name": asked.attack, "pixels": asked.pixels}}
+            if asked.scenario == "robust"
+            else {}
+        ),
+    }
+
+
+def _accuracies(
+    prepared: Prepared, result: Result, journal: Journal, scores: Array
+) -> dict[str, Any]:
+    split, average = prepared.split, journal.average(result.ensemble.layout)
+    truth = split.test_labels
+    return {
+        "test_accuracy": accuracy(scores, truth),
+        "single_accuracy": accuracy(prepared.base.predict(split.test_images), truth),
+        "average_accuracy": accuracy(average.predict(split.test_images), truth),
+        "equal_weights": equal_weights(result.ensemble, result.columns),
+        "train_accuracy": accuracy(result.ensemble.predict(split.train_images), split.train_labels),
+        "class_accuracy": class_accuracies(scores, truth),
+    }
+
+
+def _arrays(
+    prepared: Prepared, ensemble: Ensemble, images: Array, labels: IntArray, scores: Array
+) -> dict[str, NDArray[Any]]:
+    """What figures are drawn from: positions of images, scores, and the required images."""
+    split, base = prepared.split, prepared.base
+    images, labels = images[: prepared.settings.stored], labels[: prepared.settings.stored]
+    none = images[:, :CLASSES]
+    return {
+        "train": split.train,
+        "test": split.test,
+        "test_labels": split.test_labels,
+        "test_scores": scores,
+        "base_test_scores": base.predict(split.test_images),
+        "required_images": images.astype(np.float32),
+        "required_labels": labels,
+        "required_scores": ensemble.predict(images) if len(labels) else none,
+        "required_base_scores": base.predict(images) if len(labels) else none,
+    }
+
+
+def required(prepared: Prepared, journal: Journal) -> tuple[Array, IntArray]:
+    """Every image that some row is about, in the master or not, with the answer demanded."""
+    images: list[Array] = [np.empty((0, PIXELS))]
+    labels: list[IntArray] = [np.empty(0, np.int64)]
+    if prepared.demand.rows is not None:
+        images.append(prepared.demand.rows[0])
+        labels.append(prepared.demand.rows[1])
+    if prepared.demand.attacks:
+        found, which = journal.perturbed()
+        images.append(found)
+        labels.append(prepared.split.train_labels[which])
+    return np.concatenate(images), np.concatenate(labels)
+
+
+def equal_weights(ensemble: Ensemble, columns: int) -> bool:
+    """Whether the mixture is the plain average of all members trained."""
+    weights = np.concatenate([part.weights for part in ensemble.parts])
+    return len(weights) == columns and bool(np.ptp(weights) <= TOLERANCE / columns)
+
+
+def feasible_after(result: Result, tolerance: float) -> int | None:
+    """Columns in the first master whose rows were all met; None if none was."""
+    met = [
+        record.columns - record.added_columns
+        for record in result.history
+        if record.slack <= tolerance and record.columns > record.added_columns
+    ]
+    if met:
+        return met[0]
+    return result.columns if result.slack <= tolerance else None
+
+
+def _about_scenario(
+    prepared: Prepared, ensemble: Ensemble, images: Array, labels: IntArray, review: Review
+) -> dict[str, Any]:
+    """What only this scenario reports."""
+    split, base = prepared.split, prepared.base
+    scenario = prepared.demand.scenario
+    if scenario == "robust":
+        return _robustness(prepared, ensemble, review)
+    if scenario == "relabel":
+        others = split.test_labels != RELABELLED
+        pictures, truth = split.test_images[others], split.test_labels[others]
+        return {
+            "relabelled": f"{RELABELLED} as {RELABELLED_AS}",
+            "target_answered_as_asked": accuracy(ensemble.predict(images), labels),
+            "test_target_answered_as_asked": float(
+                np.mean(ensemble.predict(split.test_images[~others]).argmax(1) == RELABELLED_AS)
+            ),
+            "other_classes_accuracy": accuracy(ensemble.predict(pictures), truth),
+            "other_classes_single_accuracy": accuracy(base.predict(pictures), truth),
+        }
+    return {}
+
+
+def _robustness(prepared: Prepared, ensemble: Ensemble, review: Review) -> dict[str, float | None]:
+    """How the base member (before) and the mixture (after) stand up to the same attacks."""
+    split = prepared.split
+    figures: dict[str, float | None] = {}
+    for part, pictures, truth in (
+        ("train", split.train_images, split.train_labels),
+        ("test", split.test_images, split.test_labels),
+    ):
+        for when, mixture in (("before", prepared.base), ("after", ensemble)):
+            if not review.begins(f"attacks on {part} images, {when} training under rules"):
+                continue
+            found = robustness(mixture, pictures, truth, prepared.demand.attacks, seed=split.seed)
+            figures[f"withstand_{part}_{when}"] = found.withstand
+            figures[f"change_{part}_{when}"] = found.change
+    return figures

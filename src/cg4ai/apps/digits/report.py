@@ -1,0 +1,105 @@
+"""A digits run in words: accuracies, what is guaranteed, where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cg4ai.apps.tables import plain
+from cg4ai.apps.wording import STOPS, cut_short
+from cg4ai.records import StopReason
+
+STOPPED = {
+    **STOPS,
+    StopReason.NO_IMPROVING_COLUMN: "no further group improved the mixture, or none was trained "
+    "because all rows were met and the loss left little to gain",
+}
+REQUIRED = {
+    "plain": "no image is required: this is a mixture without rules",
+    "hard": "images of the hard set",
+    "robust": "perturbed images that an attack found during training",
+    "correct": "training images that the base member answers wrongly",
+    "relabel": "training images of a 3, to be answered 2",
+}
+
+
+def report(summary: Mapping[str, Any]) -> str:
+    """The result for people: a table of accuracies, what is guaranteed, where the time went."""
+    rows = [
+        {"": name, "test accuracy": f"{100 * summary[key]:.2f} %"}
+        for name, key in (
+            ("this mixture", "test_accuracy"),
+            (_average_name(summary), "average_accuracy"),
+            ("one member alone (base)", "single_accuracy"),
+        )
+    ]
+    lines = [
+        f"{summary['scenario']}, {summary['rule']} rule: {summary['n']} training images of "
+        f"{summary['data']}, seed {summary['seed']}.",
+        f"Stopped after {summary['iterations']} iterations and {summary['total_s']:.1f} s: "
+        f"{STOPPED[StopReason(summary['stop_reason'])]}.",
+        "",
+        plain(rows),
+        guarantee(summary),
+        *_scenario_lines(summary),
+        "",
+        f"Members: {summary['columns']} trained, {summary['active_members']} in the mixture.",
+        f"Seconds: training {summary['pricing_s']:.1f}, attacks and scans "
+        f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
+        f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",
+        *cut_short(summary),
+    ]
+    if summary["note"]:
+        lines.append(f"Note: {summary['note']}.")
+    return "\n".join(lines)
+
+
+def guarantee(summary: Mapping[str, Any]) -> str:
+    """What was established, and how; never more than that."""
+    what = REQUIRED[summary["scenario"]]
+    if not summary["rows"]:
+        return "No image is required, so nothing is guaranteed."
+    count = f"{summary['rows_satisfied']} of {summary['rows']}"
+    rule = "lead every other class by" if summary["rule"] == "margin" else "have probability"
+    scale = (
+        f" (logits of a member are at most {summary['output_limit']:g} there)"
+        if summary["output_limit"]
+        else ""
+    )
+    verdict = "Kept" if summary["rows_satisfied"] == summary["rows"] else "NOT KEPT"
+    return (
+        f"{verdict} (audited): at {count} {what}, the class demanded was recomputed to {rule} "
+        f"{summary['threshold']:g} or more{scale}. Nothing is said about other images."
+    )
+
+
+def _average_name(summary: Mapping[str, Any]) -> str:
+    same = " (the same: this mixture weighs its members equally)"
+    return "plain average of its members" + (same if summary.get("equal_weights") else "")
+
+
+def _size(change: float | None) -> str:
+    return "none found" if change is None else f"{change:.2f}"
+
+
+def _scenario_lines(summary: Mapping[str, Any]) -> list[str]:
+    if summary["scenario"] == "robust":
+        return [
+            f"Withstand the attack, {part} images: {100 * summary[f'withstand_{part}_before']:.1f}"
+            f" % of the base member's, {100 * summary[f'withstand_{part}_after']:.1f} % of this "
+            f"mixture's answers; mean size of what breaks them: "
+            f"{_size(summary[f'change_{part}_before'])} and "
+            f"{_size(summary[f'change_{part}_after'])}."
+            for part in ("train", "test")
+            if f"withstand_{part}_after" in summary
+        ]
+    if summary["scenario"] == "relabel":
+        return [
+            f"Digits {summary['relabelled']}: "
+            f"{100 * summary['target_answered_as_asked']:.1f} % of the required images, "
+            f"{100 * summary['test_target_answered_as_asked']:.1f} % of the test images of that "
+            "class. Accuracy on the other classes: "
+            f"{100 * summary['other_classes_accuracy']:.2f} %, base member "
+            f"{100 * summary['other_classes_single_accuracy']:.2f} %."
+        ]
+    return []

@@ -1,0 +1,181 @@
+"""What a digits run can be told: scenario and images, and how mixtures are trained."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from cg4ai.settings import (
+    MOST_UNITS,
+    Checked,
+    device_setting,
+    hidden_setting,
+    seed_setting,
+    setting,
+    threads_setting,
+    time_limit_setting,
+)
+
+Rule = Literal["margin", "probability"]
+Scenario = Literal["plain", "hard", "robust", "correct", "relabel"]
+AttackName = Literal["flips", "smallest", "both"]
+UNSET: Any = math.nan  # stands for what the rule, or the kind of run, usually has
+FLIPPED = 100  # pixels at most
+# threshold, output_limit and headroom, which mean one thing for leads and another for probabilities
+BY_RULE: dict[str, dict[str, float | None]] = {
+    "margin": {"threshold": 0.05, "output_limit": 1000.0, "headroom": 1.0},
+    "probability": {"threshold": 0.51, "output_limit": None, "headroom": 0.2},
+}
+
+
+def unset(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Checked):
+    """How digit mixtures are trained; `usual_recipe` gives the defaults, found by measurement.
+
+    group: members trained together on the loss of their mean; rounds: groups at most.
+    steps, learning_rate, batch_size: of each group; the batch is drawn from the loss's images and
+        their copies, or None for all images at once.
+    individual: weight of each member's own loss beside that of the mean.
+    row_weight, headroom: of the hinge on the rows; the hinge aims this much above the threshold.
+        The weight is that of as many rows as images, and falls with the share of rows.
+    blur, gain: of the members' first layer, see `SmoothNetwork`.
+    threshold: what a row demands: a lead in logits, or a probability.
+    output_limit: no member's logits exceed this on the images it was trained on; the scale on
+        which a margin's threshold is to be read.
+    threshold, output_limit, headroom: by the rule where left out.
+    copies: affine copies of each image as further data, turned by up to `turn` degrees, scaled by
+        the share `scale` and moved by `shift` pixels; 0 is no augmentation.
+    enough: with all rows met and a loss of at most this, no further group is trained.
+    """
+
+    rule: Rule = setting("margin", "margin (averages logits) or probability (averages those).")
+    hidden: int = setting(4, "Hidden neurons of a member.", least=1, most=MOST_UNITS)
+    threshold: float = hidden_setting(UNSET)
+    output_limit: float | None = hidden_setting(UNSET, least=1e-9)
+    group: int = hidden_setting(100, least=1)
+    rounds: int = hidden_setting(4, least=1)
+    steps: int = hidden_setting(1000, least=1)
+    learning_rate: float = hidden_setting(1e-2, least=1e-12)
+    batch_size: int | None = hidden_setting(256, least=1)
+    individual: float = hidden_setting(0.3, least=0)
+    row_weight: float = hidden_setting(2.0, least=0)
+    headroom: float = hidden_setting(UNSET)
+    blur: float = hidden_setting(2.0, least=0)
+    gain: float = hidden_setting(1.0, least=0)
+    copies: int = hidden_setting(0, least=0)
+    enough: float = hidden_setting(0.05, least=0)
+    turn: float = hidden_setting(12.0, least=0, most=180)
+    scale: float = hidden_setting(0.12, least=0, most=0.99)
+    shift: float = hidden_setting(2.0, least=0, most=28)
+    column_limit: int = hidden_setting(400, least=1)
+    seed: int = seed_setting("Of the training images and the members.")
+    device: str = device_setting()
+
+    def __post_init__(self) -> None:
+        for name, usual in BY_RULE.get(self.rule, {}).items():
+            if unset(getattr(self, name)):
+                object.__setattr__(self, name, usual)
+        super().__post_init__()
+
+    def inconsistencies(self) -> list[str]:
+        """What does not make the class demanded the answer, or belongs to the other rule."""
+        faults = []
+        if self.rule == "margin" and not 0 < self.threshold < math.inf:
+            faults.append(f"the threshold of a margin must be positive, got {self.threshold}")
+        if self.rule == "probability":
+            if not 0.5 < self.threshold < 1:
+                faults.append(
+                    "the threshold of a probability must lie between 0.5 and 1, so that the class "
+                    f"demanded is the answer, got {self.threshold}"
+                )
+            if self.output_limit is not None:
+                faults.append(
+                    "output_limit is the scale of margins; probabilities have none, leave it out "
+                    f"or give None, got {self.output_limit}"
+                )
+        return faults
+
+
+def usual_recipe(rule: Rule, n: int, *, augment: bool) -> dict[str, Any]:
+    """What suits one kind of run, by name.
+
+    Copies of the images teach what a blur would; with few images and no copies the blur is wide.
+    """
+    margin, few = rule == "margin", n < 300
+    return {
+        "group": 200 if margin and augment else 100,
+        "steps": 1000 if few and not augment else 2000 if augment and not few else 2500,
+        "individual": 0.3 if margin else 0.0,
+        "row_weight": (2.0 if augment else 6.0) if margin else 10.0,
+        "blur": 0.0 if augment else 2.0 if few else 1.0,
+        "gain": 1.0 if few else 1.5,
+        "copies": max(1, min(200, 60_000 // n)) if augment else 0,
+        "enough": 0.05 if margin else 1.0,  # probabilities of small members stay far from 1
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class DigitsSettings(Recipe):
+    """What to train; of the recipe, what is not given is as usual for rule, images and copies.
+
+    stored: required images kept for figures.
+    """
+
+    group: int = hidden_setting(UNSET, least=1)
+    steps: int = hidden_setting(UNSET, least=1)
+    individual: float = hidden_setting(UNSET, least=0)
+    row_weight: float = hidden_setting(UNSET, least=0)
+    blur: float = hidden_setting(UNSET, least=0)
+    gain: float = hidden_setting(UNSET, least=0)
+    copies: int = hidden_setting(UNSET, least=0)
+    enough: float = hidden_setting(UNSET, least=0)
+    scenario: Scenario = setting("hard", "plain, hard, robust, correct or relabel.", argument=True)
+    n: int = setting(100, "Training images, a multiple of 10.", least=10, option="--n")
+    hard_per_class: int | None = setting(
+        None, "Images per class that are rows, others train; unset: all do both.", least=0
+    )
+    constraints_only: bool = setting(False, "Rows alone, no loss.")
+    augment: bool = setting(False, "Train on affine copies too; they are never rows.")
+    data: Path | None = setting(
+        None, "MNIST IDX files; the 5,000 built-in images if unset.", metavar="DIR"
+    )
+    attack: AttackName = setting("flips", "For robust: flips, smallest or both.")
+    pixels: int = setting(FLIPPED, "For robust: pixels that may be flipped.", least=1, most=784)
+    time_limit_s: float = time_limit_setting()
+    threads: int | None = threads_setting()
+    stored: int = hidden_setting(2000, least=0)
+
+    def __post_init__(self) -> None:
+        usual = {}
+        if isinstance(self.n, int) and self.n > 0:
+            usual = usual_recipe(self.rule, self.n, augment=bool(self.augment))
+        for one in fields(Recipe):
+            if unset(getattr(self, one.name)) and one.name in usual:
+                object.__setattr__(self, one.name, usual[one.name])
+        super().__post_init__()
+
+    def inconsistencies(self) -> list[str]:
+        faults = super().inconsistencies()
+        asked = (self.attack, self.pixels)
+        if self.scenario != "robust" and asked != ("flips", FLIPPED):
+            faults.append(
+                f"attack and pixels belong to the scenario robust, got {self.attack} and "
+                f"{self.pixels} with {self.scenario}"
+            )
+        if self.scenario != "hard" and (self.hard_per_class is not None or self.constraints_only):
+            faults.append(
+                f"hard_per_class and constraints_only belong to the scenario hard, got "
+                f"{self.scenario}"
+            )
+        if self.constraints_only and self.copies:
+            faults.append(
+                "copies are further data of the loss, and with constraints_only there is none; "
+                "leave out augment"
+            )
+        return faults

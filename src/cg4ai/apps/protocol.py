@@ -1,0 +1,193 @@
+"""What it takes to be an application: prepare, problem, evaluate, describe, restore, report.
+
+`runner` drives every application through these and owns all else: folders, resuming, interrupts,
+saving, exit codes. A run's folder keeps the description that `describe` gave, and `restore` makes
+of it what the commands for finished runs ask: predict, audit, certify.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai.apps.csvdata import CsvTable
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.records import Array, IntArray, IterationRecord
+from cg4ai.rules import Requirement
+from cg4ai.runs.folder import Run
+from cg4ai.settings import Settings
+from cg4ai.solving.deadline import Deadline
+from cg4ai.solving.loop import solve
+from cg4ai.solving.problem import Problem
+from cg4ai.solving.result import Result
+
+
+class RunSettings(Protocol):
+    """What the runner reads of any application's settings; frozen dataclasses have more."""
+
+    @property
+    def threads(self) -> int | None: ...
+
+    @property
+    def time_limit_s(self) -> float: ...
+
+    def as_dict(self) -> dict[str, Any]: ...
+
+
+class Solver(Protocol):
+    """Gives a result for a problem, as `solve` does."""
+
+    def __call__(
+        self,
+        problem: Problem,
+        settings: Settings,
+        *,
+        progress: Callable[[IterationRecord], None] | None,
+        run: Run | None,
+    ) -> Result: ...
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the loop is given: `heard` is told of every iteration; `words` say what will happen."""
+
+    problem: Problem
+    settings: Settings
+    words: str
+    heard: Callable[[IterationRecord], None] = lambda record: None
+    solver: Solver = solve
+    journal: Any = None  # what the application wants to read when it evaluates
+
+
+@dataclass
+class Review:
+    """An evaluation's time and voice: what is begun is said, what time does not allow is noted."""
+
+    deadline: Deadline = field(default_factory=Deadline)
+    say: Callable[[str], None] = lambda text: None
+    cut: list[str] = field(default_factory=list)
+
+    def begins(self, what: str) -> bool:
+        """Whether there is time for this step."""
+        if self.deadline.passed:
+            self.cut.append(what)
+            return False
+        self.say(f"evaluating: {what}")
+        return True
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was found out about a trained mixture; `kept`: all that was asked for holds."""
+
+    summary: dict[str, Any]
+    kept: bool
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A requirement, and for listed inputs the rows of the file that they come from."""
+
+    requirement: Requirement
+    outputs: tuple[str, ...]
+    table: CsvTable | None = None
+    rows: IntArray | None = None
+
+    def source(self, number: int) -> str:
+        """`patients.csv, line 9` for input `number` of the requirement; empty where unknown."""
+        if self.table is None or self.rows is None or number < 0:
+            return ""
+        return f"{self.table.path.name}, line {self.table.lines[int(self.rows[number])]}"
+
+
+@dataclass(frozen=True)
+class Proposition:
+    """One requirement to prove: what it is called and the names of its rules and inputs."""
+
+    requirement: Requirement
+    title: str
+    rule_names: list[str] | None
+    input_names: list[str]
+
+
+class Trained(Protocol):
+    """A finished run as commands ask it, whatever the application."""
+
+    def inputs(self, table: CsvTable) -> Array:
+        """The inputs (n, d) that stand in a table, matched by the names of its columns."""
+        ...
+
+    def outside(self, inputs: Array) -> NDArray[np.bool_]:
+        """Which inputs (n,) lie outside all that the rules were established for."""
+        ...
+
+    def predictions(
+        self, inputs: Array, outputs: Array, *, details: bool
+    ) -> Sequence[Mapping[str, Any]]:
+        """One row of a table per input, with names; `details` adds what follows from them."""
+        ...
+
+    def rules(self, file: Path | None, table: CsvTable | None) -> list[Rule]:
+        """What to audit: the rules of a file, or else the run's own, at the rows of a table."""
+        ...
+
+    def propositions(self) -> list[Proposition]:
+        """What can be proven over a whole region."""
+        ...
+
+
+S = TypeVar("S", bound=RunSettings)
+P = TypeVar("P")
+
+
+class Application(Protocol[S, P]):
+    """One of the three applications, or an experiment's own variant; `P` is what it prepares."""
+
+    @property
+    def name(self) -> str:
+        """That of its command."""
+        ...
+
+    @property
+    def settings(self) -> type[S]: ...
+
+    @property
+    def may_differ(self) -> tuple[str, ...]:
+        """The settings that a resumed run may have otherwise."""
+        ...
+
+    def prepare(self, settings: S, described: Mapping[str, Any] | None) -> P:
+        """Read and check all that can be before training; from a description if there is one."""
+        ...
+
+    def describe(self, prepared: P) -> dict[str, Any]:
+        """Inputs and outputs in plain data, from which `restore` makes sense of predictions."""
+        ...
+
+    def problem(self, prepared: P, run: Run | None) -> Task:
+        """The problem for the loop; with a run, what is found on the way is also written there."""
+        ...
+
+    def conclude(self, prepared: P, task: Task, result: Result, run: Run | None) -> Result:
+        """What belongs to the product itself, such as a shield or a certificate, before saving."""
+        ...
+
+    def evaluate(self, prepared: P, task: Task, result: Result, review: Review) -> Evaluation:
+        """Measure the mixture; trains nothing that was not asked for."""
+        ...
+
+    def restore(
+        self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
+    ) -> Trained:
+        """What `describe` gave, as something that commands can ask."""
+        ...
+
+    def report(self, summary: Mapping[str, Any]) -> str:
+        """The result for people."""
+        ...

@@ -1,0 +1,185 @@
+"""The routing application: `cg4ai route` from network to proven, shielded or attacked router.
+
+Beside what every run folder holds there is `cuts.jsonl`, one line per demand vector that separation
+or an attack while training found (see journal.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cg4ai.apps.protocol import Evaluation, Review, Solver, Task
+from cg4ai.apps.routing.data import Instance, instance
+from cg4ai.apps.routing.description import Router, described, restored
+from cg4ai.apps.routing.evaluate import evaluate
+from cg4ai.apps.routing.functional import PathCost
+from cg4ai.apps.routing.guarantee import (
+    proof_summary,
+    proven_router,
+    shield_summary,
+    shielded_router,
+    write_proof,
+)
+from cg4ai.apps.routing.journal import CutJournal
+from cg4ai.apps.routing.problem import routing_problem, routing_settings
+from cg4ai.apps.routing.report import report
+from cg4ai.apps.routing.settings import LEAN, RouteSettings
+from cg4ai.apps.routing.shield import record_cuts
+from cg4ai.apps.runner import about_of
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.shield import ShieldedEnsemble
+from cg4ai.proofs import Certification
+from cg4ai.records import IterationRecord
+from cg4ai.runs.folder import Run
+from cg4ai.settings import Settings
+from cg4ai.solving.loop import solve
+from cg4ai.solving.problem import Problem
+from cg4ai.solving.result import Result
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What was asked for, and the instance it is about."""
+
+    settings: RouteSettings
+    instance: Instance
+
+
+@dataclass
+class Proving:
+    """The loop that goes on until the whole box is proven, or a limit; keeps the proof."""
+
+    proof: Certification | None = None
+    written: dict[str, Any] | None = None
+
+    def __call__(
+        self,
+        problem: Problem,
+        settings: Settings,
+        *,
+        progress: Callable[[IterationRecord], None] | None,
+        run: Run | None,
+    ) -> Result:
+        result, self.proof = proven_router(problem, settings, progress, run)
+        return result
+
+
+class Routing:
+    """Routers of one network; see `cg4ai.apps.protocol` for what the parts do."""
+
+    name = "route"
+    settings = RouteSettings
+    may_differ = (
+        *("time_limit_s", "training_limit_s", "lean", "baseline", "demand_file"),
+        *("validation", "shield_inputs"),
+    )
+
+    def prepare(self, settings: RouteSettings, described: Mapping[str, Any] | None) -> Prepared:
+        made = self._instance(settings) if described is None else restored(described)
+        if settings.objective == "cost":
+            PathCost(made)  # refuses a network without lengths
+        return Prepared(settings, made)
+
+    def _instance(self, settings: RouteSettings) -> Instance:
+        return instance(
+            settings.network,
+            settings.demands,
+            settings.paths,
+            load=settings.load,
+            demand_file=settings.demand_file,
+        )
+
+    def describe(self, prepared: Prepared) -> dict[str, Any]:
+        return described(prepared.instance)
+
+    def problem(self, prepared: Prepared, run: Run | None) -> Task:
+        problem, settings = self.training(prepared)
+        asked = prepared.settings
+        words = (
+            f"training: up to {settings.iteration_limit} groups of networks that split "
+            f"{len(prepared.instance.demand_max)} demands, {asked.first_steps} steps the first, "
+            f"{asked.later_steps} the others"
+        )
+        words = "\n".join([*prepared.instance.notes, words])
+        solver: Solver = Proving() if asked.guarantee == "certified" else solve
+        if run is None:
+            return Task(problem, settings, words, solver=solver)
+        journal = CutJournal(run, settings)
+        heard = journal.listen(problem)
+        return Task(heard, settings, words, journal.heard, solver=solver, journal=journal)
+
+    def training(self, prepared: Prepared) -> tuple[Problem, Settings]:
+        """The problem and how the loop is to solve it; an experiment may have another."""
+        asked = prepared.settings
+        lean = LEAN if asked.lean is None else asked.lean
+        settings = routing_settings(
+            prepared.instance, asked, time_limit_s=asked.training_limit_s, lean=lean
+        )
+        return routing_problem(prepared.instance, asked), settings
+
+    def conclude(self, prepared: Prepared, task: Task, result: Result, run: Run | None) -> Result:
+        solver = task.solver
+        proof = solver.proof if isinstance(solver, Proving) else None
+        if run is not None and proof is not None and proof.status == "proven":
+            assert isinstance(solver, Proving)
+            # the certificate speaks of what the mixture says of itself
+            result.ensemble.about.update(about_of(self, prepared))
+            solver.written = write_proof(run.folder, prepared.instance, result.ensemble, proof)
+        if prepared.settings.guarantee == "shielded":
+            return shielded_router(prepared.instance, result, seed=prepared.settings.seed)
+        return result
+
+    def evaluate(
+        self, prepared: Prepared, task: Task, result: Result, review: Review
+    ) -> Evaluation:
+        made, asked = prepared.instance, prepared.settings
+        found = evaluate(made, asked, task.problem, result, review)
+        summary, arrays = found.summary, dict(found.arrays)
+        if isinstance(task.solver, Proving) and task.solver.proof is not None:
+            violated = summary["strength"] == "violated"
+            summary |= proof_summary(made, task.solver.proof) | (task.solver.written or {})
+            summary |= {"strength": "violated"} if violated else {}
+        if isinstance(result.ensemble, ShieldedEnsemble):
+            summary |= self._shield(prepared, result.ensemble, review, kept=found.kept)
+        if isinstance(task.journal, CutJournal):
+            arrays |= task.journal.arrays()
+            if "cut_demands" in arrays and not isinstance(result.ensemble, ShieldedEnsemble):
+                record_cuts(made, result.ensemble, arrays["cut_demands"])
+        kept = found.kept and summary["strength"] == asked.guarantee
+        return Evaluation(finite(summary), kept, arrays)
+
+    def _shield(
+        self, prepared: Prepared, router: ShieldedEnsemble, review: Review, *, kept: bool
+    ) -> dict[str, Any]:
+        """A shield holds whatever is measured of it; a violation found is one all the same."""
+        strength = {"strength": "shielded" if kept else "violated"}
+        asked = prepared.settings
+        if not review.begins(f"{asked.shield_inputs} inputs through the shield"):
+            return strength
+        found = shield_summary(
+            prepared.instance, router, seed=asked.seed, inputs=asked.shield_inputs
+        )
+        return found | strength
+
+    def restore(
+        self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
+    ) -> Router:
+        return Router(restored(description))
+
+    def report(self, summary: Mapping[str, Any]) -> str:
+        return report(summary)
+
+
+def finite(value: Any) -> Any:
+    """The same with None for NaN and infinity at any depth: JSON has neither."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+APPLICATION = Routing()

@@ -1,0 +1,126 @@
+"""A routing instance as plain data and back, and a trained router as the commands ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai.apps.csvdata import CsvTable
+from cg4ai.apps.protocol import Proposition, Rule
+from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.functional import Utilisation
+from cg4ai.apps.routing.problem import capacity
+from cg4ai.apps.routing.settings import Recipe
+from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.records import Array
+from cg4ai.rules import Linear
+
+
+def described(made: Instance) -> dict[str, Any]:
+    """Demands in, the share of each path out; enough to make the same instance again."""
+    return {
+        "network": made.name,
+        "demands": made.demand_names,
+        "demand_max": made.demand_max.tolist(),
+        "paths": [list(path) for path in made.paths],
+        "path_demand": made.path_demand.tolist(),
+        "path_length": made.path_length.tolist(),
+        "arcs": [list(arc) for arc in made.arcs],
+        "capacity": made.capacity.tolist(),
+        "scale": made.scale,
+        "load": made.load,
+    }
+
+
+def restored(description: Mapping[str, Any]) -> Instance:
+    """The instance that `described` was given."""
+    try:
+        arcs = [(str(source), str(target)) for source, target in description["arcs"]]
+        position = {arc: number for number, arc in enumerate(arcs)}
+        paths = [tuple(map(str, path)) for path in description["paths"]]
+        incidence = np.zeros((len(paths), len(arcs)))
+        for row, path in enumerate(paths):
+            incidence[row, [position[arc] for arc in pairwise(path)]] = 1.0
+        load = description["load"]
+        return Instance(
+            name=str(description["network"]),
+            arcs=arcs,
+            capacity=np.array(description["capacity"], np.float64),
+            incidence=incidence,
+            path_demand=np.array(description["path_demand"], np.int64),
+            demand_max=np.array(description["demand_max"], np.float64),
+            path_length=np.array(description["path_length"], np.float64),
+            demand_names=[str(name) for name in description["demands"]],
+            paths=paths,
+            scale=float(description["scale"]),
+            load=None if load is None else float(load),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunFolderError(
+            f"the run does not say what its network is ({error}): name a folder that cg4ai route "
+            "has written"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Router:
+    """A trained router: demands by name in, shares of paths by name out."""
+
+    instance: Instance
+
+    def inputs(self, table: CsvTable) -> Array:
+        return self.instance.vectors(table.numbers(self.instance.demand_names))
+
+    def outside(self, inputs: Array) -> NDArray[np.bool_]:
+        """Demands above the largest, the corner of the box."""
+        return np.asarray((inputs > self.instance.demand_max).any(axis=1))
+
+    def predictions(
+        self, inputs: Array, outputs: Array, *, details: bool
+    ) -> list[dict[str, float]]:
+        """The share of each path; with `details` also the utilisation of each link, and the MLU."""
+        made = self.instance
+        names = [
+            f"{made.demand_names[demand]} via {'-'.join(path)}"
+            for demand, path in zip(made.path_demand, made.paths, strict=True)
+        ]
+        rows = [dict(zip(names, line, strict=True)) for line in outputs.tolist()]
+        if not details:
+            return rows
+        links = [f"utilisation {source}->{target}" for source, target in made.arcs]
+        loads = made.utilisation(inputs, outputs)
+        return [
+            {**row, **dict(zip(links, line.tolist(), strict=True)), "mlu": float(line.max())}
+            for row, line in zip(rows, loads, strict=True)
+        ]
+
+    def rules(self, file: Path | None, table: CsvTable | None) -> list[Rule]:
+        """Capacity over the whole box, or at the demands of a table."""
+        if file is not None:
+            raise InvalidInput(
+                "a router has one rule, the capacity of its links, so leave out --rules; give "
+                "--data to recompute it at demands of yours"
+            )
+        made = self.instance
+        if table is None:
+            return [Rule(capacity(made, Recipe()), ())]
+        ones = np.ones(len(made.arcs))
+        listed = Linear(self.inputs(table), Utilisation(made), ones, "<=", name="capacity")
+        return [Rule(listed, (), table, np.arange(len(table)))]
+
+    def propositions(self) -> list[Proposition]:
+        made = self.instance
+        return [
+            Proposition(
+                capacity(made, Recipe()),
+                f"the router of {made.name}, {len(made.demand_max)} demands",
+                [f"link {source}->{target}" for source, target in made.arcs],
+                made.demand_names,
+            )
+        ]

@@ -1,0 +1,233 @@
+"""How good a trained router is: attack, gaps to optimal routing, speed; plain networks if asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from cg4ai.apps.protocol import Evaluation, Review
+from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.measures import cost_arrays, cost_gaps, prediction_speed, tight_arrays
+from cg4ai.apps.routing.optimal import OptimalRouting
+from cg4ai.apps.routing.problem import first_request
+from cg4ai.apps.routing.separation import FEASIBLE, Attack, timed_attack
+from cg4ai.apps.routing.settings import RouteSettings
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.mixture import Part
+from cg4ai.protocols import Pricer
+from cg4ai.records import Array
+from cg4ai.seeds import derived_seed
+from cg4ai.solving.deadline import Deadline
+from cg4ai.solving.problem import Problem
+from cg4ai.solving.result import Result
+from cg4ai.solving.workspace import row_key
+
+CHUNK = 200  # vectors solved between two looks at the clock
+
+
+@runtime_checkable
+class Plain(Protocol):
+    """A pricer that can also train its members plainly, for comparison."""
+
+    def plain(self, trainings: int) -> Pricer:
+        """The same training without rows, over as many steps as so many calls took."""
+        ...
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Demand vectors that training never saw, with the best routing of each."""
+
+    vectors: Array = field(repr=False)
+    best: OptimalRouting = field(repr=False)
+
+    def gaps(self, instance: Instance, splits: Array, prefix: str = "") -> dict[str, float]:
+        gap = self.mlu(instance, splits) - self.best.mlu
+        return {
+            f"{prefix}mean_mlu_gap": float(gap.mean()),
+            f"{prefix}max_mlu_gap": float(gap.max()),
+        }
+
+    def mlu(self, instance: Instance, splits: Array) -> Array:
+        return np.asarray(instance.utilisation(self.vectors, splits).max(axis=1))
+
+
+def evaluate(
+    instance: Instance, settings: RouteSettings, problem: Problem, result: Result, review: Review
+) -> Evaluation:
+    """Attack and validate a trained router, and if asked the plain one beside it."""
+    ensemble, seed = result.ensemble, settings.seed
+    attack_seed = derived_seed(seed, 0, "final attack") % 2**31
+    summary = {**_about(instance, settings, problem, result), **_audited(result)}
+    arrays: dict[str, Array] = {}
+    if review.begins("searching for overloads"):
+        found = timed_attack(instance, ensemble, settings, seed=attack_seed, review=review)
+        summary |= _attacked(found)
+    validation = None
+    if review.begins(f"distance from optimal routing on {settings.validation} demand vectors"):
+        validation = validated(instance, settings, review)
+        splits = ensemble.predict(validation.vectors)
+        arrays |= {
+            "optimal_mlu": validation.best.mlu,
+            "predicted_mlu": validation.mlu(instance, splits),
+        }
+        summary |= {
+            "validation": len(validation.vectors),
+            "mean_optimal_mlu": float(validation.best.mlu.mean()),
+            **validation.gaps(instance, splits),
+        }
+        if validation.best.splits is not None:
+            distance = ((splits - validation.best.splits) ** 2).sum(1).mean()
+            summary["split_loss"] = float(distance)
+        if settings.objective == "cost":
+            costs = cost_arrays(instance, validation.vectors, splits=splits)
+            arrays |= costs
+            summary |= cost_gaps(costs)
+    if validation is not None and review.begins("speed"):
+        few = min(settings.timed, len(validation.vectors))
+        summary |= prediction_speed(instance, ensemble, validation.vectors[:few])
+    if settings.baseline and review.begins("plain networks of equal effort, to compare"):
+        plain = plain_router(problem, settings, result)
+        more, drawn = _beside(instance, settings, ensemble, plain, validation, review)
+        summary |= more
+        arrays |= drawn
+    kept = summary["worst_utilisation"] <= FEASIBLE
+    return Evaluation(summary, kept, arrays)
+
+
+def validated(instance: Instance, settings: RouteSettings, review: Review) -> Validation:
+    """The best routing of as many validation vectors as time allows; all without a limit."""
+    vectors = instance.sample(settings.validation, derived_seed(settings.seed, 0, "validation"))
+    labelled = settings.baseline or settings.objective == "split"
+    if not np.isfinite(review.deadline.ends):
+        return Validation(vectors, instance.optimal(vectors, splits=labelled))
+    # what is left is shared with the speed, which solves some of these again
+    soon = Deadline.after(review.deadline.left() / 2)
+    parts: list[OptimalRouting] = []
+    size = min(CHUNK, len(vectors))
+    done = 0
+    while done < len(vectors) and (not parts or not soon.passed):
+        chunk = vectors[done : done + (10 if not parts else size)]
+        parts.append(instance.optimal(chunk))
+        done += len(chunk)
+    if done < len(vectors):
+        review.cut.append(f"validation, to {done} of {len(vectors)} demand vectors")
+    mlu = np.concatenate([part.mlu for part in parts])
+    return Validation(vectors[:done], OptimalRouting(mlu))
+
+
+def _about(
+    instance: Instance, settings: RouteSettings, problem: Problem, result: Result
+) -> dict[str, Any]:
+    """What was trained, for what, and out of what the mixture is made."""
+    return {
+        "network": instance.name,
+        "demands": len(instance.demand_max),
+        "paths": max(len(block) for block in instance.blocks),
+        "links": len(instance.arcs),
+        "load": instance.load,
+        "scale": instance.scale,
+        "corner_mlu": float(instance.optimal(instance.demand_max[None]).mlu[0]),
+        "demand_max": instance.demand_max.tolist(),
+        "objective": settings.objective,
+        "guarantee": settings.guarantee,
+        "time_limit_s": settings.time_limit_s,
+        "training_limit_s": settings.training_limit_s,
+        "threads": settings.threads,
+        "seed": settings.seed,
+        "constants": constants(problem),
+        **capacity_rows(problem, result),
+        "active_constants": active_constants(result.ensemble),
+    }
+
+
+def _audited(result: Result) -> dict[str, Any]:
+    """What the end of training found, in case there is no time to search further."""
+    worst = max((audit.worst_violation for audit in result.audits), default=float("nan"))
+    strength = "attacked" if result.feasible else "violated"
+    return {"worst_utilisation": 1.0 + float(worst), "strength": strength, "attack": {}}
+
+
+def _attacked(found: Attack) -> dict[str, Any]:
+    return {
+        "worst_utilisation": found.worst_utilisation,
+        "attack": {**found.effort, "found_by": found.found_by, "arc": list(found.arc)},
+        "strength": found.strength,
+    }
+
+
+def _beside(
+    instance: Instance,
+    settings: RouteSettings,
+    ensemble: Ensemble,
+    plain: Ensemble,
+    validation: Validation | None,
+    review: Review,
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The same figures of the plain networks, and both where hardly any room is left."""
+    seed = derived_seed(settings.seed, 0, "final attack") % 2**31
+    found = timed_attack(instance, plain, settings, seed=seed, review=review)
+    summary: dict[str, Any] = {"plain_worst_utilisation": found.worst_utilisation}
+    arrays = tight_arrays(instance, ensemble, plain, settings.tight, seed=settings.seed)
+    if validation is None:
+        return summary, arrays
+    splits = plain.predict(validation.vectors)
+    arrays["plain_mlu"] = validation.mlu(instance, splits)
+    summary |= validation.gaps(instance, splits, "plain_")
+    if settings.objective == "cost":
+        costs = cost_arrays(instance, validation.vectors, splits=splits)
+        arrays["plain_cost"] = costs["predicted_cost"]
+        summary["plain_mean_cost_gap"] = cost_gaps(costs)["mean_cost_gap"]
+    return summary, arrays
+
+
+def constants(problem: Problem) -> int:
+    """How many columns are constant splits from the start; the others are trained networks."""
+    return sum(len(blocks) for _, blocks in problem.start)
+
+
+def active_constants(ensemble: Ensemble) -> int:
+    """How many of the members with weight are constant splits."""
+    return sum(
+        int(np.count_nonzero(part.weights))
+        for part in ensemble.parts
+        if isinstance(part.members, ConstantMembers)
+    )
+
+
+def capacity_rows(problem: Problem, result: Result) -> dict[str, int]:
+    """Rows of the capacities in the master, and how many of them were found by search.
+
+    The others are there from the start. Nothing where the rows were not counted.
+    """
+    if result.rule_rows is None:
+        return {}
+    first = len({row_key(rows, j) for rows in problem.start_rows for j in range(len(rows))})
+    return {"capacity_rows": result.rule_rows, "found_rows": result.rule_rows - first}
+
+
+def groups_trained(result: Result) -> int:
+    """How many groups were trained, those that the master did not take included."""
+    return sum(
+        int(record.added_columns > 0) if record.trainings is None else record.trainings
+        for record in result.history
+    )
+
+
+def plain_router(problem: Problem, settings: RouteSettings, result: Result) -> Ensemble:
+    """The same members trained plainly for as many steps, without master, rows or cuts."""
+    pricer = problem.pricers[0]
+    assert isinstance(pricer, Plain)
+    plain = pricer.plain(groups_trained(result))
+    count = len(problem.layout)
+    seed = derived_seed(settings.seed, 0, "plain")
+    asked = first_request(problem, seed=seed, device=settings.device, attacked=False)
+    proposed = plain.price(asked)
+    assert proposed.members is not None
+    device = torch.device(settings.device)
+    part = Part(proposed.members.to(device), proposed.blocks, np.ones(count))
+    return Ensemble((part,), problem.layout, device=device)

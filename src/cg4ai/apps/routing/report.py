@@ -1,0 +1,160 @@
+"""A routing run in words: what was trained, what was established, and where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cg4ai.apps.routing.separation import FEASIBLE
+from cg4ai.apps.tables import plain
+from cg4ai.apps.wording import STOPS, cut_short
+from cg4ai.records import StopReason
+
+STOPPED = {
+    **STOPS,
+    StopReason.STALLED: "no overload is left and the mixture hardly improves any more",
+}
+
+
+def report(summary: Mapping[str, Any]) -> str:
+    """The result for people: a table, what is guaranteed, where the time went."""
+    lines = [
+        f"{summary['network']}: {summary['demands']} demands, up to {summary['paths']} paths each, "
+        f"{summary['links']} links in use; the best routing of the largest demands loads some "
+        f"link to {summary['corner_mlu']:.6g}.",
+        _scaling(summary),
+        f"Stopped after {summary['iterations']} iterations and {summary['total_s']:.1f} s: "
+        f"{STOPPED[StopReason(summary['stop_reason'])]}.",
+        "",
+        plain(_table(summary)),
+        guarantee(summary),
+        "",
+        _members(summary),
+        f"Seconds: training {summary['pricing_s']:.1f}, searching overloads "
+        f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
+        f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",
+        *_speed(summary),
+        *_cost(summary),
+        *cut_short(summary),
+    ]
+    if summary["note"]:
+        lines.append(f"Note: {summary['note']}.")
+    return "\n".join(lines)
+
+
+def _table(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    routers = [("this mixture", ""), ("plain networks", "plain_")]
+    return [
+        {
+            "": name,
+            "worst link utilisation found": f"{summary[f'{key}worst_utilisation']:.6f}",
+            "overload found": summary[f"{key}worst_utilisation"] > FEASIBLE,
+            "MLU above optimal, mean": _known(summary.get(f"{key}mean_mlu_gap")),
+            "largest": _known(summary.get(f"{key}max_mlu_gap")),
+        }
+        for name, key in routers
+        if f"{key}worst_utilisation" in summary
+    ]
+
+
+def _known(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.4f}"
+
+
+def _scaling(summary: Mapping[str, Any]) -> str:
+    if summary["load"] is None:
+        return "The largest demands are the network's volumes as given."
+    return (
+        f"The largest demands are the network's volumes times {summary['scale']:.6g} (load "
+        f"{summary['load']:g})."
+    )
+
+
+def _speed(summary: Mapping[str, Any]) -> list[str]:
+    if "speedup" not in summary:
+        return []
+    return [
+        f"Speed: 1,000 demand vectors in {1000 * summary['predict_1000_s']:.1f} ms; solving them "
+        f"one by one takes {1000 * summary['highs_1000_s']:.0f} ms "
+        f"({summary['speedup']:.0f} times as long)."
+    ]
+
+
+def _cost(summary: Mapping[str, Any]) -> list[str]:
+    if "mean_cost_gap" not in summary:
+        return []
+    beside = summary.get("plain_mean_cost_gap")
+    more = "" if beside is None else f" (plain networks: {100 * beside:.2f} %)"
+    return [
+        f"Total path cost: {100 * summary['mean_cost_gap']:.2f} % above the least possible on "
+        f"average{more}."
+    ]
+
+
+def _members(summary: Mapping[str, Any]) -> str:
+    """Networks and constant splits apart, and the rows by where they come from."""
+    constants, active = summary["constants"], summary["active_constants"]
+    rows = f"{summary['rows']} rows in the master"
+    if "found_rows" in summary:
+        rows += (
+            f", {summary['capacity_rows']} of them of capacities, {summary['found_rows']} of "
+            "these found by search"
+        )
+    return (
+        f"Members: {summary['columns'] - constants} networks trained beside {constants} constant "
+        f"splits; {summary['active_members'] - active} networks and {active} constant splits in "
+        f"the mixture; {rows}."
+    )
+
+
+def guarantee(summary: Mapping[str, Any]) -> str:
+    """What was established, and how; never more than that."""
+    kept = summary["worst_utilisation"] <= FEASIBLE
+    effort = summary["attack"]
+    if not effort:
+        verdict = _established(summary) if kept else "NOT KEPT: training found an overload."
+        return f"{verdict}\nNot searched any further: the time was over."
+    arc = "->".join(effort["arc"])
+    search = (
+        f"Searched: {effort['ascent_starts']} gradient ascents of {effort['ascent_steps']} steps, "
+        f"{effort['vertices']} vertices of the box, {effort['random_vectors']} random vectors, "
+        f"NLopt from the {effort['nlopt_starts']} worst. Worst: link {arc}, by "
+        f"{effort['found_by']}."
+    )
+    verdict = (
+        _established(summary)
+        if kept
+        else f"NOT KEPT: a demand vector was found that loads link {arc} to "
+        f"{summary['worst_utilisation']:.6f} of its capacity."
+    )
+    return f"{verdict}\n{search}"
+
+
+def _established(summary: Mapping[str, Any]) -> str:
+    """In one sentence, why no demand vector of the box overloads a link."""
+    if summary["strength"] == "certified":
+        proof = summary["proof"]
+        return (
+            "PROVEN: no demand vector of the box overloads a link (certified: "
+            f"{proof['cells']} cells bounded in {proof['seconds']:.1f} s; check the certificate "
+            "with cg4ai check)."
+        )
+    if summary["strength"] == "shielded":
+        report = summary["shield"]
+        return (
+            "No demand vector of the box can overload a link (shielded: the router is moved "
+            "towards a constant split that fits the whole box where it would; it acted on "
+            f"{100 * report['acting']:.2f} % of the validation vectors and costs "
+            f"{100 * report['cost']:.0f} % of prediction time)."
+        )
+    attacked = (
+        "No demand vector in the box was found that overloads a link (attacked: a search is no "
+        "proof)."
+    )
+    if "proof" not in summary:
+        return attacked
+    left = summary["proof"]["resisting"]
+    links = ", ".join("->".join(entry["link"]) for entry in left[:5])
+    bound = summary["proof"]["best_bound"]
+    known = "no bound yet" if bound is None else f"best bound {bound:.4f}"
+    return f"NOT PROVEN: {len(left)} links resist ({links}); {known}. {attacked}"

@@ -1,0 +1,136 @@
+"""The tabular application: `cg4ai train`, a CSV file and rules in, a trained mixture out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cg4ai.apps import wording
+from cg4ai.apps.csvdata import CsvTable, read_csv
+from cg4ai.apps.protocol import Evaluation, Review, Rule, Task
+from cg4ai.apps.tabular.data import CLASSIFICATION, REGRESSION, features_of, targets_of, task_of
+from cg4ai.apps.tabular.description import Model, described, rules_digest
+from cg4ai.apps.tabular.evaluate import held_out_scores
+from cg4ai.apps.tabular.report import report
+from cg4ai.apps.tabular.rulefile import Subject, read_rules
+from cg4ai.apps.tabular.settings import TrainSettings
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
+from cg4ai.runs.folder import Run
+from cg4ai.settings import Settings
+from cg4ai.solving.problem import Problem
+from cg4ai.solving.result import Result
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that training needs, checked."""
+
+    settings: TrainSettings
+    table: CsvTable
+    subject: Subject
+    rules: list[Rule]
+    problem: Problem
+    loop: Settings
+
+
+class Tabular:
+    """Mixtures for tables; see `cg4ai.apps.protocol` for what the parts do."""
+
+    name = "train"
+    settings = TrainSettings
+    # a resumed run may go on for longer than was first asked, and its files may have moved
+    may_differ = ("data", "rules", "column_limit", "iteration_limit", "time_limit_s")
+
+    def prepare(self, settings: TrainSettings, described: Mapping[str, Any] | None) -> Prepared:
+        estimator = estimator_of(settings, settings.task or str(REGRESSION))
+        estimator.run_settings()  # bad ones are refused first, whatever data and rules say
+        table = read_csv(Path(str(settings.data)))
+        features = features_of(table, settings)
+        inputs = table.numbers(features)
+        task = task_of(table, settings)
+        values, outputs = targets_of(table, settings.target, task)
+        subject = Subject(
+            features=features,
+            outputs=outputs,
+            lower=inputs.min(0),
+            upper=inputs.max(0),
+            target=settings.target,
+            classification=task == CLASSIFICATION,
+            table=table,
+        )
+        estimator = estimator_of(settings, task)
+        rules = read_rules(Path(str(settings.rules)), subject)
+        problem = estimator.problem(inputs, values, [rule.requirement for rule in rules])
+        loop = estimator.run_settings()  # now in the units of the targets
+        return Prepared(settings, table, subject, rules, problem, loop)
+
+    def describe(self, prepared: Prepared) -> dict[str, Any]:
+        return {
+            **described(prepared.subject, scores=prepared.settings.scores),
+            "data_sha256": prepared.table.sha256,
+            "rules_sha256": rules_digest(Path(str(prepared.settings.rules))),
+        }
+
+    def problem(self, prepared: Prepared, run: Run | None) -> Task:
+        asked = prepared.settings
+        words = (
+            f"training {', '.join(asked.members)} members on {len(prepared.table)} rows under "
+            f"{len(prepared.rules)} rules: up to {asked.iteration_limit} iterations"
+        )
+        return Task(prepared.problem, prepared.loop, words)
+
+    def conclude(self, prepared: Prepared, task: Task, result: Result, run: Run | None) -> Result:
+        return result
+
+    def evaluate(
+        self, prepared: Prepared, task: Task, result: Result, review: Review
+    ) -> Evaluation:
+        summary = wording.summary(result, prepared.rules)
+        if review.begins("score beside a plain model's"):
+            summary |= held_out_scores(
+                prepared.problem,
+                result.ensemble,
+                classes=len(prepared.subject.outputs) if prepared.subject.classification else None,
+            )
+        return Evaluation(summary, result.feasible)
+
+    def restore(
+        self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
+    ) -> Model:
+        return Model(description, settings)
+
+    def report(self, summary: Mapping[str, Any]) -> str:
+        return report(summary)
+
+
+def estimator_of(
+    settings: TrainSettings, task: str
+) -> ConstrainedClassifier | ConstrainedRegressor:
+    members: Any = list(settings.members)
+    parameters: dict[str, Any] = {
+        "members": members[0] if len(members) == 1 else members,
+        "hidden": settings.hidden,
+        "activation": settings.activation,
+        "objective": settings.objective,
+        "restarts": settings.restarts,
+        "group": settings.group,
+        "steps": settings.steps,
+        "learning_rate": settings.learning_rate,
+        "batch_size": settings.batch_size,
+        "column_limit": settings.column_limit,
+        "iteration_limit": settings.iteration_limit,
+        "final_weights": settings.final_weights,
+        "settings": settings.loop,
+        "random_state": settings.seed,
+        "device": settings.device,
+    }
+    if task == CLASSIFICATION:
+        limit = settings.output_limit
+        return ConstrainedClassifier(scores=settings.scores, output_limit=limit, **parameters)
+    return ConstrainedRegressor(**parameters)
+
+
+APPLICATION = Tabular()

@@ -1,0 +1,134 @@
+"""A table's features and outputs as plain data and back, and a trained mixture for commands."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai.apps.csvdata import CsvTable, read_csv
+from cg4ai.apps.protocol import Proposition, Rule
+from cg4ai.apps.tabular.rulefile import Subject, read_rules, rule_files
+from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.records import Array
+from cg4ai.rules.regions import Ball, Box
+
+
+def described(subject: Subject, *, scores: str) -> dict[str, Any]:
+    """What `restored` reads back."""
+    return {
+        "features": list(subject.features),
+        "outputs": list(subject.outputs),
+        "lower": subject.lower.tolist(),
+        "upper": subject.upper.tolist(),
+        "target": subject.target,
+        "task": "classification" if subject.classification else "regression",
+        "scores": scores,
+    }
+
+
+def restored(description: Mapping[str, Any], table: CsvTable | None = None) -> Subject:
+    """For rules: ranges are those of the training data, rows those of `table`."""
+    try:
+        return Subject(
+            features=tuple(map(str, description["features"])),
+            outputs=tuple(map(str, description["outputs"])),
+            lower=np.array(description["lower"], np.float64),
+            upper=np.array(description["upper"], np.float64),
+            target=str(description["target"]),
+            classification=description["task"] == "classification",
+            table=table,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunFolderError(
+            f"the run does not say what its data are ({error}): name a folder that cg4ai train has "
+            "written"
+        ) from error
+
+
+def rules_digest(path: Path) -> str:
+    """Of a rules file and all row files it names."""
+    digest = hashlib.sha256()
+    for file in rule_files(path):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained mixture: columns of a table by name in, a prediction and scores out."""
+
+    description: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+    @property
+    def subject(self) -> Subject:
+        return restored(self.description)
+
+    def inputs(self, table: CsvTable) -> Array:
+        return table.numbers(self.subject.features)
+
+    def outside(self, inputs: Array) -> NDArray[np.bool_]:
+        """Rows with a feature outside its range in the training data, which boxes are made of."""
+        subject = self.subject
+        return np.asarray(((inputs < subject.lower) | (inputs > subject.upper)).any(axis=1))
+
+    def predictions(self, inputs: Array, outputs: Array, *, details: bool) -> list[dict[str, Any]]:
+        """The prediction, and for classes the score of each."""
+        subject, scores = self.subject, self.description.get("scores", "score")
+        if not subject.classification:
+            return [{subject.target: float(value)} for value in outputs[:, 0]]
+        best = outputs[:, : len(subject.outputs)].argmax(1)
+        return [
+            {
+                subject.target: subject.outputs[best[number]],
+                **{
+                    f"{scores} {name}": float(value)
+                    for name, value in zip(subject.outputs, line, strict=False)
+                },
+            }
+            for number, line in enumerate(outputs)
+        ]
+
+    def rules(self, file: Path | None, table: CsvTable | None) -> list[Rule]:
+        """Those of a file; else those that the mixture was trained under, on its data."""
+        if file is not None:
+            return read_rules(file, restored(self.description, table))
+        own, data = self._own_files()
+        rows = table if table is not None else read_csv(data) if data.exists() else None
+        return read_rules(own, restored(self.description, rows))
+
+    def propositions(self) -> list[Proposition]:
+        """The rules over a box or ball among those that the mixture was trained under."""
+        rules, _ = self._own_files()
+        found = [
+            rule.requirement
+            for rule in self.rules(None, None)
+            if isinstance(rule.requirement.region, Box | Ball)
+        ]
+        if not found:
+            raise InvalidInput(
+                f"{rules} has no rule over a box or ball; rules at listed rows are audited, "
+                "nothing is left to prove"
+            )
+        names = list(self.subject.features)
+        title = f"the mixture for {self.subject.target}"
+        return [Proposition(requirement, title, None, names) for requirement in found]
+
+    def _own_files(self) -> tuple[Path, Path]:
+        rules, data = (Path(str(self.settings.get(name))) for name in ("rules", "data"))
+        if not rules.exists():
+            raise InvalidInput(
+                f"the run was trained with the rules file {rules}, which is not there; restore it"
+            )
+        if rules_digest(rules) != self.description.get("rules_sha256"):
+            raise InvalidInput(
+                f"{rules} was changed since the run was trained; restore it, or use "
+                "cg4ai.proofs.certify in Python for other rules"
+            )
+        return rules, data

@@ -1,0 +1,73 @@
+"""How good a mixture for a table is, beside a plain model and beside guessing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.estimators.holdout import HeldOutPricer
+from cg4ai.objectives import Supervised
+from cg4ai.records import Array
+from cg4ai.solving.problem import Problem
+
+MOST_ROWS = 20_000  # that the plain model is fitted to: more take long and hardly change it
+
+
+def held_out_scores(problem: Problem, ensemble: Ensemble, *, classes: int | None) -> dict[str, Any]:
+    """Accuracy (classes) or R2 on rows that no member was trained on, or else on all rows.
+
+    Beside it the score of a linear model fitted to the rows that members were trained on, and that
+    of always guessing the majority or the mean there.
+    """
+    weighed = problem.objective
+    if not isinstance(weighed, Supervised):
+        return {}
+    trained = next(
+        (one.training for one in problem.pricers if isinstance(one, HeldOutPricer)), weighed
+    )
+    x, y = np.asarray(trained.inputs), np.asarray(trained.targets)
+    new_x, new_y = np.asarray(weighed.inputs), np.asarray(weighed.targets)
+    outputs = np.asarray(ensemble.predict(new_x))
+    plain, guess = _plain_and_guess(x, y, new_x, classes=classes)
+    predicted = outputs[:, :classes].argmax(1) if classes else outputs
+    score = _accuracy if classes else _r2
+    return {
+        "score": {
+            "name": "accuracy" if classes else "R2",
+            "rows": len(new_x),
+            "held_out": trained is not weighed,
+            "mixture": score(predicted, new_y),
+            "plain": score(plain, new_y),
+            "guess": score(guess, new_y),
+        }
+    }
+
+
+def _plain_and_guess(x: Array, y: Any, new_x: Array, *, classes: int | None) -> tuple[Any, Any]:
+    """What a linear model and a constant guess answer at new rows."""
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    if classes is None:
+        model = make_pipeline(StandardScaler(), Ridge())
+        model.fit(x[:MOST_ROWS], y[:MOST_ROWS])
+        return model.predict(new_x).reshape(len(new_x), -1), np.tile(y.mean(0), (len(new_x), 1))
+    majority = np.full(len(new_x), np.bincount(y.astype(np.int64)).argmax())
+    if len(np.unique(y[:MOST_ROWS])) < 2:
+        return majority, majority
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200, tol=1e-3))
+    model.fit(x[:MOST_ROWS], y[:MOST_ROWS])
+    return model.predict(new_x), majority
+
+
+def _accuracy(predicted: Any, truth: Any) -> float:
+    return float(np.mean(predicted == truth))
+
+
+def _r2(predicted: Any, truth: Any) -> float:
+    truth = np.asarray(truth).reshape(len(truth), -1)
+    spread = ((truth - truth.mean(0)) ** 2).sum()
+    return float(1 - ((predicted - truth) ** 2).sum() / spread) if spread > 0 else 0.0

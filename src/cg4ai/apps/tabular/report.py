@@ -1,0 +1,32 @@
+"""A run on a table in words: what is guaranteed, and how good the mixture is beside others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cg4ai.apps import wording
+
+
+def report(summary: Mapping[str, Any]) -> str:
+    lines = [wording.report(dict(summary)), *_scores(summary), *wording.cut_short(summary)]
+    return "\n".join(lines)
+
+
+def _scores(summary: Mapping[str, Any]) -> list[str]:
+    score = summary.get("score")
+    if score is None:
+        return []
+    guess = "the majority" if score["name"] == "accuracy" else "the mean"
+    where = "that no member was trained on" if score["held_out"] else "that members were trained on"
+    lines = [
+        "",
+        f"{score['name']} on {score['rows']} rows {where}: {score['mixture']:.3f}; a plain linear "
+        f"model {score['plain']:.3f}, always guessing {guess} {score['guess']:.3f}.",
+    ]
+    if score["mixture"] <= score["guess"]:
+        lines.append(
+            f"WARNING: this mixture is no better than always guessing {guess}; train longer "
+            "(--iteration-limit, --steps), or ask less of the rules."
+        )
+    return lines

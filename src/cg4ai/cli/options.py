@@ -1,0 +1,152 @@
+"""Command lines from settings: each field of a settings class becomes an option or argument.
+
+A command is told which settings were given, and those only; defaults are the settings' own.
+Nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import typer
+
+from cg4ai.apps.options import RunOptions
+from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.settings import about, hints, without_none
+
+ASSIGN = "assign"
+Given = dict[str, Any]
+
+
+def settings_command(
+    commands: typer.Typer,
+    kind: type,
+    work: Callable[[Given, RunOptions], int],
+    *,
+    short_help: str,
+    epilog: str,
+) -> None:
+    """Add a command whose options are the settings of `kind` and those of every run."""
+
+    def run(**values: Any) -> None:
+        options = RunOptions.from_mapping(given_of(RunOptions, values))
+        raise typer.Exit(work(given_of(kind, values), options))
+
+    parameters = [*parameters_of(kind), _assign(), *parameters_of(RunOptions)]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__doc__ = work.__doc__
+    commands.command(name=work.__name__, short_help=short_help, epilog=epilog)(run)
+
+
+def parameters_of(kind: type) -> list[inspect.Parameter]:
+    """A parameter for each setting that has an option; arguments first."""
+    shown = [one for one in fields(kind) if about(one).option != ""]
+    ordered = sorted(shown, key=lambda one: not about(one).argument)
+    return [_parameter(kind, one) for one in ordered]
+
+
+def _parameter(kind: type, one: Field[Any]) -> inspect.Parameter:
+    said = about(one)
+    annotation: Any = _typer_type(kind, one) | None
+    default: Any = None
+    if said.argument:
+        info: Any = typer.Argument(metavar=said.metavar or one.name.upper(), help=said.help)
+    else:
+        name = said.option or "--" + one.name.replace("_", "-")
+        if annotation == bool | None:
+            annotation, default = bool, False
+        info = typer.Option(
+            name, metavar=said.metavar, help=said.help + _usual(one), show_default=False
+        )
+    return inspect.Parameter(
+        one.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[annotation, info],
+    )
+
+
+def _assign() -> inspect.Parameter:
+    option = typer.Option("--set", metavar="NAME=VALUE", help="Any other setting (repeatable).")
+    return inspect.Parameter(
+        ASSIGN,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[list[str] | None, option],
+    )
+
+
+def _typer_type(kind: type, one: Field[Any]) -> Any:
+    """What typer reads; choices and layer sizes are texts that the settings check themselves."""
+    hint = without_none(hints(kind)[one.name])
+    if about(one).read is None:
+        if get_origin(hint) is tuple:
+            return list[get_args(hint)[0]]  # type: ignore[misc]
+        if hint in (int, float, bool, Path):
+            return hint
+    return str
+
+
+def _usual(one: Field[Any]) -> str:
+    """The default in words, where it says something."""
+    value = one.default
+    if value is MISSING or value is None or value is False or value in ("", ()):
+        return ""
+    if isinstance(value, float) and not math.isfinite(value):
+        return ""
+    text = ",".join(map(str, value)) if isinstance(value, tuple) else f"{value}"
+    return f"  [default: {text}]"
+
+
+def given_of(kind: type, values: Mapping[str, Any]) -> Given:
+    """The settings that were named, by option or --set."""
+    given: Given = {}
+    for one in fields(kind):
+        value = values.get(one.name)
+        if value is None or value is False or value == []:
+            continue
+        read = about(one).read
+        given[one.name] = read(value) if read is not None else value
+    if kind is not RunOptions:
+        _assign_further(kind, values.get(ASSIGN) or (), given)
+    return given
+
+
+def _assign_further(kind: type, pairs: Sequence[str], given: Given) -> None:
+    """`--set name=value`: settings without an option, and those that one of them holds by name."""
+    by_name = {one.name: about(one) for one in fields(kind)}
+    free = {name: "" for name, said in by_name.items() if said.option == "" and not said.names}
+    for holder, said in by_name.items():
+        if said.names is not None:
+            free |= {one.name: holder for one in fields(said.names) if one.name not in by_name}
+    for pair in pairs:
+        name, equals, text = (part.strip() for part in pair.partition("="))
+        if not equals:
+            raise InvalidInput(f"--set takes name=value, got {pair!r}")
+        if name in by_name and name not in free:
+            own = by_name[name].option or "--" + name.replace("_", "-")
+            raise InvalidInput(f"--set {name}: use {own} for this setting")
+        if name not in free:
+            raise InvalidInput(
+                f"--set {name}: there is no such setting{did_you_mean(name, free)}; there are "
+                f"{', '.join(free)}"
+            )
+        if free[name]:
+            given.setdefault(free[name], {})[name] = _value(text)
+        else:
+            given[name] = _value(text)
+
+
+def _value(text: str) -> Any:
+    """A JSON value, or else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
