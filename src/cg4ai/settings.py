@@ -208,7 +208,7 @@ def seed_setting(text: str = "The same seed trains the same members.") -> Any:
 
 
 def device_setting() -> Any:
-    return setting("cpu", "cpu or cuda.", check=device_fault)
+    return setting("cpu", "cpu or cuda.", check=lambda device: device_fault(device))
 
 
 def threads_setting() -> Any:

@@ -11,12 +11,12 @@ import torch
 from sklearn.tree import DecisionTreeRegressor
 
 import cg4ai
+from cg4ai import settings
 from cg4ai.cli.main import main
 from cg4ai.members import ConstantMembers, from_sklearn
 from cg4ai.members.layout import Layout
 from cg4ai.members.mixture import Mixture, Part
 from cg4ai.pricing.gradient.training import Training
-from cg4ai.settings import Settings
 from elsewhere import DEVICE, NAME, Elsewhere, is_elsewhere
 
 LONG = (pytest.mark.slow, pytest.mark.guard)
@@ -28,7 +28,7 @@ def _any_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Training is short: where tensors are is the question, not what is learnt.
     """
-    monkeypatch.setattr(Settings, "_device_faults", lambda self: [])
+    monkeypatch.setattr(settings, "device_fault", lambda device: "")
     monkeypatch.setattr(
         Training,
         "__post_init__",

@@ -54,7 +54,9 @@ def predict(
         if refuse_outside:
             raise InvalidInput(f"{text}; correct them, or leave out --refuse-outside")
         print(f"warning: {text}", file=sys.stderr)
-    rows = described.predictions(inputs, ensemble.predict(inputs), details=details)
+    rows = described.predictions(
+        inputs, ensemble.predict(inputs, outside="ignore"), details=details
+    )
     if beyond.any():
         rows = [{**row, OUTSIDE: bool(mark)} for row, mark in zip(rows, beyond, strict=True)]
     text = csv_text(rows)

@@ -43,7 +43,7 @@ def test_lines_are_aligned_one_per_iteration() -> None:
         end = header.index(name) + len(name)
         assert all(line[end - 1] not in " " for line in lines)
         assert all(line[end : end + 2].strip() == "" for line in lines)
-    assert lines[0].split() == ["1", "0.33333", "0", "-", "3", "(+3)", "0", "0", "1.2"]
+    assert lines[0].split() == ["1", "0.33333", "0", "-", "3", "(+3)", "0", "0", "1.2", "-"]
     assert "100000 (+99999)" in lines[1]
     assert "-1.5e-07" in lines[1]
     assert "nan" in lines[2]

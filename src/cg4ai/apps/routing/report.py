@@ -140,12 +140,16 @@ def _established(summary: Mapping[str, Any]) -> str:
             "with cg4ai check)."
         )
     if summary["strength"] == "shielded":
-        report = summary["shield"]
+        measured = summary.get("shield")
+        effect = (
+            "how often was not measured"
+            if measured is None
+            else f"it acted on {100 * measured['acting']:.2f} % of the validation vectors and "
+            f"costs {100 * measured['cost']:.0f} % of prediction time"
+        )
         return (
             "No demand vector of the box can overload a link (shielded: the router is moved "
-            "towards a constant split that fits the whole box where it would; it acted on "
-            f"{100 * report['acting']:.2f} % of the validation vectors and costs "
-            f"{100 * report['cost']:.0f} % of prediction time)."
+            f"towards a constant split that fits the whole box where it would; {effect})."
         )
     attacked = (
         "No demand vector in the box was found that overloads a link (attacked: a search is no "
