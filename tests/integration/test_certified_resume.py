@@ -13,8 +13,8 @@ import torch
 
 from cg4ai.apps.routing import instance
 from cg4ai.apps.routing.certified import certified
-from cg4ai.apps.routing.problem import Recipe, capacity, routing_problem
-from cg4ai.apps.routing.train import routing_settings
+from cg4ai.apps.routing.problem import capacity, routing_problem, routing_settings
+from cg4ai.apps.routing.settings import Recipe
 from cg4ai.checker import check
 from cg4ai.proofs.certificate import write_certificate
 from cg4ai.proofs.phase import ProofRecipe

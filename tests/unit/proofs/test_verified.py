@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from certification_cases import single_block
 
+from cg4ai.apps.protocol import Proposition
 from cg4ai.checker import check
-from cg4ai.cli.certify import Job, unproven
+from cg4ai.cli.certifying import unproven
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.errors import InvalidInput
 from cg4ai.members import NetworkArchitecture, NetworkMembers
@@ -60,7 +61,7 @@ def test_what_the_checker_rejects_is_unknown_and_says_why(tmp_path):
     assert answer.exhausted
     assert "the checker says: not proven: rule 0 is bounded by" in answer.note
     assert "proven to exceed no limit" not in str(answer)
-    said = unproven(Job(cap(), "a mixture", None, ["x"]), answer, tmp_path)
+    said = unproven(Proposition(cap(), "a mixture", None, ["x"]), answer, tmp_path)
     assert said.startswith("UNKNOWN: cap is neither proven nor refuted")
     assert "the checker says" in said
     assert "--resume" not in said  # there is nothing to go on with
