@@ -112,8 +112,17 @@ class Ensemble(Mixture):
         return audit(requirement, self, tolerance=tolerance)
 
     def as_module(self) -> nn.Module:
-        """An `nn.Module` with the same predictions: (n, d) -> (n, r), float64."""
-        return _EnsembleModule(self)
+        """An `nn.Module` with the same predictions, (n, d) -> (n, r) float64, for use elsewhere.
+
+        It moves, saves its state and exports like any other; see `cg4ai.ensemble.export`.
+        """
+        from cg4ai.ensemble.export import EnsembleModule
+
+        return EnsembleModule(self)
+
+    def traceable(self, inputs: Tensor) -> Tensor:
+        """`outputs` without branches that depend on the data."""
+        return self.outputs(inputs)
 
     def fuse(self) -> nn.Module:
         """One network equal to the mixture: see `cg4ai.members.fusion`."""
@@ -139,12 +148,3 @@ class Ensemble(Mixture):
         from cg4ai.ensemble.saved import save
 
         return save(self, folder)
-
-
-class _EnsembleModule(nn.Module):
-    def __init__(self, ensemble: Ensemble) -> None:
-        super().__init__()
-        self.ensemble = ensemble
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.ensemble.outputs(inputs.to(torch.float64))

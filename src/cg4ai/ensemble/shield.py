@@ -7,9 +7,9 @@ has the proof. `Ensemble.shielded` makes one, `save` and `cg4ai.load` keep it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.layout import Layout
-from cg4ai.members.mixture import Part
+from cg4ai.members.mixture import Part, below
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
 from cg4ai.rules.affine import AffineRules
@@ -88,10 +88,33 @@ class ShieldedEnsemble(Ensemble):
             return self.outputs(inputs.to(self.device)).to(inputs.device)
         return self.blend(inputs)[0]
 
-    def blend_all(self, inputs: Tensor) -> Tensor:
-        """`outputs` without branches that depend on the data, for tracing and export."""
+    def traceable(self, inputs: Tensor) -> Tensor:
         plain = super().outputs(inputs)
         return self._restored(inputs, plain, self._slacks(inputs, plain))[0]
+
+    def tensors(self) -> dict[str, Tensor]:
+        result = super().tensors()
+        result |= {f"anchor.{name}": tensor for name, tensor in self.anchor.tensors().items()}
+        for number, one in enumerate(self.guards):
+            if isinstance(one.rules, AffineRules):
+                own = one.rules.tensors(self.device)
+                result |= {f"guards.{number}.{name}": tensor for name, tensor in own.items()}
+        return result
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        made = super().with_tensors(tensors)
+        made.anchor = self.anchor.with_tensors(below(tensors, "anchor."))
+        made.guards = tuple(
+            replace(one, rules=one.rules.with_tensors(below(tensors, f"guards.{number}.")))
+            if isinstance(one.rules, AffineRules)
+            else one
+            for number, one in enumerate(self.guards)
+        )
+        return made
+
+    def examine(self) -> None:
+        super().examine()
+        self.anchor.examine()
 
     def _slacks(self, inputs: Tensor, plain: Tensor) -> list[Tensor]:
         return [one.rules.slack(inputs, plain) for one in self.guards]
@@ -151,24 +174,11 @@ class ShieldedEnsemble(Ensemble):
             return self
         return ShieldedEnsemble(self.unshielded.to(target), self.anchor, self.guards)
 
-    def as_module(self) -> nn.Module:
-        """An `nn.Module` with the same predictions, without branches that depend on the data."""
-        return _ShieldedModule(self)
-
     def fuse(self) -> nn.Module:
         raise InvalidInput(
             "a shielded ensemble cannot be fused into one network: the blend depends on the "
             "input; use as_module() instead, or unshielded.fuse() to give up the shield"
         )
-
-
-class _ShieldedModule(nn.Module):
-    def __init__(self, ensemble: ShieldedEnsemble) -> None:
-        super().__init__()
-        self.ensemble = ensemble
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.ensemble.blend_all(inputs.to(torch.float64))
 
 
 def shield(

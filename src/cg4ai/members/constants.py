@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -47,7 +48,7 @@ class ConstantMembers:
         Inputs that require a gradient get one: zero.
         """
         x = checked_inputs(inputs, self.input_size, self.device)
-        repeated = self.values.unsqueeze(1).expand(-1, len(x), -1)
+        repeated = self.values.unsqueeze(1).expand(-1, x.shape[0], -1)
         if x.requires_grad:
             return repeated + 0.0 * x.sum(1)[None, :, None]
         return repeated
@@ -55,7 +56,7 @@ class ConstantMembers:
     def mixtures(self, inputs: Tensor, shares: Tensor) -> Tensor:
         """Several mixtures of these members at once: shares (k, len(self)) -> (k, n, outputs)."""
         x = checked_inputs(inputs, self.input_size, self.device)
-        mixed = (shares @ self.values).unsqueeze(1).expand(-1, len(x), -1)
+        mixed = (shares @ self.values).unsqueeze(1).expand(-1, x.shape[0], -1)
         return mixed + 0.0 * x.sum(1)[None, :, None] if x.requires_grad else mixed
 
     def take(self, indices: IntArray) -> Self:
@@ -74,6 +75,17 @@ class ConstantMembers:
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         """One stack of several that are compatible."""
         return cls(torch.cat([part.values for part in parts]), parts[0].input_size)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What outputs are computed from."""
+        return {"values": self.values}
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        """The same members with other tensors of these names, which are not looked at."""
+        made = copy.copy(self)
+        made.values = tensors["values"]
+        made.device = made.values.device
+        return made
 
     def state(self) -> MemberState:
         return MemberState(

@@ -31,6 +31,8 @@ ERF_INPUTS = 32  # from so many inputs on, scaling the weights for `erf_form` pa
 
 def chunk_steps(count: int, n: int, *, width: int, device: torch.device) -> tuple[int, int]:
     """How many members and inputs to evaluate at a time for layers of `width`."""
+    if torch.compiler.is_compiling():  # one graph for any number of inputs
+        return count, n
     budget = CPU_CHUNK if device.type == "cpu" else GPU_CHUNK
     inputs = max(1, min(n, INPUT_CHUNK if device.type == "cpu" else budget // width))
     return max(1, min(count, budget // (inputs * width))), inputs
@@ -108,11 +110,11 @@ def _by_erf(parameters: Parameters, inputs: Tensor, activation: str) -> bool:
     """
     return (
         activation == "gelu"
+        and not torch.compiler.is_compiling()  # before anything that looks at the number of inputs
         and inputs.device.type == "cpu"
         and inputs.dtype == torch.float64
         and inputs.ndim == 2
         and len(inputs) >= ERF_INPUTS
-        and not torch.compiler.is_compiling()
         and not _needs_gradient(parameters, inputs)
     )
 
@@ -229,6 +231,11 @@ def mixture_in_chunks(
     member_step, input_step = steps
     size = parameters[f"weight_{depth}"].shape[1]
     ready, x, activation = prepared(parameters, inputs, depth=depth, activation=activation)
+    if torch.compiler.is_compiling():  # one graph for any number of inputs
+        whole = weighted_outputs(
+            ready, x, weights, depth=depth, activation=activation, groups=groups
+        )
+        return whole.transpose(-1, -2)
 
     def total(part: Tensor) -> Tensor:
         result = part.new_zeros(*blocks, size, len(part))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
+from typing import Protocol, Self, cast
 
 import numpy as np
 import torch
@@ -14,6 +16,7 @@ from torch.nn import functional
 
 from cg4ai.errors import InvalidInput
 from cg4ai.members.layout import Layout
+from cg4ai.members.trees import TreeMembers
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
 
@@ -42,6 +45,32 @@ class Part:
         if not len(positive):
             return None
         return Part(self.members.take(positive), self.blocks[positive], self.weights[positive])
+
+
+class _TensorMembers(Members, Protocol):
+    """Members that say which tensors they compute from, and can compute from others."""
+
+    def tensors(self) -> dict[str, Tensor]: ...
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self: ...
+
+
+def _with_tensors(members: Members) -> _TensorMembers:
+    if not callable(getattr(members, "with_tensors", None)):
+        raise InvalidInput(
+            f"{type(members).__name__} cannot become part of a torch module: give it the methods "
+            "tensors() -> dict of names and tensors, and with_tensors(tensors) -> members"
+        )
+    return cast(_TensorMembers, members)
+
+
+def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, by the rest of their names."""
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
 
 
 class Mixture:
@@ -169,6 +198,41 @@ class Mixture:
             own = (share @ values.flatten(1)).view(len(share), *values.shape[1:])
         lacking = self._width - own.shape[-1]
         return functional.pad(own, (0, lacking)) if lacking > 0 else own[..., : self._width]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors that outputs are computed from, by name, for `with_tensors`."""
+        result = {} if self._places is None else {"places": self._places}
+        for number, (part, share) in enumerate(zip(self.used, self._shares, strict=True)):
+            result[f"shares.{number}"] = share
+            for name, tensor in _with_tensors(part.members).tensors().items():
+                result[f"members.{number}.{name}"] = tensor
+        return result
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        """The same mixture, computed from other tensors of these names and shapes.
+
+        `parts` stay as they are: they say what the mixture was made of.
+        """
+        made = copy.copy(self)
+        made.used = tuple(
+            replace(
+                part,
+                members=_with_tensors(part.members).with_tensors(
+                    below(tensors, f"members.{number}.")
+                ),
+            )
+            for number, part in enumerate(self.used)
+        )
+        made._shares = [tensors[f"shares.{number}"] for number in range(len(self.used))]
+        made._places = tensors.get("places")
+        made.device = made._shares[0].device
+        return made
+
+    def examine(self) -> None:
+        """Check tensors that came by `with_tensors` from elsewhere, where that is needed."""
+        for part in self.used:
+            if isinstance(part.members, TreeMembers):
+                part.members.examine()
 
     def to(self, device: torch.device | str) -> Mixture:
         """The same mixture with its members on another device."""

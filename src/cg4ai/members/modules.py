@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -123,7 +124,8 @@ class ModuleArchitecture:
     ) -> Tensor:
         """(count, n, output_size); buffers have members first, or no such axis (None)."""
         empty = len(next(iter(parameters.values()))) == 0  # which vmap cannot run
-        run = self._vectorised if self.vectorised and not empty else self._looped
+        plain = empty or torch.compiler.is_compiling()  # an exported graph has no vmap
+        run = self._vectorised if self.vectorised and not plain else self._looped
         return run(parameters, buffers, x, buffer_axis=buffer_axis)
 
     def initialise(self, count: int, generator: torch.Generator) -> Parameters:
@@ -251,7 +253,7 @@ class ModuleMembers:
         width = max(self.input_size, self.output_size)
         input_step = max(1, CHUNK_VALUES // (max(1, len(self)) * width))
         steps = (max(1, len(self)), input_step)
-        return in_chunks(evaluate, len(self), len(x), steps=steps, axis=1)
+        return in_chunks(evaluate, len(self), x.shape[0], steps=steps, axis=1)
 
     def take(self, indices: IntArray) -> Self:
         positions = checked_indices(indices, len(self), self.device)
@@ -282,14 +284,26 @@ class ModuleMembers:
             {key: torch.cat([part.buffers[key] for part in parts]) for key in first.buffers},
         )
 
+    def tensors(self) -> dict[str, Tensor]:
+        """What outputs are computed from."""
+        own = {f"parameter:{key}": value for key, value in self.parameters.items()}
+        return own | {f"buffer:{key}": value for key, value in self.buffers.items()}
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        """The same members with other tensors of these names, which are not looked at."""
+        made = copy.copy(self)
+        made.parameters = {key: tensors[f"parameter:{key}"] for key in self.parameters}
+        made.buffers = {key: tensors[f"buffer:{key}"] for key in self.buffers}
+        made.device = next(iter(made.parameters.values())).device
+        return made
+
     def state(self) -> MemberState:
         config = {
             "factory": self.architecture.name,
             "input_size": self.input_size,
             "output_size": self.output_size,
         }
-        arrays = {f"parameter:{key}": as_array(value) for key, value in self.parameters.items()}
-        arrays |= {f"buffer:{key}": as_array(value) for key, value in self.buffers.items()}
+        arrays = {name: as_array(tensor) for name, tensor in self.tensors().items()}
         return MemberState(self.kind, config, arrays)
 
     @staticmethod

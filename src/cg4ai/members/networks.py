@@ -5,6 +5,7 @@ An affine model is a network without hidden layers (`affine`).
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -148,6 +149,16 @@ class NetworkArchitecture:
         """`(inputs - shift) / scale` in the dtype and on the device of the inputs."""
         return self._scaling.inputs(inputs)
 
+    def units(self, device: torch.device) -> dict[str, Tensor]:
+        """The shift and scale of inputs that are given, float64."""
+        return self._scaling.like(torch.empty(0, dtype=torch.float64, device=device))
+
+    def with_units(self, units: Mapping[str, Tensor]) -> NetworkArchitecture:
+        """The same architecture, normalising by tensors such as `units` gave."""
+        made = copy.copy(self)
+        object.__setattr__(made, "_scaling", self._scaling.with_tensors(units))
+        return made
+
     def initialise(self, count: int, generator: torch.Generator) -> Parameters:
         """Uniform weights of variance 2 / inputs before a ReLU or GELU and 1 / inputs elsewhere.
 
@@ -187,7 +198,7 @@ class NetworkArchitecture:
 
     def _chunk_steps(self, count: int, inputs: Tensor) -> tuple[int, int]:
         width = max(*self.hidden, self.output_size, 1)
-        return layers.chunk_steps(count, len(inputs), width=width, device=inputs.device)
+        return layers.chunk_steps(count, inputs.shape[0], width=width, device=inputs.device)
 
     def forward_in_chunks(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """`forward` for shared inputs of any number, with little memory beyond the result.
@@ -201,7 +212,7 @@ class NetworkArchitecture:
             return self._feature_major(layers.slice_members(parameters, members), x[rows])
 
         steps = self._chunk_steps(count, x)
-        return in_chunks(evaluate, count, len(x), steps=steps, axis=2).transpose(1, 2)
+        return in_chunks(evaluate, count, x.shape[0], steps=steps, axis=2).transpose(1, 2)
 
     def mixture(self, parameters: Parameters, inputs: Tensor, weights: Tensor) -> Tensor:
         """`sum_i weights_i forward_i`, (n, output_size), in chunks that fit a cache.
@@ -349,14 +360,21 @@ class NetworkMembers:
         }
         return cls(parts[0].architecture, joined)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """What outputs are computed from: the parameters, and `normalise_` shift and scale."""
+        units = self.architecture.units(self.device)
+        return self.parameters | {f"normalise_{name}": tensor for name, tensor in units.items()}
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        """The same members with other tensors of these names, which are not looked at."""
+        made = self._known({name: tensors[name] for name in self.parameters})
+        units = {name: tensors.get(f"normalise_{name}") for name in ("shift", "scale")}
+        given = {name: tensor for name, tensor in units.items() if tensor is not None}
+        made.architecture = self.architecture.with_units(given)
+        return made
+
     def state(self) -> MemberState:
-        arrays = {name: as_array(tensor) for name, tensor in self.parameters.items()}
-        for name, values in (
-            ("shift", self.architecture.shift),
-            ("scale", self.architecture.scale),
-        ):
-            if values is not None:
-                arrays[f"normalise_{name}"] = values.copy()
+        arrays = {name: as_array(tensor) for name, tensor in self.tensors().items()}
         return MemberState(self.kind, self.architecture.config(), arrays)
 
     @classmethod

@@ -45,13 +45,13 @@ class Scaling:
 
     def inputs(self, inputs: Tensor) -> Tensor:
         """`(inputs - shift) / scale` in the dtype and on the device of the inputs."""
-        known = self._like(inputs)
+        known = self.like(inputs)
         shifted = inputs - known["shift"] if "shift" in known else inputs
         return shifted / known["scale"] if "scale" in known else shifted
 
     def outputs(self, outputs: Tensor) -> Tensor:
         """`output_shift + output_scale * outputs`, the last axis one entry per output."""
-        known = self._like(outputs)
+        known = self.like(outputs)
         scaled = outputs * known["output_scale"] if "output_scale" in known else outputs
         return scaled + known["output_shift"] if "output_shift" in known else scaled
 
@@ -66,11 +66,19 @@ class Scaling:
         return _rescaled(parameters, 1.0 / scale, -shift / scale, depth=depth)
 
     def _output_units(self, bias: Tensor) -> tuple[Tensor, Tensor]:
-        known = self._like(torch.empty(0, dtype=torch.float64, device=bias.device))
+        known = self.like(torch.empty(0, dtype=torch.float64, device=bias.device))
         ones = torch.ones(bias.shape[-1], dtype=torch.float64, device=bias.device)
         return known.get("output_scale", ones), known.get("output_shift", 0.0 * ones)
 
-    def _like(self, tensor: Tensor) -> dict[str, Tensor]:
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Scaling:
+        """The same units, given as tensors."""
+        made = Scaling(self.arrays)
+        for tensor in tensors.values():
+            made._tensors = {(tensor.device, tensor.dtype): dict(tensors)}
+        return made
+
+    def like(self, tensor: Tensor) -> dict[str, Tensor]:
+        """The units in the dtype and on the device of a tensor."""
         key = (tensor.device, tensor.dtype)
         if key not in self._tensors:
             # Tensors made under inference mode could not be used in training later.

@@ -5,7 +5,8 @@ Members made from scikit-learn models come from `cg4ai.members.conversion.from_s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -84,7 +85,8 @@ class TreeMembers:
         self.link: Link = link
         self.single_precision = bool(single_precision)
         self._check()
-        self._prepare()
+        self._flatten()
+        self.depth = self._depth()
 
     def _check(self) -> None:
         count, trees, nodes, size = self.value.shape
@@ -108,19 +110,22 @@ class TreeMembers:
         if not bool(((self.feature >= 0) & (self.feature < self.input_size)).all()):
             raise InvalidInput(f"feature must name inputs 0..{self.input_size - 1} in every node")
 
-    def _prepare(self) -> None:
-        """Flat copies with absolute node numbers, and the depth of the deepest tree."""
+    def _flatten(self) -> None:
+        """Flat copies with absolute node numbers."""
         count, trees, nodes, size = self.value.shape
         offset = (torch.arange(count * trees, device=self.device) * nodes).view(count, trees, 1)
         self._roots = offset.view(count, trees)
         self._children = torch.stack([self.left + offset, self.right + offset], dim=-1).flatten()
         self._feature, self._threshold = self.feature.flatten(), self.threshold.flatten()
         self._leaf_values = self.value.view(-1, size)
-        self.depth = 0
-        frontier = self._roots.flatten()
+
+    def _depth(self) -> int:
+        """Of the deepest tree."""
+        depth, frontier = 0, self._roots.flatten()
         while len(frontier := frontier[self._children[2 * frontier] != frontier]):
             frontier = torch.unique(self._children[torch.cat([2 * frontier, 2 * frontier + 1])])
-            self.depth += 1
+            depth += 1
+        return depth
 
     @property
     def output_size(self) -> int:
@@ -132,23 +137,23 @@ class TreeMembers:
     def outputs(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (len(self), n, output_size) float64, without gradients."""
         x = checked_inputs(inputs, self.input_size, self.device).detach()
-        if not bool(torch.isfinite(x).all()):
+        if not torch.compiler.is_compiling() and not bool(torch.isfinite(x).all()):
             raise InvalidInput("trees need finite inputs; fill in missing values first")
         if self.single_precision:
             x = x.float().double()
         trees = self.value.shape[1]
-        input_step = max(1, min(len(x), 4096, TREE_CHUNK // trees))
+        input_step = max(1, min(4096, TREE_CHUNK // trees))
         member_step = max(1, TREE_CHUNK // (trees * input_step))
 
         def evaluate(members: slice, rows: slice) -> Tensor:
             return self._evaluate(members, x[rows])
 
-        return in_chunks(evaluate, len(self), len(x), steps=(member_step, input_step), axis=1)
+        return in_chunks(evaluate, len(self), x.shape[0], steps=(member_step, input_step), axis=1)
 
     def _evaluate(self, members: slice, x: Tensor) -> Tensor:
         roots = self._roots[members]
         count, trees = roots.shape
-        n, size = len(x), self.output_size
+        n, size = x.shape[0], self.output_size
         flat = x.contiguous().view(-1)
         row = (torch.arange(n, device=x.device) * self.input_size).view(1, n, 1)
         node = roots.view(count, 1, trees).expand(count, n, trees)
@@ -174,15 +179,30 @@ class TreeMembers:
             single_precision=self.single_precision,
         )
 
-    def _arrays(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
+        """What outputs are computed from."""
         return {name: getattr(self, name) for name in ARRAYS}
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        """The same members with other tensors of these names, which are not looked at."""
+        made = copy.copy(self)
+        for name in ARRAYS:
+            setattr(made, name, tensors[name])
+        made.device = made.value.device
+        made._flatten()
+        return made
+
+    def examine(self) -> None:
+        """Check tensors that came by `with_tensors` from elsewhere, and see how deep they go."""
+        self._check()
+        self.depth = self._depth()
 
     def take(self, indices: IntArray) -> Self:
         positions = checked_indices(indices, len(self), self.device)
-        return self._rebuild({name: array[positions] for name, array in self._arrays().items()})
+        return self._rebuild({name: array[positions] for name, array in self.tensors().items()})
 
     def to(self, device: torch.device | str) -> Self:
-        return self._rebuild({name: array.to(device) for name, array in self._arrays().items()})
+        return self._rebuild({name: array.to(device) for name, array in self.tensors().items()})
 
     def compatible(self, other: Self) -> bool:
         """Whether both can be one stack; numbers of trees and nodes may differ."""
@@ -206,7 +226,7 @@ class TreeMembers:
 
     def _padded(self, trees: int, nodes: int) -> dict[str, Tensor]:
         count, old_trees, old_nodes, size = self.value.shape
-        arrays = self._arrays()
+        arrays = self.tensors()
         self_loops = torch.arange(nodes, device=self.device).expand(count, trees, nodes)
         for name in ("feature", "threshold", "left", "right"):
             pad = self_loops if name in ("left", "right") else torch.zeros_like(self_loops)
@@ -223,7 +243,7 @@ class TreeMembers:
             "link": self.link,
             "single_precision": self.single_precision,
         }
-        arrays = {name: as_array(array) for name, array in self._arrays().items()}
+        arrays = {name: as_array(array) for name, array in self.tensors().items()}
         return MemberState(self.kind, config, arrays)
 
     @classmethod

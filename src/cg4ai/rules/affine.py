@@ -6,6 +6,7 @@ the predictor; rules with ">=" are negated, "==" gives the ">=" sides and then t
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -212,14 +213,14 @@ class AffineRules:
         """(n, d), (..., n, r) -> (..., n, L), `limit - value`: at least 0 where a rule is kept."""
         own = self._on(outputs)
         shape = (*outputs.shape[:-1], len(self))
-        result = own.limit.expand(outputs.shape[:-1].numel(), -1)
+        result = own.limit
         if own.fixed is not None:
             result = torch.addmm(result, outputs.reshape(-1, self.output_size), own.fixed)
         if own.slopes is not None:
             chosen = outputs if own.outputs is None else outputs.index_select(-1, own.outputs)
             products = inputs.index_select(-1, own.inputs) * chosen
             result = torch.addmm(result, products.reshape(-1, len(own.slopes)), own.slopes)
-        return result.reshape(shape)
+        return result.expand(shape) if result is own.limit else result.reshape(shape)
 
     def scale(self, like: Tensor) -> Tensor:
         """(L,) max(1, |limit|) of each rule, on the device of `like`."""
@@ -244,6 +245,18 @@ class AffineRules:
             None if in_order else torch.as_tensor(p.outputs, device=device),
             torch.as_tensor(slopes, dtype=dtype, device=device) if len(slopes) else None,
         )
+
+    def tensors(self, device: torch.device) -> dict[str, Tensor]:
+        """What `slack` multiplies by in float64, for `with_tensors`."""
+        made = self._made(torch.float64, device)
+        return {name: tensor for name, tensor in vars(made).items() if tensor is not None}
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> AffineRules:
+        """The same rules, whose `slack` multiplies by tensors such as `tensors` gave."""
+        made = copy.copy(self)
+        own = _Tensors(**{name: tensors.get(name) for name in _Tensors.__dataclass_fields__})  # type: ignore[arg-type]
+        object.__setattr__(made, "_tensors", {(own.limit.dtype, own.limit.device): own})
+        return made
 
     def rows(self, inputs: Array, which: IntArray, number: int) -> LinearRows:
         """Rows of the master, `-value >= -limit`: rule `which[j]` at `inputs[j]`."""

@@ -1,0 +1,219 @@
+"""The module of an ensemble is a torch module like any other, with the ensemble's predictions."""
+
+from __future__ import annotations
+
+import copy
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import GradientBoostingClassifier, RandomForestRegressor
+from torch import nn
+
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.errors import InvalidInput
+from cg4ai.members import (
+    ConstantMembers,
+    ModuleArchitecture,
+    NetworkArchitecture,
+    affine,
+    from_sklearn,
+)
+from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Part
+from cg4ai.protocols import Members
+from cg4ai.rules import Ball, Box, Concave, Linear
+
+# shields are asked outside their regions too
+pytestmark = pytest.mark.filterwarnings("ignore::cg4ai.errors.OutsideRegion")
+RNG = np.random.default_rng(0)
+X = RNG.uniform(0, 1, (40, 3))
+Y = np.column_stack([X[:, 0] * X[:, 1], X[:, 2], X.sum(1) / 3])
+
+
+def network(**settings: object) -> Members:
+    kind = NetworkArchitecture(3, 3, hidden=(8,), **settings)  # type: ignore[arg-type]
+    return kind.members(kind.initialise(3, torch.Generator().manual_seed(1)))
+
+
+class Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.GELU(), nn.Dropout(0.5))
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x))
+
+
+def own_modules() -> Members:
+    kind = ModuleArchitecture(Own, 3, 3, "own")
+    return kind.members(kind.initialise(3, torch.Generator().manual_seed(1)))
+
+
+def single(members: Members) -> Ensemble:
+    count = len(members)
+    weights = np.arange(1.0, count + 1)
+    return Ensemble(
+        (Part(members, np.zeros(count, np.int64), weights / weights.sum()),), Layout.single(3)
+    )
+
+
+def several_blocks() -> Ensemble:
+    """Two blocks, outputs out of order, members of weight zero, all kinds."""
+    forest = from_sklearn(RandomForestRegressor(3, max_depth=3, random_state=0).fit(X, Y))
+    parts = [
+        (
+            network(output="softmax", shift=np.ones(3), scale=np.full(3, 2.0)),
+            [0, 1, 1],
+            [0.5, 0, 1],
+        ),
+        (forest, [0], [0.25]),
+        (ConstantMembers(np.ones((2, 3)), 3), [0, 0], [0.25, 0.0]),
+        (own_modules().take(np.array([0])), [1], [0.0]),
+    ]
+    made = tuple(Part(m, np.array(b, np.int64), np.array(w, float)) for m, b, w in parts)
+    return Ensemble(made, Layout((np.array([4, 0, 2]), np.array([1, 3]))))
+
+
+def shielded() -> Ensemble:
+    rules = [
+        Linear(Box([0, 0, 0], [1, 1, 1]), [1.0, 1.0, 0.0], 0.2, "<=", name="sum"),
+        Linear(Ball([0.5, 0.5, 0.5], 0.4), [0.0, 0.0, 1.0], 0.1, "<=", name="disc"),
+    ]
+    return single(network(activation="gelu")).shielded([-1.0, -1.0, -1.0], rules)
+
+
+CASES = {
+    "gelu network": lambda: single(network(activation="gelu", skip=True)),
+    "scaled network": lambda: single(network(shift=np.full(3, 0.5), scale=np.full(3, 3.0))),
+    "probabilities": lambda: single(network(output="grouped", groups=(1, 2))),
+    "affine": lambda: single(affine(RNG.normal(size=(2, 3, 3)), RNG.normal(size=(2, 3)))),
+    "boosted trees": lambda: single(
+        from_sklearn(GradientBoostingClassifier(n_estimators=4).fit(X, Y.argmax(1)), classes=3)
+    ),
+    "constants": lambda: single(ConstantMembers(RNG.normal(size=(2, 3)), 3)),
+    "own modules": lambda: single(own_modules()),
+    "several blocks": several_blocks,
+    "shielded": shielded,
+}
+many = pytest.mark.parametrize("name", list(CASES))
+
+
+@many
+def test_it_predicts_the_same_and_has_numbers_of_its_own(name: str) -> None:
+    ensemble = CASES[name]()
+    module = ensemble.as_module()
+    expected = ensemble.predict(X)
+    np.testing.assert_allclose(module(torch.as_tensor(X)).numpy(), expected, rtol=0, atol=1e-12)
+    tensors = [*module.parameters(), *module.buffers()]
+    assert list(module.parameters())
+    assert not any(parameter.requires_grad for parameter in module.parameters())
+    with torch.no_grad():
+        for tensor in tensors:
+            tensor.zero_()
+    np.testing.assert_array_equal(ensemble.predict(X), expected)  # the ensemble keeps its own
+
+
+@many
+def test_its_state_is_saved_and_loaded(name: str) -> None:
+    ensemble = CASES[name]()
+    module, other = ensemble.as_module(), ensemble.as_module()
+    x = torch.as_tensor(X)
+    for parameter in other.parameters():
+        parameter.data.zero_()
+    stream = io.BytesIO()
+    torch.save(module.state_dict(), stream)
+    stream.seek(0)
+    other.load_state_dict(torch.load(stream, weights_only=True))
+    assert torch.equal(other(x), module(x))
+    assert torch.equal(copy.deepcopy(module)(x), module(x))
+
+
+@many
+def test_it_moves_to_another_device(name: str) -> None:
+    """The device without memory stands for any other: all that is left behind would not match."""
+    module = CASES[name]().as_module()
+    kept = {key: tensor.clone() for key, tensor in module.state_dict().items()}
+    expected = module(torch.as_tensor(X))
+    module.to("meta")
+    assert {tensor.device.type for tensor in module.state_dict().values()} == {"meta"}
+    module.to_empty(device="cpu").load_state_dict(kept)
+    assert torch.equal(module(torch.as_tensor(X)), expected)
+
+
+@many
+def test_it_is_exported_for_batches_of_any_size(name: str, tmp_path: Path) -> None:
+    ensemble = CASES[name]()
+    batch = torch.export.Dim("batch", min=2)
+    program = torch.export.export(
+        ensemble.as_module(), (torch.as_tensor(X[:5]),), dynamic_shapes=({0: batch},)
+    )
+    torch.export.save(program, tmp_path / "model.pt2")
+    loaded = torch.export.load(tmp_path / "model.pt2").module()
+    for count in (2, 40):
+        x = torch.as_tensor(X[:count])
+        np.testing.assert_allclose(
+            loaded(x).numpy(), ensemble.predict(X[:count]), rtol=0, atol=1e-12
+        )
+    again = ensemble.as_module()(torch.as_tensor(X))  # exporting leaves nothing behind
+    np.testing.assert_allclose(again.numpy(), ensemble.predict(X), rtol=0, atol=1e-12)
+
+
+def test_trees_of_another_shape_are_loaded_whole() -> None:
+    def forest(depth: int) -> Ensemble:
+        members = from_sklearn(RandomForestRegressor(2, max_depth=depth, random_state=0).fit(X, Y))
+        nodes = 31 - members.value.shape[2]  # type: ignore[attr-defined]
+        assert nodes >= 0
+        return single(type(members)(**_padded(members, 31)))  # type: ignore[arg-type]
+
+    shallow, deep = forest(1).as_module(), forest(4)
+    shallow.load_state_dict(deep.as_module().state_dict())
+    np.testing.assert_array_equal(shallow(torch.as_tensor(X)).numpy(), deep.predict(X))
+    broken = {
+        key: torch.full_like(tensor, 99) if key.endswith("left") else tensor
+        for key, tensor in deep.as_module().state_dict().items()
+    }
+    with pytest.raises(InvalidInput, match="later nodes"):
+        shallow.load_state_dict(broken)
+
+
+def _padded(members: Members, nodes: int) -> dict[str, object]:
+    arrays = members._padded(members.value.shape[1], nodes)  # type: ignore[attr-defined]
+    return {**arrays, "input_size": 3, "single_precision": True}
+
+
+def test_gradients_reach_inputs_and_lower_precision_is_refused() -> None:
+    ensemble = CASES["gelu network"]()
+    module = ensemble.as_module()
+    x = torch.as_tensor(X[:3]).requires_grad_()
+    module(x).sum().backward()
+    assert x.grad is not None
+    assert bool(x.grad.abs().sum() > 0)
+    with pytest.raises(InvalidInput, match="computes in float64"):
+        module.float()
+
+
+def test_members_that_say_nothing_of_their_tensors_are_refused() -> None:
+    class Opaque:
+        input_size = output_size = 3
+        differentiable = False
+
+        def __len__(self) -> int:
+            return 1
+
+        def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
+            return inputs[None]
+
+    with pytest.raises(InvalidInput, match="Opaque cannot become part of a torch module"):
+        single(Opaque()).as_module()  # type: ignore[arg-type]
+
+
+def test_concave_rules_are_blended_too() -> None:
+    rule = Concave(Box([0, 0, 0], [1, 1, 1]), lambda y: -(y**2).sum(-1), -0.01, name="disc")
+    ensemble = single(network()).shielded([0.0, 0.0, 0.0], rule)
+    np.testing.assert_allclose(
+        ensemble.as_module()(torch.as_tensor(X)).numpy(), ensemble.predict(X), rtol=0, atol=1e-12
+    )
