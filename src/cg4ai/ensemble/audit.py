@@ -104,8 +104,7 @@ def audit(
     for the search, which the requirement's separator does, or the default one. A search of this
     very mixture that was done already is given as `found`.
     """
-    probe = torch.zeros(1, requirement.input_size, dtype=torch.float64)
-    requirement.check(requirement.input_size, ensemble.outputs(probe).shape[-1])
+    requirement.check(ensemble.input_size, ensemble.output_size)
     rows = requirement.rows(0)
     if rows is None:
         if found is None:
@@ -119,7 +118,9 @@ def audit(
         violations = shortfall(rows.bounds, rows.values(outputs).numpy())
     order = np.argsort(-violations, kind="stable")
     violated = order[violations[order] > tolerance]
-    rates = isinstance(requirement, Rate)
+    rates = {}
+    if isinstance(requirement, Rate):
+        rates = requirement.decision_rates(outputs.numpy(), threshold)
     return Audit(
         requirement=requirement.name,
         strength="audited",
@@ -131,11 +132,7 @@ def audit(
         violated=violated,
         violations=violations[violated],
         descriptions=_descriptions(requirement, rows, violated),
-        decision_rates=(
-            requirement.decision_rates(outputs.numpy(), threshold)
-            if isinstance(requirement, Rate)
-            else {}
-        ),
+        decision_rates=rates,
         threshold=threshold if rates else None,
         effort={"search": "recomputation", "evaluations": len(rows.inputs)},
     )

@@ -22,7 +22,7 @@ from cg4ai.ensemble.regions import GUARANTEES
 from cg4ai.ensemble.subject import mixture_digest, subject_digest
 from cg4ai.errors import InvalidInput
 from cg4ai.proofs.records import Certification
-from cg4ai.records import Array
+from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules, rules_of
 from cg4ai.rules.evaluation import predictions, region_violations
 from cg4ai.rules.guards import Guard, guard
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 Labels = NDArray[np.str_]
 # a requirement's name and the digest of its rules, None where they have no normal form
 Subject = tuple[str, str | None]
-UNSTATED = "unstated"  # the rules of claims recorded before these were digested
+# for each such subject (n,) places in WEAKEST_FIRST
+Ranks = dict[Subject, IntArray]
 WEAKEST_FIRST = ("unverified", "audited", "shielded", "certified")
 
 
@@ -165,41 +166,18 @@ def _record(ensemble: Ensemble, strength: str, requirement: str, where: dict[str
     ensemble.about[GUARANTEES] = [*ensemble.about.get(GUARANTEES, []), claim | where]
 
 
-def recorded_labels(ensemble: Ensemble, inputs: Array) -> dict[str, Labels]:
-    """For each requirement with a claim about this mixture: what is known at each input."""
-    return by_name(labels_by_rules(ensemble, inputs), len(inputs))
-
-
-def by_name(labels: Mapping[Subject, Labels], count: int) -> dict[str, Labels]:
-    """The weakest label of all rules that go by one name.
-
-    Claims that do not state their rules count only where no claim of the name does.
-    """
-    result = {}
-    for name in dict.fromkeys(name for name, _ in labels):
-        own = {key: label for key, label in labels.items() if key[0] == name}
-        if len(own) > 1:
-            own.pop((name, UNSTATED), None)
-        result[name] = weakest(own, count)
-    return result
-
-
-def labels_by_rules(ensemble: Ensemble, inputs: Array) -> dict[Subject, Labels]:
-    """For all rules with a claim about this mixture: the strongest label at each input."""
+def recorded_ranks(ensemble: Ensemble, inputs: Array) -> Ranks:
+    """For all rules with a claim about this mixture: the strongest that is known at each input."""
     claims = ensemble.about.get(GUARANTEES, [])
     if not claims:
         return {}
-    own = mixture_digest(ensemble)
-    digests = np.array(_digests(inputs))
-    labels: dict[Subject, Labels] = {}
+    own, digests = mixture_digest(ensemble), np.array(_digests(inputs))
+    ranks: Ranks = {}
     for claim in claims:
         try:
-            strength = claim["strength"]
-            subject = (claim["requirement"], claim.get("rules", UNSTATED))
-            if claim["mixture"] != own:  # only the name is known of it
-                labels.setdefault((subject[0], UNSTATED), uniform("unverified", len(inputs)))
+            subject, strength = (claim["requirement"], claim["rules"]), claim["strength"]
+            if claim["mixture"] != own:
                 continue
-            known = labels.setdefault(subject, uniform("unverified", len(inputs)))
             if strength == "certified":
                 covered = region_of(claim["region"]).covers(inputs)
             elif strength == "audited":
@@ -211,33 +189,41 @@ def labels_by_rules(ensemble: Ensemble, inputs: Array) -> dict[Subject, Labels]:
                 f"a claim in about[{GUARANTEES!r}] cannot be read ({error}); record claims with "
                 "cg4ai.ensemble.claims.record_certified and record_audited"
             ) from error
-        labels[subject] = strongest(known, np.where(covered, strength, "unverified"))
-    return labels
+        strengthen(ranks, subject, rank(covered, strength))
+    return ranks
 
 
-def uniform(label: str, count: int) -> Labels:
-    """`count` times the same label."""
-    return np.full(count, label, dtype="<U10")
+def rank(covered: NDArray[np.bool_], strength: str) -> IntArray:
+    """(n,): the place of `strength` among all where covered, that of "unverified" elsewhere."""
+    return np.where(covered, WEAKEST_FIRST.index(strength), 0)
 
 
-def strongest(one: Labels, other: Labels) -> Labels:
-    """The stronger of two labels at each input."""
-    return _of_rank(np.maximum(_rank(one), _rank(other)))
+def strengthen(ranks: Ranks, subject: Subject, more: IntArray) -> None:
+    """Note what else is known of the same rules."""
+    ranks[subject] = np.maximum(ranks.get(subject, more), more)
 
 
-def weakest(labels: Mapping[Any, Labels], count: int) -> Labels:
-    """The weakest of all at each input; without any, "unverified"."""
-    if not labels:
-        return uniform("unverified", count)
-    return _of_rank(np.min([_rank(own) for own in labels.values()], axis=0))
+def explanation(
+    ensemble: Ensemble, inputs: Array, outputs: Array, *, ranks: Ranks, theta: Array
+) -> Explanation:
+    """Labels by requirement: the weakest of all rules that go by its name.
 
-
-def _rank(labels: Labels) -> NDArray[np.int64]:
-    return np.array([WEAKEST_FIRST.index(label) for label in labels], np.int64)
-
-
-def _of_rank(ranks: NDArray[np.int64]) -> Labels:
-    return np.array(WEAKEST_FIRST, dtype="<U10")[ranks]
+    A name known only from claims about another mixture is unverified.
+    """
+    words = np.array(WEAKEST_FIRST)
+    nothing = np.zeros(len(inputs), np.int64)
+    claimed = [claim["requirement"] for claim in ensemble.about.get(GUARANTEES, [])]
+    named = {}
+    for name in dict.fromkeys([*claimed, *(name for name, _ in ranks)]):
+        own = [each for subject, each in ranks.items() if subject[0] == name]
+        named[name] = np.min(own or [nothing], axis=0)
+    return Explanation(
+        outputs,
+        words[np.min(list(named.values()) or [nothing], axis=0)],
+        {name: words[each] for name, each in named.items()},
+        theta,
+        ensemble.outside(inputs),
+    )
 
 
 def _digests(inputs: Array) -> list[str]:

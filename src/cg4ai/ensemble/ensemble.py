@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cg4ai.arrays import matrix
@@ -72,14 +73,16 @@ class Ensemble(Mixture):
 
     def explain(self, x: Array) -> Explanation:
         """Predictions for checked inputs (n, d), each with what is recorded about it."""
-        from cg4ai.ensemble.claims import Explanation, recorded_labels, weakest
+        from cg4ai.ensemble.claims import explanation, recorded_ranks
 
         with torch.no_grad():
             outputs = self.outputs(torch.as_tensor(x)).numpy()
-        labels = recorded_labels(self, x)
-        return Explanation(
-            outputs, weakest(labels, len(x)), labels, np.zeros(len(x)), self._outside.mask(x)
-        )
+        ranks = recorded_ranks(self, x)
+        return explanation(self, x, outputs, ranks=ranks, theta=np.zeros(len(x)))
+
+    def outside(self, x: Array) -> NDArray[np.bool_]:
+        """(n, d) -> (n,): inputs outside the region in which the rules shall hold."""
+        return self._outside.mask(x)
 
     def shielded(
         self, anchor: Any, requirement: Requirement | Sequence[Requirement]

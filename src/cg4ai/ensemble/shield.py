@@ -150,22 +150,12 @@ class ShieldedEnsemble(Ensemble):
             outputs, share = self.blend(torch.as_tensor(x, device=self.device))
         theta = share.cpu().numpy()
         # claims about the mixture hold for what is predicted only where the shield left it alone
-        labels = {
-            subject: np.where(theta == 0, own, "unverified")
-            for subject, own in claims.labels_by_rules(self, x).items()
-        }
+        known = claims.recorded_ranks(self, x)
+        ranks = {subject: np.where(theta == 0, own, 0) for subject, own in known.items()}
         for one in self.guards:
-            own = np.where(one.kept(x, outputs), "shielded", "unverified")
-            subject = (one.name, claims.guard_digest(one))
-            labels[subject] = claims.strongest(labels.get(subject, own), own)
-        named = claims.by_name(labels, len(x))
-        return claims.Explanation(
-            outputs.cpu().numpy(),
-            claims.weakest(named, len(x)),
-            named,
-            theta,
-            self._outside.mask(x),
-        )
+            own = claims.rank(one.kept(x, outputs), "shielded")
+            claims.strengthen(ranks, (one.name, claims.guard_digest(one)), own)
+        return claims.explanation(self, x, outputs.cpu().numpy(), ranks=ranks, theta=theta)
 
     def to(self, device: torch.device | str) -> ShieldedEnsemble:
         """The same predictor on another device."""

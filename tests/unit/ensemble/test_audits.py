@@ -20,6 +20,7 @@ class Affine:
 
     def __init__(self, matrix: Any) -> None:
         self.matrix = torch.as_tensor(matrix)
+        self.input_size, self.output_size = self.matrix.shape
 
     def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs @ self.matrix
@@ -100,3 +101,5 @@ def test_regions_are_attacked_and_the_effort_is_stated(separator: Any) -> None:
 def test_sizes_must_fit() -> None:
     with pytest.raises(InvalidInput, match="made for 3 outputs"):
         audit(Linear(X, [1.0, 0.0, 0.0], 0.0), Affine(MATRIX))
+    with pytest.raises(InvalidInput, match="inputs with 2 features, but the predictor takes 3"):
+        audit(Linear(X[:, :2], [1.0, 0.0], 0.0), Affine(MATRIX))

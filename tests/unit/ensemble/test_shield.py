@@ -490,16 +490,12 @@ def test_rules_that_share_a_name_are_not_merged() -> None:
     assert explained.labels.tolist() == ["shielded", "unverified"]
 
 
-def test_claims_that_do_not_state_their_rules_are_read_and_give_way() -> None:
+def test_claims_that_do_not_state_their_rules_are_refused() -> None:
     mixture = identity()
-    inputs = np.array([[0.4, 0.4]])
-    wide = Linear(UNIT, [1.0, 0.0], 2.0, "<=", name="cap")
-    prove(mixture, wide)
+    prove(mixture, Linear(UNIT, [1.0, 0.0], 2.0, "<=", name="cap"))
     del mixture.about["guarantees"][0]["rules"]
-    assert mixture.predict(inputs, explain=True).labels.tolist() == ["certified"]
-    tight = Linear(UNIT, [1.0, 0.0], 0.3, "<=", name="cap")
-    record_audited(mixture, tight, inputs=inputs)
-    assert mixture.predict(inputs, explain=True).labels.tolist() == ["unverified"]
+    with pytest.raises(InvalidInput, match="cannot be read \\('rules'\\)"):
+        mixture.predict([[0.4, 0.4]], explain=True)
 
 
 @pytest.mark.parametrize("norm", [2, math.inf])
