@@ -28,6 +28,7 @@ lint: install
 
 guard: install
 	$(BIN)/python -m pytest -n 2 -m guard
+	$(BIN)/python benchmarks/soundness.py --seconds 120
 
 bench: install
 	$(BIN)/python benchmarks/engine.py
