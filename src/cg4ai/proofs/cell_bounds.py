@@ -105,7 +105,9 @@ class CellBounds:
         """
         if form not in ("cut", "sufficient"):
             raise InvalidInput(f'form must be "cut" or "sufficient", got {form!r}')
-        mixing = self.weights if weights is None else torch.as_tensor(weights)
+        mixing = self.weights
+        if weights is not None:
+            mixing = torch.as_tensor(weights, device=self.parts.device)
         result = np.zeros((len(self.weights), len(rules)))
         with torch.no_grad():
             for rule in np.unique(rules):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cg4ai.errors import SolverFailure
 from cg4ai.proofs.cells import CellMemory
 from cg4ai.proofs.phase import ProofPhase, ProofRecipe, proven_requirement
 from cg4ai.proofs.pricer import Harder, ProofPricer, ProofTraining
@@ -16,6 +15,7 @@ from cg4ai.protocols import Architecture
 from cg4ai.records import IterationRecord
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
+from cg4ai.solving.interrupts import Interrupted
 from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
@@ -62,10 +62,10 @@ def solve_certified(
     # rounds end by the recipe, not because the objective falls no more: proofs raise it
     settings = replace(settings, iteration_limit=recipe.rounds, improvement_tolerance=0.0)
     result = solve(proving, settings, progress=progress, run=run)
-    if phase.shown is None:
-        raise SolverFailure(
-            f"the run ended ({result.stop_reason.value}) before there was a mixture to prove; "
-            "give it more time, or resume it if it has a folder"
+    if phase.shown is None:  # no other limit ends a run before its first iteration does
+        raise Interrupted(
+            "interrupted before there was a mixture to prove; solve again, or resume the run if "
+            "it has a folder"
         )
     # a proof from a checkpoint is checked again; one of this run was when it was found
     proof = verified(phase.shown.certification, result.ensemble, memory.requirement)

@@ -79,11 +79,12 @@ class ProofPricer:
             return self._first(request)
         layout = request.rows.layout
         blocks = np.arange(len(layout))
-        part = Part(self.latest, blocks, np.ones(len(layout)))
+        latest = self.latest.to(request.device)
+        part = Part(latest, blocks, np.ones(len(layout)))
         alone = Ensemble((part,), layout, device=request.device)
         if self.harder is not None:
             request = replace(request, objective=self.harder(request, alone))
-        self.latest = self._trained(self.latest, _Loss(self, request, alone))
+        self.latest = self._trained(latest, _Loss(self, request, alone))
         return PricingResult(self.latest, blocks, np.zeros(len(layout), np.int64))
 
     def state(self) -> PartState:
@@ -107,7 +108,7 @@ class ProofPricer:
                 "the first group of a certified run must have one member for each of the "
                 f"{count} blocks in order, its pricer proposed {proposed.blocks.tolist()}"
             )
-        self.latest = proposed.members.to(request.device)
+        self.latest = proposed.members
         return proposed
 
     def _trained(self, members: Members, loss: _Loss) -> Members:

@@ -96,7 +96,8 @@ def restore(snapshot: Snapshot, problem: Problem, settings: Settings) -> Workspa
 
 
 def _restore_columns(work: Workspace, snapshot: Snapshot, problem: Problem) -> None:
-    known = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
+    known: list[object] = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
+    known += [members for members, _ in problem.start]
     architectures = [getattr(one, "architecture", None) for one in known]
     factories = {a.name: a.factory for a in architectures if isinstance(a, ModuleArchitecture)}
     for number, state in enumerate(snapshot.members):

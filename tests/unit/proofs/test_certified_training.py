@@ -1,5 +1,6 @@
 """Certified training of any problem: a small regression whose output may not exceed a limit."""
 
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from cg4ai.proofs.certified import solve_certified
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.proofs.pricer import ProofTraining
 from cg4ai.records import StopReason
+from cg4ai.solving.interrupts import Interrupted
 
 ARCHITECTURE = NetworkArchitecture(2, 1, hidden=(4,), activation="tanh")
 SETTINGS = Settings(penalty=10.0, time_limit_s=60)
@@ -96,3 +98,30 @@ def test_two_rules_over_regions_are_refused():
     other = Linear(Box(np.zeros(2), np.ones(2)), np.ones((1, 1)), 5.0, sense="<=", name="other")
     with pytest.raises(InvalidInput, match=r"one rule over a region, got 2 \(limit, other\)"):
         solve_certified(limited(1.2, other), SETTINGS, architecture=ARCHITECTURE)
+
+
+class Impatient:
+    """A pricer at whose first call the user presses Ctrl-C."""
+
+    def price(self, request):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_before_the_first_group_says_so():
+    problem = replace(limited(1.2), pricers=(Impatient(),))
+    with pytest.raises(Interrupted, match="before there was a mixture to prove"):
+        solve_certified(problem, SETTINGS, architecture=ARCHITECTURE)
+
+
+@pytest.mark.parametrize("limit_s", [1e-3, 1e-9])
+def test_a_time_limit_still_returns_a_mixture_and_what_resists(limit_s):
+    outcome = solve_certified(
+        limited(0.3),
+        replace(SETTINGS, time_limit_s=limit_s),
+        architecture=ARCHITECTURE,
+        recipe=ProofRecipe(cells=3),
+        training=TRAINING,
+    )
+    assert outcome.result.stop_reason is StopReason.TIME_LIMIT
+    assert len(outcome.result.history) == 1
+    assert "not proven: rule 0" in outcome.result.note

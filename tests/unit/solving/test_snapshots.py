@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from cg4ai import (
     Box,
     Concave,
+    ConstrainedRegressor,
     Linear,
     Margin,
     Pool,
@@ -26,11 +27,14 @@ from cg4ai import (
     solve,
 )
 from cg4ai.errors import RunFolderError
+from cg4ai.estimators.holdout import HeldOutPricer
 from cg4ai.members import ConstantMembers, NetworkArchitecture
 from cg4ai.members.layout import Layout
+from cg4ai.members.modules import ModuleArchitecture
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
+from cg4ai.pricing.wrappers import AlternatingPricer
 from cg4ai.records import IterationRecord
 from cg4ai.runs.folder import Run
 from cg4ai.separation import GradientAscent
@@ -109,7 +113,27 @@ def epigraph() -> Problem:
     return Problem(objective, [rule], [pricer], layout, start=[anchor])
 
 
-MAKERS: list[Callable[[], Problem]] = [linear_rows, concave_rows, epigraph]
+def own_module() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2))
+
+
+def own_modules() -> Problem:
+    """A user's module class, whose factory only the pricers within wrappers know."""
+    architecture = ModuleArchitecture(own_module, 2, 2, "mine")
+    stiff, free = (
+        GradientPricer(architecture, restarts=2, training=replace(QUICK, weight_decay=decay))
+        for decay in (0.1, 0.0)
+    )
+    targets = np.stack([X[:, 0] * X[:, 1], X[:, 0]], axis=1)
+    objective = Supervised(X[10:], targets[10:])
+    held_out = HeldOutPricer(
+        AlternatingPricer([stiff, free], freest=1), Supervised(X[:10], targets[:10])
+    )
+    rule = Linear(Box([-1.0, -1.0], [1.0, 1.0]), [0.0, 1.0], -0.5, separator=SEARCH)
+    return Problem(objective, [rule], [held_out], Layout.single(2))
+
+
+MAKERS: list[Callable[[], Problem]] = [linear_rows, concave_rows, epigraph, own_modules]
 
 
 def solved(maker: Callable[[], Problem], folder: Path, **options: Any) -> Result:
@@ -245,3 +269,22 @@ def test_a_checkpoint_of_another_problem_or_with_gaps_is_refused() -> None:
         torn = snapshots.Snapshot(snapshot.meta, arrays, snapshot.members)
         with pytest.raises(RunFolderError, match="not written whole"):
             snapshots.restore(torn, problem, SETTINGS)
+
+
+def test_an_estimator_of_own_modules_can_be_solved_in_a_run_folder(tmp_path: Path) -> None:
+    def made() -> Problem:
+        estimator = ConstrainedRegressor(members=own_module_of_one_output, random_state=0)
+        return estimator.problem(X, X[:, 0])
+
+    chosen = Settings(iteration_limit=2)
+    whole = solved(made, tmp_path / "whole", settings=chosen)
+
+    def stop(record: IterationRecord) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    solved(made, tmp_path / "run", settings=chosen, progress=stop)
+    assert_identical(solved(made, tmp_path / "run", settings=chosen), whole)
+
+
+def own_module_of_one_output() -> torch.nn.Module:
+    return torch.nn.Linear(2, 1)
