@@ -130,7 +130,7 @@ class ProofPhase:
 
     def price(self, run: RunState, weighed: Weighed) -> Priced:
         """The next group, unless no round would follow to prove it."""
-        last = run.step + 1 >= run.settings.iteration_limit or run.deadline.passed
+        last = run.step + 1 >= run.settings.iteration_limit or run.training_deadline.passed
         if last or self._good_enough():
             return Priced(Outcome.NOTHING, weighed.solution, trainings=self.trainings)
         self._train(run)

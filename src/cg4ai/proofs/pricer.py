@@ -84,7 +84,8 @@ class ProofPricer:
         alone = Ensemble((part,), layout, device=request.device)
         if self.harder is not None:
             request = replace(request, objective=self.harder(request, alone))
-        self.latest = self._trained(latest, _Loss(self, request, alone))
+        loss = _Loss(self, request, alone)
+        self.latest = self._trained(latest, loss, until=request.until)
         return PricingResult(self.latest, blocks, np.zeros(len(layout), np.int64))
 
     def state(self) -> PartState:
@@ -111,7 +112,7 @@ class ProofPricer:
         self.latest = proposed.members
         return proposed
 
-    def _trained(self, members: Members, loss: _Loss) -> Members:
+    def _trained(self, members: Members, loss: _Loss, *, until: float) -> Members:
         found = self.architecture.parameters(members)
         if found is None:
             raise InvalidInput(
@@ -120,7 +121,7 @@ class ProofPricer:
             )
         start = {name: value.float() for name, value in found.items()}
         schedule = Training(self.training.steps, self.training.learning_rate, "onecycle")
-        return self.architecture.members(train(start, loss, schedule, models=1))
+        return self.architecture.members(train(start, loss, schedule, models=1, until=until))
 
 
 class _Loss:

@@ -17,6 +17,8 @@ from cg4ai.rules import Requirement
 from cg4ai.rules.evaluation import harvest
 from cg4ai.solving.deadline import Deadline
 
+LEAST_S = 0.1  # a proof is tried for this long, even past its deadline
+
 
 @dataclass(frozen=True, slots=True)
 class ProofResult(SeparationResult):
@@ -55,7 +57,7 @@ class Prover:
         answer = certify(
             ensemble,
             requirement,
-            time_limit_s=max(1.0, self.deadline.left()),
+            time_limit_s=max(LEAST_S, self.deadline.left()),
             cell_limit=int(self.cells * self.growth**self.tried),
             device=self.device,
             all_rules=True,
