@@ -33,6 +33,7 @@ from cg4ai.solving.state import RunState
 from cg4ai.solving.steps import Decision, GoOn, Outcome, Priced, Settled, Stop, Weighed
 
 COARSEST = 0.016  # an anchor that makes up for more at the corner of the box takes over
+PROOF_SHARE = 1 / 3  # of the time left, kept for weights and proof while a group is trained
 LIMITS = (StopReason.ITERATION_LIMIT, StopReason.TIME_LIMIT, StopReason.COLUMN_LIMIT)
 
 
@@ -187,8 +188,13 @@ class ProofPhase:
             ensemble=None,
             device=run.settings.device,
             requirements=run.problem.requirements,
-            until=run.training_deadline.ends,
+            until=self._training_ends(run),
         )
+
+    def _training_ends(self, run: RunState) -> float:
+        """Members without a proof are of no use: where time is short, both get a share."""
+        deadline = run.training_deadline
+        return deadline.reserving(PROOF_SHARE * deadline.left()).ends
 
     def _prove(self, run: RunState, ensemble: Ensemble) -> Certification:
         self.prover.deadline = run.training_deadline

@@ -125,3 +125,16 @@ def test_a_time_limit_still_returns_a_mixture_and_what_resists(limit_s):
     assert outcome.result.stop_reason is StopReason.TIME_LIMIT
     assert len(outcome.result.history) == 1
     assert "not proven: rule 0" in outcome.result.note
+
+
+def test_training_leaves_time_for_the_proof():
+    endless = GradientPricer(
+        ARCHITECTURE, restarts=1, training=Training(10**7, 0.02, "onecycle"), attack_every=0
+    )
+    outcome = solve_certified(
+        replace(limited(1.2), pricers=(endless,)),
+        replace(SETTINGS, time_limit_s=3.0),
+        architecture=ARCHITECTURE,
+        recipe=ProofRecipe(cells=2000),
+    )
+    assert outcome.certification.status == "proven"
