@@ -27,7 +27,7 @@ How to take part in a run (`cg4ai.solving.loop`), from the smallest to the large
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
@@ -164,6 +164,3 @@ class Stateful(Protocol):
     def state(self) -> PartState: ...
 
     def restore(self, state: PartState) -> None: ...
-
-
-Factories = Mapping[str, object]
