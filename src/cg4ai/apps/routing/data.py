@@ -140,8 +140,10 @@ def instance(
         demands = len(volumes) if demand_file is not None else min(USUAL_DEMANDS, len(volumes))
     chosen = _largest(graph.name, volumes, demands)
     unscaled = _build(graph, {pair: volumes[pair] for pair in chosen}, paths)
-    _check_units(unscaled)
+    most = float(linear_programs.utilisation_per_share(unscaled).max())
+    _check_units(unscaled.name, most)
     corner = linear_programs.bottleneck(unscaled)
+    _check_units(unscaled.name, corner.mlu)
     scale = 1.0 if load is None else load / corner.mlu
     if scale * corner.mlu > 1 + 1e-9:
         raise InvalidInput(_unroutable(unscaled, corner, scale * corner.mlu))
@@ -171,14 +173,13 @@ def _changes(
         )
 
 
-def _check_units(unscaled: Instance) -> None:
+def _check_units(name: str, utilisation: float) -> None:
     """Refuse demands that are nothing, or everything, beside the capacities of their links."""
-    largest = float(linear_programs.utilisation_per_share(unscaled).max())
-    if not 1 / FAR_APART <= largest <= FAR_APART:
+    if not 1 / FAR_APART <= utilisation <= FAR_APART:
         raise InvalidInput(
-            f"the demands of {unscaled.name} take at most {largest:.3g} times the capacity of a "
-            f"link, expected {1 / FAR_APART:g} to {FAR_APART:g}; state demands and capacities in "
-            "the same unit"
+            f"the largest demands of {name} take {utilisation:.3g} times the capacity of a link, "
+            f"expected {1 / FAR_APART:g} to {FAR_APART:g}; state demands and capacities in the "
+            "same unit"
         )
 
 

@@ -269,5 +269,11 @@ def test_what_is_left_out_rescaled_or_assumed_is_said() -> None:
 def test_demands_and_capacities_of_other_units_are_refused() -> None:
     with pytest.raises(InvalidInput, match="state demands and capacities in the same unit"):
         instance(complete(3, volume=1e-7))
+    around = complete(4)  # a way around of so much capacity that no load is left
+    for a, b in around.edges:
+        around[a][b]["capacity"] = 1e-3 if (a + b) % 2 else 1e12
+    around.graph["demands"] = {0: {2: 1.0}}
+    with pytest.raises(InvalidInput, match="state demands and capacities in the same unit"):
+        instance(around)
     with pytest.raises(InvalidInput, match="has volume 1e-300, expected 0 or 1e-12 to 1e"):
         instance(complete(3, volume=1e-300))
