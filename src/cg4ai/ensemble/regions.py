@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -114,7 +116,7 @@ class Outside:
     def mask(self, inputs: Array) -> NDArray[np.bool_]:
         """(n, d) -> (n,)."""
         x = torch.as_tensor(inputs)
-        beyond = torch.zeros(len(x), dtype=torch.bool)
+        kept = np.ones(len(inputs), bool)
         for regions in self.regions().values():
-            beyond |= ~torch.stack([region.near(x) for region in regions]).any(0)
-        return beyond.numpy()
+            kept &= reduce(or_, (region.near(x) for region in regions)).numpy()
+        return ~kept

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.labels import Margin
-from cg4ai.rules.place import Placed
+from cg4ai.rules.place import Placed, rows_at_centre
 from cg4ai.rules.rows import LinearRows, Rows
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def contradictions(requirements: Sequence[Requirement]) -> list[str]:
     for number, requirement in enumerate(requirements):
         rows = requirement.rows(number)
         if rows is None and isinstance(requirement, Placed):
-            rows = _at_centre(requirement, number)
+            rows = rows_at_centre(requirement, requirement.known_output_size(), number)
         if rows is not None:
             batches.append((rows, _describer(requirement, rows)))
     return opposed(batches)
@@ -47,7 +46,7 @@ def improbable(requirements: Sequence[Requirement]) -> list[str]:
     for number, requirement in enumerate(requirements):
         rows = requirement.rows(number)
         if rows is None and isinstance(requirement, Placed):
-            rows = _at_centre(requirement, number)
+            rows = rows_at_centre(requirement, requirement.known_output_size(), number)
         if not isinstance(rows, LinearRows) or rows.index is None:
             if isinstance(requirement, Margin) and np.max(requirement.at_least) > 1:
                 texts.append(f"{requirement.name}: a margin between probabilities is at most 1")
@@ -70,15 +69,6 @@ def improbable(requirements: Sequence[Requirement]) -> list[str]:
             both = " and ".join(text for _, text in known.values())
             texts.append(f"{both}, but these probabilities would sum to {total:.4g}")
     return texts
-
-
-def _at_centre(requirement: Any, number: int) -> Rows:
-    """Every rule of a region at its centre."""
-    centre = np.mean(requirement.region.bounds(), axis=0)[None]
-    outputs = torch.zeros(1, requirement.known_output_size(), dtype=torch.float64)
-    count = requirement.violations(torch.as_tensor(centre), outputs).shape[-1]
-    rows: Rows = requirement.rows_at(np.repeat(centre, count, axis=0), np.arange(count), number)
-    return rows
 
 
 def _describer(requirement: Requirement, rows: Rows) -> Describe:

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from cg4ai import arrays
 from cg4ai.errors import InvalidInput
-from cg4ai.records import Array, IntArray
+from cg4ai.records import IntArray
 from cg4ai.rules.place import Placed, whole_number
 from cg4ai.rules.rows import LinearRows, Rows
 
@@ -102,12 +101,6 @@ class Difference(Placed):
         coefficients[:, self.output] = 1.0
         origin = np.stack([self.pairs[:, 0], each], axis=1)
         return LinearRows(number, self.points, coefficients, self.at_least, None, mixing, origin)
-
-    def rows_at(self, inputs: Array, which: IntArray, number: int) -> LinearRows:
-        raise InvalidInput(f"{self.name} compares its own inputs: use rows(number)")
-
-    def violations(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        raise InvalidInput(f"{self.name} compares its own inputs: use rows(number)")
 
     def describe(self, rows: Rows, j: int) -> str:
         a, b = self.pairs[j if rows.origin is None else int(rows.origin[j, 1])]

@@ -16,7 +16,7 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
 from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.place import Requirement
+from cg4ai.rules.place import Requirement, rows_at_centre
 from cg4ai.rules.regions import Ball, Box, Region
 
 AIM = 1e-12  # how far inside a bound a restored output aims, relative to max(1, |bound|)
@@ -87,9 +87,5 @@ def guard(requirement: Requirement, *, output_size: int) -> Guard:
     rules: AffineRules | None = getattr(requirement, "normal_form", None)
     if rules is not None:
         return Guard(requirement.name, region, rules)
-    middle = np.mean(region.bounds(), axis=0)[None]
-    outputs = torch.zeros(1, output_size, dtype=torch.float64)
-    with torch.no_grad():
-        count = requirement.violations(torch.as_tensor(middle), outputs).shape[-1]
-    rows = requirement.rows_at(np.repeat(middle, count, axis=0), np.arange(count), 0)
-    return Guard(requirement.name, region, FunctionRules(requirement, rows.bounds))
+    bounds = rows_at_centre(requirement, output_size).bounds
+    return Guard(requirement.name, region, FunctionRules(requirement, bounds))

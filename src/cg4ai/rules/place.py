@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from cg4ai import arrays
@@ -158,6 +159,16 @@ class Placed:
     def need_region(self) -> None:
         if not self.over_region:
             raise InvalidInput(f"{self.name} lists its inputs: its rows come from rows(number)")
+
+
+def rows_at_centre(requirement: Requirement, output_size: int, number: int = 0) -> Rows:
+    """Every rule over a Box or Ball at its centre."""
+    assert isinstance(requirement.region, Box | Ball)
+    centre = np.mean(requirement.region.bounds(), axis=0)[None]
+    outputs = torch.zeros(1, output_size, dtype=torch.float64)
+    with torch.no_grad():
+        count = requirement.violations(torch.as_tensor(centre), outputs).shape[-1]
+    return requirement.rows_at(np.repeat(centre, count, axis=0), np.arange(count), number)
 
 
 def whole_number(value: Any, what: str, *, least: int) -> int:

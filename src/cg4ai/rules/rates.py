@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cg4ai import arrays
 from cg4ai.errors import InvalidInput
-from cg4ai.records import Array, IntArray
+from cg4ai.records import Array
 from cg4ai.rules.place import Placed, whole_number
 from cg4ai.rules.rows import LinearRows, Rows
 
@@ -160,12 +160,6 @@ class Rate(Placed):
             np.stack([rule.weights for rule in rules]),
             np.stack([np.full(len(rules), -1), which], axis=1),
         )
-
-    def rows_at(self, inputs: Array, which: IntArray, number: int) -> LinearRows:
-        raise InvalidInput(f"{self.name} sums over its own inputs: use rows(number)")
-
-    def violations(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        raise InvalidInput(f"{self.name} sums over its own inputs: use rows(number)")
 
     def describe(self, rows: Rows, j: int) -> str:
         rule = j if rows.origin is None else int(rows.origin[j, 1])

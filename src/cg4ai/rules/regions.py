@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,28 @@ from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
 
 HAIR = 1e-12  # inputs that rounding puts this far outside, relative to the region, are near it
+
+
+class _Near:
+    """Whether inputs lie in a region but for rounding; the ends are worked out once."""
+
+    def bounds(self) -> tuple[Array, Array]:
+        raise NotImplementedError
+
+    @cached_property
+    def _hair(self) -> Array:
+        lower, upper = self.bounds()
+        return HAIR * (upper - lower + np.maximum(np.abs(lower), np.abs(upper)))
+
+    @cached_property
+    def _ends(self) -> tuple[Array, Array]:
+        lower, upper = self.bounds()
+        return lower - self._hair, upper + self._hair
+
+    def near(self, inputs: Tensor) -> Tensor:
+        """(m, d) -> (m,): inside, or so close that only rounding put it outside."""
+        lower, upper = (torch.as_tensor(end, device=inputs.device) for end in self._ends)
+        return ((inputs >= lower) & (inputs <= upper)).all(-1)
 
 
 def _corners(lower: Array, upper: Array, count: int, generator: torch.Generator) -> Tensor:
@@ -38,7 +61,7 @@ def _corners(lower: Array, upper: Array, count: int, generator: torch.Generator)
 
 
 @dataclass(frozen=True, eq=False)
-class Box:
+class Box(_Near):
     """All inputs with `lower <= x <= upper` in every coordinate; both (d,), equal ends allowed."""
 
     lower: Any
@@ -92,10 +115,6 @@ class Box:
         """(m, d) -> (m,): what a proof over the region speaks of."""
         return self.contains(inputs)
 
-    def near(self, inputs: Tensor) -> Tensor:
-        """(m, d) -> (m,): inside, or so close that only rounding put it outside."""
-        return _near(self, inputs)
-
     def record(self) -> dict[str, Any]:
         """As JSON, for `region_of`."""
         return {"kind": "box", "lower": self.lower.tolist(), "upper": self.upper.tolist()}
@@ -105,7 +124,7 @@ class Box:
 
 
 @dataclass(frozen=True, eq=False)
-class Ball:
+class Ball(_Near):
     """All inputs within `radius` of `centre` (d,) in the Euclidean (2) or maximum (inf) norm."""
 
     centre: Any
@@ -177,15 +196,12 @@ class Ball:
         return inside
 
     def near(self, inputs: Tensor) -> Tensor:
-        """(m, d) -> (m,): inside, or so close that only rounding put it outside."""
-        inside = _near(self, inputs)
+        inside = super().near(inputs)
         if self.norm == math.inf:
             return inside
-        lower, upper = self.bounds()
-        hair = HAIR * float((upper - lower + np.maximum(np.abs(lower), np.abs(upper))).max())
         offset = inputs - torch.as_tensor(self.centre, device=inputs.device)
         distance: Tensor = torch.linalg.vector_norm(offset, dim=-1)
-        return inside & (distance <= self.radius + hair)
+        return inside & (distance <= self.radius + float(self._hair.max()))
 
     def record(self) -> dict[str, Any]:
         """As JSON, for `region_of`."""
@@ -222,10 +238,3 @@ def region_of(record: Mapping[str, Any]) -> Region:
         f"a region is a box, or a ball of norm 2 or max, got {record['kind']!r} and "
         f"{record.get('norm')!r}"
     )
-
-
-def _near(region: Region, inputs: Tensor) -> Tensor:
-    """Whether inputs lie within a hair of the box around the region."""
-    lower, upper = (torch.as_tensor(end, device=inputs.device) for end in region.bounds())
-    hair = HAIR * (upper - lower + torch.maximum(lower.abs(), upper.abs()))
-    return ((inputs >= lower - hair) & (inputs <= upper + hair)).all(-1)
