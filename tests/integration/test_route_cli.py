@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +16,9 @@ from cg4ai.apps.routing import app as routing
 from cg4ai.apps.routing.app import Routing
 from cg4ai.apps.runner import perform
 from cg4ai.cli.main import main
+from cg4ai.proofs import certified
+from cg4ai.proofs.phase import ProofRecipe
+from cg4ai.proofs.prover import Prover
 from experiments.routing.__main__ import main as experiment
 from experiments.routing.paper_mode import PaperRouting, PaperSettings
 
@@ -26,7 +32,7 @@ NETWORK = {
         for s, t in ("ab", "ac", "ad", "bd", "cd", "bc")
     ],
 }
-KEPT, BAD_INPUT, NOT_KEPT = 0, 2, 3
+KEPT, BAD_INPUT, NOT_KEPT, INTERRUPTED = 0, 2, 3, 130
 
 
 @pytest.fixture
@@ -111,7 +117,7 @@ def test_interrupted_while_evaluating(
     """The router is there already, and the command that is printed goes on."""
     with monkeypatch.context() as patch:
         patch.setattr(routing, "evaluate", interrupted)
-        assert route("--out", "run", "--quiet") == 130
+        assert route("--out", "run", "--quiet") == INTERRUPTED
     assert "continue with: cg4ai route --resume --out run" in capsys.readouterr().err
     before = cg4ai.load("run").predict(np.array([[1.0, 0.5]]))
     (work / "small.json").unlink()  # the folder knows the network
@@ -219,6 +225,50 @@ def test_a_certified_router_comes_with_a_certificate_that_another_program_accept
     assert list(router.predict(inside, explain=True).labels) == ["certified", "certified"]
     outside = router.predict(np.array([[1e6, 0.0]]), explain=True)
     assert list(outside.labels) == ["unverified"]
+
+
+def test_a_proven_router_is_on_disk_before_it_is_evaluated(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(routing, "evaluate", interrupted)
+        asked = ("--guarantee", "certified", "--hidden", "6", "--out", "proven", "--quiet")
+        assert route(*asked) == INTERRUPTED
+    assert "continue with: cg4ai route --resume --out proven" in capsys.readouterr().err
+    assert main(["check", "proven/certificate.cg4ai", "--run", "proven"]) == 0
+    before = {path.name: path.read_bytes() for path in Path("proven").glob("members*")}
+    assert main(["route", "--resume", "--out", "proven", "--quiet"]) == KEPT
+    assert {path.name: path.read_bytes() for path in Path("proven").glob("members*")} == before
+    assert main(["check", "proven/certificate.cg4ai", "--run", "proven"]) == 0
+
+
+def test_an_interrupted_certified_run_continues(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C in the second round: the first has a checkpoint, and the end is the same."""
+    stubborn = partial(ProofRecipe, rounds=3, cells=20_000, close=-1e-9)  # goes on once proven
+    monkeypatch.setattr(certified, "ProofRecipe", stubborn)
+    asked = ("--guarantee", "certified", "--hidden", "6", "--quiet")
+    assert route(*asked, "--out", "whole") == KEPT
+    find, calls = Prover.find, iter(range(10))
+
+    def pressed(*given: Any, **named: Any) -> Any:
+        if next(calls) == 1:
+            signal.raise_signal(signal.SIGINT)
+        return find(*given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Prover, "find", pressed)
+        assert route(*asked, "--out", "run") == INTERRUPTED
+    shown = capsys.readouterr().err
+    assert "interrupted; continue with: cg4ai route --resume --out run" in shown
+    assert len((work / "run" / "history.jsonl").read_text().splitlines()) == 1
+    assert main(["route", "--resume", "--out", "run", "--quiet"]) == KEPT
+    assert main(["check", "run/certificate.cg4ai", "--run", "run"]) == 0
+    inputs = np.random.default_rng(0).random((50, 2))
+    np.testing.assert_array_equal(
+        cg4ai.load("run").predict(inputs), cg4ai.load("whole").predict(inputs)
+    )
 
 
 def test_a_shielded_router_keeps_capacity_whatever_it_learned(

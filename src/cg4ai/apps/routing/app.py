@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cg4ai.apps.protocol import Evaluation, Review, Solver, Task
@@ -32,6 +32,7 @@ from cg4ai.apps.runner import about_of
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.shield import ShieldedEnsemble
 from cg4ai.proofs import Certification
+from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.records import IterationRecord
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
@@ -98,13 +99,17 @@ class Routing:
     def problem(self, prepared: Prepared, run: Run | None) -> Task:
         problem, settings = self.training(prepared)
         asked = prepared.settings
+        solver: Solver = solve
+        later = f"{asked.later_steps} the others"
+        if asked.guarantee == "certified":
+            settings, solver = replace(settings, iteration_limit=ProofRecipe().rounds), Proving()
+            later = "each proven as far as it goes before the next"
         words = (
             f"training: up to {settings.iteration_limit} groups of networks that split "
             f"{len(prepared.instance.demand_max)} demands, {asked.first_steps} steps the first, "
-            f"{asked.later_steps} the others"
+            f"{later}"
         )
         words = "\n".join([*prepared.instance.notes, words])
-        solver: Solver = Proving() if asked.guarantee == "certified" else solve
         if run is None:
             return Task(problem, settings, words, solver=solver)
         journal = CutJournal(run, settings)
