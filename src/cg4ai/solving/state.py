@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cg4ai.errors import RunFolderError
+from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import Array, EndingRecord, IterationRecord, MasterSolution, StopReason
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
@@ -133,8 +133,15 @@ class RunState:
 
     def enter(self, phase: str) -> None:
         """Go over to the phase of this name."""
-        self.phase = next(known for known in self.phases if known.name == phase)
+        self.phase = self._phase(phase)
         self.phase.enter(self)
+
+    def _phase(self, name: str) -> Phase:
+        for phase in self.phases:
+            if phase.name == name:
+                return phase
+        known = ", ".join(phase.name for phase in self.phases)
+        raise InvalidInput(f"there is no phase {name!r} in this run, which has {known}")
 
     def solve_master(self) -> MasterSolution:
         with self.watch.timed("master"):
@@ -252,14 +259,19 @@ class RunState:
                 snapshots.Snapshot(work, saved.arrays, saved.members), self.problem, self.settings
             )
             self.stabiliser.guide = saved.arrays["guide"].copy()
-            self.phase = next(one for one in self.phases if one.name == loop["phase"])
+            self.phase = self._phase(loop["phase"])
             self.bound, self.failures = loop["bound"], loop["failures"]
             self.returns, self.notes = loop["returns"], list(loop["notes"])
             self.ended = None if loop["ended"] is None else StopReason(loop["ended"])
             parts.given_back(self._remembering(), saved.meta["parts"], saved.arrays)
+        except InvalidInput as error:
+            raise RunFolderError(
+                f"the checkpoint is of another kind of run: {error}; resume with the same problem"
+            ) from error
         except KeyError as error:
             raise RunFolderError(
-                f"the checkpoint lacks {error}; it was not written whole"
+                f"the checkpoint lacks {error}: it was not written whole, or by another kind of "
+                "run; resume with the same problem"
             ) from error
 
     def _remembering(self) -> dict[str, Stateful]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from cg4ai import Linear, Problem, Result, Settings, StopReason, solve
+from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.members import ConstantMembers
 from cg4ai.members.layout import Layout
 from cg4ai.objectives import Supervised
@@ -47,6 +48,13 @@ class Counting:
 
     def restore(self, state: PartState) -> None:
         self.asked, self.seen = state.values["asked"], state.arrays["seen"]
+
+
+class Scripted:
+    """One member, without a memory."""
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        return PricingResult(constants(2.0), np.zeros(1, int), np.full(1, -1))
 
 
 @dataclass(frozen=True)
@@ -132,3 +140,21 @@ def test_what_parts_remember_survives_a_kill_through_any_wrapper(
     assert [one.note for one in again.history] == [one.note for one in whole.history]
     assert [one.objective for one in again.history] == [one.objective for one in whole.history]
     assert again.loss == whole.loss
+
+
+def test_a_checkpoint_of_another_kind_of_run_is_refused(tmp_path: Path) -> None:
+    solved(problem(Counting(), Patient(5)), tmp_path / "run", progress=stop_after(0))
+    with pytest.raises(RunFolderError, match="no phase 'patient' in this run, which has normal"):
+        solved(problem(Counting()), tmp_path / "run")
+    solved(problem(Scripted()), tmp_path / "plain", progress=stop_after(0))
+    with pytest.raises(RunFolderError, match=r"lacks 'pricer 0'.*same problem"):
+        solved(problem(Counting()), tmp_path / "plain")
+
+
+def test_a_phase_that_is_not_there_is_named() -> None:
+    class Lost(Patient):
+        def decide(self, run: RunState, weighed: Weighed, priced: Priced) -> Decision:
+            return GoOn("on", phase="elsewhere")
+
+    with pytest.raises(InvalidInput, match="no phase 'elsewhere' in this run, which has patient"):
+        solve(problem(Counting(), Lost(3)), PLAIN)
