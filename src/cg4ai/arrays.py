@@ -5,6 +5,7 @@ Every function copies, so that later changes to the user's data do not reach a r
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,10 @@ from cg4ai.records import Array, IntArray
 def numbers(value: Any, what: str) -> Array:
     """A finite float64 copy of `value` with whatever shape it has."""
     if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy()
+        if value.device.type == "meta":
+            raise InvalidInput(f"{what} must hold numbers, got a tensor on the device 'meta'")
+        # NumPy knows no bfloat16
+        value = (value.double() if value.is_floating_point() else value).detach().cpu().numpy()
     elif callable(getattr(value, "toarray", None)):  # scipy.sparse
         value = value.toarray()
     try:
@@ -31,8 +35,7 @@ def numbers(value: Any, what: str) -> Array:
         plain = _from_objects(plain, what)
     if plain.dtype.kind not in "fiub":
         raise InvalidInput(
-            f"{what} must hold real numbers, got dtype {plain.dtype}; encode text and categories "
-            "as numbers first"
+            f"{what} must hold real numbers, got dtype {plain.dtype}; {_remedy(plain.dtype.kind)}"
         )
     result = np.array(plain, dtype=np.float64, order="C")
     if not np.isfinite(result).all():
@@ -46,16 +49,26 @@ def numbers(value: Any, what: str) -> Array:
 
 def _from_objects(plain: NDArray[Any], what: str) -> Array:
     # mixed DataFrame columns (integers beside booleans) arrive as objects; text stays refused
-    kinds = {type(entry).__name__ for entry in plain.flat if isinstance(entry, str | bytes)}
-    if kinds:
-        raise InvalidInput(
-            f"{what} must hold real numbers, got {', '.join(sorted(kinds))} entries; encode text "
-            "and categories as numbers first"
-        )
+    for kind, types in (("U", (str, bytes)), ("M", (np.datetime64, np.timedelta64, date))):
+        found = {type(entry).__name__ for entry in plain.flat if isinstance(entry, types)}
+        if found:
+            raise InvalidInput(
+                f"{what} must hold real numbers, got {', '.join(sorted(found))} entries; "
+                f"{_remedy(kind)}"
+            )
     try:
         return plain.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInput(f"{what} must hold real numbers: {error}") from error
+
+
+def _remedy(kind: str) -> str:
+    """What to do with values of a NumPy kind that are no real numbers."""
+    if kind in "mM":
+        return "turn dates into numbers first, such as days since a first date"
+    if kind == "c":
+        return "give real and imaginary parts as inputs of their own"
+    return "encode text and categories as numbers first"
 
 
 def matrix(value: Any, what: str) -> Array:
@@ -66,8 +79,13 @@ def matrix(value: Any, what: str) -> Array:
             f"{what} must have shape (m, d), got {result.shape}; for one input use "
             "array.reshape(1, -1)"
         )
+    if result.ndim == 0:
+        raise InvalidInput(f"{what} must have shape (m, d), got a single number")
     if result.ndim != 2:
-        raise InvalidInput(f"{what} must have shape (m, d), got {result.shape}")
+        raise InvalidInput(
+            f"{what} must have shape (m, d), got {result.shape}; flatten each input, "
+            "array.reshape(len(array), -1), and begin a module of your own with nn.Unflatten"
+        )
     if result.size == 0:
         raise InvalidInput(f"{what} is empty, shape {result.shape}; give at least one input")
     return result

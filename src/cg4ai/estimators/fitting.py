@@ -15,6 +15,7 @@ from cg4ai.estimators.holdout import HeldOutPricer, LabelledData, split
 from cg4ai.estimators.kinds import EXACT, Recipe, Task, kinds_of, network, pricers_for
 from cg4ai.estimators.simple import SHRINKAGE, simple_members
 from cg4ai.members.layout import Layout
+from cg4ai.members.modules import picklable
 from cg4ai.objectives import LossFunction, Supervised
 from cg4ai.protocols import Members, Pricer
 from cg4ai.records import Array, IntArray, IterationRecord
@@ -78,6 +79,14 @@ PARAMETERS = """
 
 class ConstrainedEstimator(BaseEstimator):  # type: ignore[misc]
     """What the two estimators share; not public."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        if "ensemble_" not in state:  # those who still have to train send functions by cloudpickle
+            return state
+        several = isinstance(self.members, list | tuple)
+        kinds = [picklable(kind) for kind in kinds_of(self.members)]
+        return {**state, "members": type(self.members)(kinds) if several else kinds[0]}
 
     members: Any
     hidden: Any

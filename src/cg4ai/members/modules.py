@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
+from torch.nn.parameter import is_lazy
 
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.members.checks import (
@@ -30,6 +33,25 @@ Factory = Callable[[], nn.Module]
 CHUNK_VALUES = 2**22  # outputs, or inputs where those are wider, over all members at a time
 
 
+@dataclass(frozen=True)
+class LostFactory:
+    """Stands in a pickle for a factory that no pickle can hold: a lambda, or a local function."""
+
+    __name__: str
+
+    def __call__(self) -> nn.Module:
+        raise InvalidInput(
+            f"the factory {self.__name__!r} was lost in a pickle, which holds functions of modules "
+            "only: predictions need it no more; to train again, give it anew"
+        )
+
+
+def picklable(factory: Any) -> Any:
+    """What a pickle can hold of it: anything but lambdas and local functions as it is."""
+    name = getattr(factory, "__qualname__", "")
+    return LostFactory(factory.__name__) if "<" in name else factory
+
+
 class ModuleArchitecture:
     """The kind of module that `factory()` makes: inputs (n, input_size) -> (n, output_size).
 
@@ -40,11 +62,20 @@ class ModuleArchitecture:
     """
 
     def __init__(self, factory: Factory, input_size: int, output_size: int, name: str) -> None:
+        if isinstance(factory, nn.Module):
+            kind = type(factory).__name__
+            raise InvalidInput(
+                f"members are made by a function, got one {kind}: each starts from random weights "
+                f"of its own, so give a function that makes it, such as lambda: {kind}(...)"
+            )
         self.factory = factory
         self.input_size = checked_size(input_size, "input_size")
         self.output_size = checked_size(output_size, "output_size")
         self.name = str(name)
         self.template = self._build(seed=0).double()
+        if any(map(is_lazy, self.template.parameters())):
+            raise InvalidInput(f"module {name!r} has layers without sizes (lazy ones): state them")
+        self._attends = any(isinstance(m, nn.MultiheadAttention) for m in self.template.modules())
         self.shapes = {key: tuple(p.shape) for key, p in self.template.named_parameters()}
         if not self.shapes:
             raise InvalidInput(f"module {name!r} has no parameters; use ConstantMembers")
@@ -57,7 +88,15 @@ class ModuleArchitecture:
         """A fresh module; the global random state is left as it was."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            module: object = self.factory()
+            try:
+                module: object = self.factory()
+            except InvalidInput:
+                raise
+            except Exception as error:
+                raise InvalidInput(
+                    f"factory {self.name!r} fails ({_line(error)}); give a function that makes a "
+                    "module without arguments, such as lambda: Net(...)"
+                ) from error
         if not isinstance(module, nn.Module):
             raise InvalidInput(
                 f"factory {self.name!r} must return a torch.nn.Module, got {type(module).__name__}"
@@ -82,10 +121,15 @@ class ModuleArchitecture:
                 f"module {self.name!r} mixes the inputs of a batch (batch statistics?); "
                 "each output must depend on its own input alone"
             )
+        self._gradient(self._looped, parameters, buffers, x)
+        if self._attends:
+            self.loop_reason = "vmap runs attention member by member itself, with a warning"
+            return
         try:
             values = self._vectorised(parameters, buffers, x, buffer_axis=0)
-        except RuntimeError as error:
-            self.loop_reason = f"vmap cannot run it: {str(error).splitlines()[0]}"
+            self._gradient(self._vectorised, parameters, buffers, x)
+        except (RuntimeError, InvalidInput) as error:
+            self.loop_reason = f"vmap cannot run it: {_line(error)}"
             return
         self.vectorised = bool(torch.allclose(values, expected))
         self.loop_reason = "" if self.vectorised else "vmap gives other outputs than single calls"
@@ -94,14 +138,45 @@ class ModuleArchitecture:
         try:
             with torch.no_grad():
                 return self._looped(parameters, buffers, x, buffer_axis=0)
+        except InvalidInput:
+            raise
+        except Exception as error:
+            raise InvalidInput(
+                f"module {self.name!r} fails on float64 inputs {tuple(x.shape)} ({_line(error)}); "
+                "inputs are rows of numbers: a module for pictures or sequences begins with "
+                "nn.Unflatten(1, (...)), one for whole numbers with a cast"
+            ) from error
+
+    def _gradient(
+        self, run: Callable[..., Tensor], parameters: Parameters, buffers: Parameters, x: Tensor
+    ) -> None:
+        """InvalidInput where outputs have no gradient in the parameters."""
+        own = {key: value.detach().clone().requires_grad_() for key, value in parameters.items()}
+        try:
+            with torch.enable_grad():
+                total = run(own, buffers, x, buffer_axis=0).sum()
+            torch.autograd.grad(total, list(own.values()), allow_unused=True)
         except RuntimeError as error:
             raise InvalidInput(
-                f"module {self.name!r} fails on float64 inputs {tuple(x.shape)}: {error}"
+                f"module {self.name!r} cannot be trained: its outputs have no gradient "
+                f"({_line(error)})"
             ) from error
 
     def _call(self, parameters: Parameters, buffers: Parameters, inputs: Tensor) -> Tensor:
-        result: Tensor = functional_call(self.template, (parameters, buffers), (inputs,))
+        with _fused_attention(off=self._attends):
+            result: object = functional_call(self.template, (parameters, buffers), (inputs,))
+        if not isinstance(result, Tensor):
+            raise InvalidInput(
+                f"module {self.name!r} returns {type(result).__name__}, not a tensor; wrap it in a "
+                "module that returns the outputs alone"
+            )
         return result
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "factory": picklable(self.factory)}
+
+    def __deepcopy__(self, memo: object) -> ModuleArchitecture:
+        return self  # nothing in it changes
 
     def _vectorised(
         self, parameters: Parameters, buffers: Parameters, x: Tensor, *, buffer_axis: int | None
@@ -183,6 +258,25 @@ class ModuleArchitecture:
         """The same name, sizes and parameters: the name is the user's word for the factory."""
         own = (self.name, self.input_size, self.output_size, self.shapes)
         return own == (other.name, other.input_size, other.output_size, other.shapes)
+
+
+def _line(error: Exception) -> str:
+    """An error of somebody else's code in one line."""
+    first = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {first}"
+
+
+@contextmanager
+def _fused_attention(*, off: bool) -> Iterator[None]:
+    """Without torch's fused kernel of attention in eval mode, which has no gradient."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    if off:
+        torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        if off:
+            torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _stacked(modules: Sequence[nn.Module]) -> tuple[Parameters, Parameters]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -206,3 +208,17 @@ def test_kinds_and_scores_must_agree() -> None:
         ConstrainedRegressor(members=DecisionTreeClassifier()).problem(*values())
     with pytest.raises(InvalidInput, match="one output, y has 2 columns: use 'forest'"):
         ConstrainedRegressor(members="boosting").problem(*values(outputs=2))
+
+
+def test_a_model_fitted_with_a_lambda_is_pickled_without_it() -> None:
+    inputs = np.random.default_rng(0).normal(size=(30, 2))
+    model = ConstrainedRegressor(
+        members=[lambda: nn.Linear(2, 1), "affine"], steps=2, restarts=1, iteration_limit=1
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(inputs, inputs[:, 0])
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(inputs), model.predict(inputs))
+    with pytest.raises(InvalidInput, match="lost in a pickle"):
+        again.fit(inputs, inputs[:, 0])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -183,6 +185,11 @@ class AlwaysRandom(nn.Linear):
         return nn.functional.dropout(super().forward(x), training=True)
 
 
+class Constant(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).detach()
+
+
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
@@ -190,6 +197,15 @@ class AlwaysRandom(nn.Linear):
         (lambda: nn.ReLU(), "no parameters"),
         (lambda: nn.Linear(5, 2), "fails on float64 inputs"),
         (lambda: nn.Linear(4, 3), r"\(n, 2\)"),
+        (nn.Linear(4, 2), "got one Linear: .* give a function that makes it, such as lambda"),
+        (nn.Linear, "factory 'bad' fails .*without arguments, such as lambda"),
+        (lambda: 1 / 0, "factory 'bad' fails .*ZeroDivisionError"),
+        (lambda: nn.LazyLinear(2), "without sizes"),
+        (lambda: nn.LSTM(4, 2), "returns tuple, not a tensor; wrap it"),
+        (lambda: nn.Conv2d(1, 2, 2), r"inputs are rows .*nn\.Unflatten"),
+        (lambda: nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(8, 2)), "with a cast"),
+        (lambda: nn.TransformerEncoderLayer(4, 2, 8), r"\(n, 2\)|mixes the inputs"),
+        (lambda: Constant(4, 2), "cannot be trained"),
         (lambda: AlwaysRandom(4, 2), "random in eval"),
         (
             lambda: nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, track_running_stats=False)),
@@ -198,8 +214,60 @@ class AlwaysRandom(nn.Linear):
     ],
 )
 def test_modules_that_cannot_be_members_are_refused(factory, message):
-    with pytest.raises(InvalidInput, match=message):
+    with pytest.raises(InvalidInput, match=message) as caught:
         ModuleArchitecture(factory, 4, 2, "bad")
+    assert "\n" not in str(caught.value)
+
+
+class Attention(nn.Module):
+    """Two words of four numbers each, through a layer of a transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        self.last = nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.layer(x.view(-1, 2, 4)).flatten(1))
+
+
+def test_transformer_layers_are_trained_and_evaluated():
+    architecture = ModuleArchitecture(Attention, 8, 2, "attention")
+    parameters = architecture.initialise(2, torch.Generator().manual_seed(0))
+    own = {key: value.double().requires_grad_() for key, value in parameters.items()}
+    x = X[:, :8]
+    architecture.forward(own, x).sum().backward()
+    assert all(value.grad is not None for value in own.values())
+    members = architecture.members(parameters)
+    modules = [Attention().double().eval() for _ in range(2)]
+    for number, module in enumerate(modules):
+        module.load_state_dict({key: value[number] for key, value in own.items()})
+    with torch.no_grad():
+        expected = torch.stack([module(x) for module in modules])
+    torch.testing.assert_close(members.outputs(x), expected)
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_pictures_come_as_rows():
+    architecture = ModuleArchitecture(
+        lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 2, 2), nn.Flatten()),
+        *(4, 2, "pictures"),
+    )
+    parameters = architecture.initialise(3, torch.Generator().manual_seed(0))
+    assert architecture.members(parameters).outputs(X[:, :4]).shape == (3, len(X), 2)
+
+
+def test_a_pickle_leaves_a_lambda_behind_and_predicts_the_same():
+    architecture = ModuleArchitecture(lambda: nn.Linear(4, 2), 4, 2, "lambda")
+    members = architecture.members(architecture.initialise(2, torch.Generator().manual_seed(0)))
+    again = pickle.loads(pickle.dumps(members))
+    assert torch.equal(again.outputs(X[:, :4]), members.outputs(X[:, :4]))
+    with pytest.raises(InvalidInput, match=r"lost in a pickle.*give it anew"):
+        again.architecture.initialise(1, torch.Generator())
+    copied = copy.deepcopy(members)
+    copied.architecture.initialise(1, torch.Generator())  # a copy keeps it
+    importable = ModuleArchitecture(Attention, 8, 2, "attention")
+    assert pickle.loads(pickle.dumps(importable)).factory is Attention
 
 
 def test_random_buffers_can_be_stacked_but_not_initialised():
