@@ -5,7 +5,7 @@
 Each case asks for limits a little above, at or below what sampling reaches. Proven claims are then
 attacked with random points, corners, points near the worst ones and a grid; refuted claims are
 recomputed. Prints counts and exits with 1 if any proven claim is broken or any counterexample is
-none.
+none. With `--checker` the bounds of the separate checker are attacked, see `checker_attacks.py`.
 """
 
 from __future__ import annotations
@@ -189,8 +189,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--checker", action="store_true", help="attack the checker's own bounds")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    if given.checker:
+        from checker_attacks import campaign  # which takes its problems from here
+
+        return campaign(given.seconds, given.seed)
     started, tally, seed = time.perf_counter(), Tally(), given.seed
     while time.perf_counter() - started < given.seconds:
         one_case(seed, tally)
