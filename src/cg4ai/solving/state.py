@@ -246,7 +246,7 @@ class RunState:
                 "failures": self.failures,
                 "returns": self.returns,
                 "notes": list(self.notes),
-                "ended": decision.reason.value if isinstance(decision, Stop) else None,
+                "ended": _ended(decision),
             },
         }
         arrays |= {"guide": self.stabiliser.guide, **work.arrays}
@@ -283,3 +283,10 @@ class RunState:
         }
         named |= {f"phase {one.name}": one for one in self.phases}
         return parts.remembering(named)
+
+
+def _ended(decision: Decision) -> str | None:
+    """Why the run is over for good; a limit of time may be another when it is resumed."""
+    if isinstance(decision, Stop) and decision.reason is not StopReason.TIME_LIMIT:
+        return decision.reason.value
+    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from cg4ai.pricing.gradient.training import Training
 from cg4ai.protocols import Pricer, PricingRequest
 from cg4ai.records import PricingResult, SeparationResult
 from cg4ai.rules import Requirement
+from cg4ai.runs.folder import Run
 from cg4ai.separation import GradientAscent
 from cg4ai.solving.deadline import Deadline
 
@@ -143,6 +145,18 @@ def test_no_time_for_the_last_search_is_no_proof() -> None:
     hasty = solve(problem, Settings(time_limit_s=0.3))
     assert hasty.stop_reason is StopReason.TIME_LIMIT
     assert "the thorough last search" in hasty.cut
+
+
+def test_a_run_that_had_no_time_for_its_ending_goes_on_when_given_more(tmp_path: Path) -> None:
+    pool = FinitePricer([(ConstantMembers(np.array([[1.0]]), 1), np.zeros(1, int))])
+    problem = constant(Slow(0.2), pool)
+    with Run.create(tmp_path / "run", "test", {}) as run:
+        hasty = solve(problem, Settings(time_limit_s=0.3), run=run)
+    assert hasty.stop_reason is StopReason.TIME_LIMIT
+    with Run.open(tmp_path / "run") as run:
+        again = solve(problem, Settings(), run=run)
+    assert again.stop_reason is StopReason.OPTIMAL
+    assert again.cut == ()
 
 
 def test_a_deadline_tells_what_is_left_of_it() -> None:
