@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from cg4ai.objectives import LinearFunctional
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.regions import Ball, Region
 from cg4ai.rules.rows import LinearRows, region_origin
+
+if TYPE_CHECKING:
+    from cg4ai.rules.place import Requirement
 
 # what the normal form consists of, in the order in which it is digested
 ARRAYS = {
@@ -288,7 +291,7 @@ class AffineRules:
         return self.limit - highest, points
 
 
-def rules_of(requirement: Any, *, output_size: int) -> AffineRules:
+def rules_of(requirement: Requirement, *, output_size: int) -> AffineRules:
     """The normal form of a linear requirement over a Box or Ball, or an error that says why not."""
     name, kind = requirement.name, type(requirement).__name__
     if not getattr(requirement, "over_region", False):
@@ -297,7 +300,7 @@ def rules_of(requirement: Any, *, output_size: int) -> AffineRules:
             "with ensemble.audit(requirement)"
         )
     requirement.check(requirement.input_size, output_size)
-    rules: AffineRules | None = requirement.normal_form
+    rules: AffineRules | None = getattr(requirement, "normal_form", None)
     if rules is not None:
         return rules
     functional = getattr(requirement, "coefficients", None)
