@@ -31,6 +31,7 @@ from cg4ai.apps.protocol import (
 )
 from cg4ai.ensemble.saved import load
 from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
+from cg4ai.pricing.gradient.training import step_listener
 from cg4ai.records import IterationRecord, StopReason
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
@@ -54,6 +55,8 @@ class Screen(Protocol):
     def message(self, text: str) -> None: ...
 
     def expect(self, words: str, *, iterations: int, seconds: float) -> None: ...
+
+    def step(self, done: int, steps: int) -> None: ...
 
     def close(self) -> None: ...
 
@@ -173,6 +176,8 @@ class _Silent:
 
     def expect(self, words: str, *, iterations: int, seconds: float) -> None: ...
 
+    def step(self, done: int, steps: int) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -225,7 +230,11 @@ def _train(
     settings = _within(task, time_limit_s, ready_s)
     screen.expect(task.words, iterations=settings.iteration_limit, seconds=settings.time_limit_s)
     progress = _listening(task, screen)
-    result = task.solver(task.problem, settings, progress=progress, run=run)
+    listening = step_listener.set(screen.step)
+    try:
+        result = task.solver(task.problem, settings, progress=progress, run=run)
+    finally:
+        step_listener.reset(listening)
     interrupted = result.stop_reason is StopReason.INTERRUPTED
     if not interrupted:
         result = app.conclude(prepared, task, result, run)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Self, TextIO
 
@@ -33,6 +34,7 @@ WIDTHS = {
     "seconds": 9,
     "left at most": 12,
 }
+EVERY_S = 5.0  # between two remarks on how far a group is
 FOREVER = 1e7  # seconds that say nothing to anyone
 STAND_IN = 1e11  # values from here on stand for infinity
 
@@ -42,11 +44,28 @@ class Progress:
 
     iterations: float = math.inf  # of the whole run, at most
     seconds: float = math.inf
+    _group_began = _said = 0.0
 
     def expect(self, words: str, *, iterations: int, seconds: float) -> None:
         """Say what begins now, in words; what it takes at most is counted from its iterations."""
         self.iterations, self.seconds = iterations, seconds
         self.message(words)
+
+    def step(self, done: int, steps: int) -> None:
+        """Say now and then how far the training of one group is, and what it still takes."""
+        now = time.perf_counter()
+        if done == 0:
+            self._group_began = self._said = now
+        elif now - self._said >= EVERY_S:
+            self._said = now
+            left_s = (now - self._group_began) * (steps - done) / done
+            self.passing(
+                f"training: step {done} of {steps}, about {left_s:.0f} s left of this group"
+            )
+
+    def passing(self, text: str) -> None:
+        """Show what is true for a moment."""
+        self.message(text)
 
     def update(self, record: IterationRecord) -> None:
         """Show one finished iteration."""
@@ -128,7 +147,12 @@ class LiveProgress(Progress):
     def close(self) -> None:
         self._live.stop()
 
-    def _table(self) -> Table:
+    def passing(self, text: str) -> None:
+        from rich.text import Text
+
+        self._live.update(self._table(text) if self._records else Text(text), refresh=True)
+
+    def _table(self, now: str = "") -> Table:
         from rich.table import Table
         from rich.text import Text
 
@@ -137,7 +161,7 @@ class LiveProgress(Progress):
             table.add_column(name, justify="right", no_wrap=True)
         for record in self._records:
             table.add_row(*cells(record), left(record, self))
-        note = self._records[-1].note
+        note = now or self._records[-1].note
         table.caption = Text(note) if note else None
         return table
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -23,6 +24,10 @@ from cg4ai.protocols import Parameters
 Schedule = Literal["plateau", "onecycle"]
 LossOf = Callable[[Parameters, int], Tensor]  # (parameters, step) -> (models,)
 Pause = Callable[[Parameters, int], None]  # called before a step, parameters without gradients
+# told (steps done, steps in all) while a group is trained, for whoever watches
+step_listener: ContextVar[Callable[[int, int], None] | None] = ContextVar(
+    "step_listener", default=None
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,10 @@ def train(
     """
     current = contiguous(parameters)
     rule = (_Plateau if training.schedule == "plateau" else _OneCycle)(current, training, models)
+    told = step_listener.get()
     for step in range(training.steps):
+        if told is not None:
+            told(step, training.steps)
         if pause is not None:
             pause(current, step)
         for value in current.values():

@@ -1,0 +1,172 @@
+"""What the runner owns: threads, time, interrupts, and what a folder knows of its run."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cg4ai.apps import runner
+from cg4ai.apps.options import RunOptions
+from cg4ai.apps.protocol import Review
+from cg4ai.apps.routing.app import Routing
+from cg4ai.apps.routing.settings import RouteSettings
+from cg4ai.errors import InvalidSettings, RunFolderError
+from cg4ai.solving.deadline import Deadline
+
+NETWORK = {
+    "directed": True,
+    "multigraph": False,
+    "graph": {"demands": {"a": {"d": 4.0}, "b": {"d": 2.0}}},
+    "nodes": [{"id": name} for name in "abcd"],
+    "links": [
+        {"source": s, "target": t, "capacity": 5.0, "length": 1.0}
+        for s, t in ("ab", "ac", "ad", "bd", "cd", "bc")
+    ],
+}
+TINY = {
+    "demands": 2,
+    "scenarios": 20,
+    "priced": 30,
+    "first_steps": 30,
+    "later_steps": 20,
+    "rounds": 2,
+    "batch_size": 32,
+    "starts": 2,
+    "validation": 100,
+    "attack_starts": 2,
+    "attack_steps": 5,
+    "attack_vectors": 100,
+    "nlopt_starts": 1,
+    "timed": 50,
+}
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> str:
+    (tmp_path / "small.json").write_text(json.dumps(NETWORK))
+    return str(tmp_path / "small.json")
+
+
+@pytest.mark.parametrize(
+    ("told", "cores", "load", "threads"),
+    [
+        ("1", 8, 0.0, 1),  # the environment is obeyed
+        ("3", 1, 9.0, 3),
+        ("", 8, 0.1, 2),
+        ("", 2, 1.9, 1),  # both cores are busy
+        ("", 8, 30.0, 1),
+        ("none", 1, 0.0, 1),
+    ],
+)
+def test_threads_follow_the_environment_and_the_cores_that_are_free(
+    monkeypatch: pytest.MonkeyPatch, told: str, cores: int, load: float, threads: int
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", told)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    assert runner.free_threads() == threads
+
+
+def test_a_resumed_run_keeps_its_threads(
+    network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    runner.perform(Routing(), RouteSettings(network=network, **TINY), out=tmp_path / "run")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    chosen = runner.choose(Routing(), {}, RunOptions(out=tmp_path / "run", resume=True))
+    assert chosen.settings.threads == 1
+
+
+def test_a_folder_knows_its_settings_and_which_may_change(network: str, tmp_path: Path) -> None:
+    options = RunOptions(out=tmp_path / "run", resume=True)
+    with pytest.raises(RunFolderError, match="holds no run"):
+        runner.choose(Routing(), {}, options)
+    app, asked = Routing(), RouteSettings(network=network, threads=1, **TINY)
+    whole = runner.perform(app, asked, out=tmp_path / "run")
+    alone = runner.choose(app, {}, options)
+    assert alone.settings == asked
+    Path(network).unlink()
+    again = runner.perform(
+        app, alone.settings, out=tmp_path / "run", resume=True, described=alone.described
+    )
+    assert again.result.objective == whole.result.objective
+    other = runner.choose(app, {"seed": 1}, options)
+    assert other.described is None  # whoever names settings names the network, too
+    longer = runner.choose(app, {"time_limit_s": 9.0}, options)
+    assert longer.described is not None
+
+
+def test_the_router_is_saved_before_it_is_evaluated_and_nothing_else_is_trained(
+    network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proven router came back minutes late, since plain networks were trained beside it."""
+    from cg4ai.apps.routing import evaluate
+
+    said: list[str] = []
+
+    class Listening(runner._Silent):
+        def message(self, text: str) -> None:
+            if text.startswith("evaluating"):
+                assert (tmp_path / "run" / "ensemble.json").exists()
+                said.append(text)
+
+    def refused(*given: object) -> None:
+        raise AssertionError("plain networks were not asked for")
+
+    monkeypatch.setattr(evaluate, "plain_router", refused)
+    settings = RouteSettings(network=network, threads=1, **TINY)
+    outcome = runner.perform(Routing(), settings, out=tmp_path / "run", screen=Listening())
+    assert [text.split(":")[1].split()[0] for text in said] == ["searching", "distance", "speed"]
+    assert "plain_worst_utilisation" not in outcome.summary
+
+
+def test_a_time_limit_bounds_training_and_evaluation_and_says_what_was_cut(network: str) -> None:
+    limit = 6.0
+    endless = {**TINY, "first_steps": 10**7, "validation": 10**6, "attack_starts": 10**5}
+    asked = RouteSettings(network=network, threads=1, time_limit_s=limit, **endless)
+    started = time.perf_counter()
+    outcome = runner.perform(Routing(), asked)
+    assert time.perf_counter() - started <= 1.1 * limit + 0.5  # half a second for a busy machine
+    cut = " ".join(outcome.summary["cut"])
+    assert "validation, to" in cut
+    assert "attack, to" in cut
+    assert outcome.summary["mean_mlu_gap"] >= -1e-7
+    assert "Cut short by the time limit" in Routing().report(outcome.summary)
+
+
+def test_what_time_does_not_allow_is_noted_instead() -> None:
+    said: list[str] = []
+    review = Review(Deadline(0.0), said.append)
+    assert not review.begins("speed")
+    assert (review.cut, said) == (["speed"], [])
+    assert Review(Deadline(math.inf), said.append).begins("speed")
+    assert said == ["evaluating: speed"]
+
+
+def test_a_second_ctrl_c_while_the_first_is_answered_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Pressed(io.StringIO):
+        def write(self, text: str) -> int:
+            os.kill(os.getpid(), signal.SIGINT)
+            return super().write(text)
+
+    shown = Pressed()
+    monkeypatch.setattr(sys, "stderr", shown)
+    runner.say_interrupted("route", Path("run"))
+    assert shown.getvalue() == "interrupted; continue with: cg4ai route --resume --out run\n"
+
+
+def test_options_that_contradict_each_other_are_told_together() -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        RunOptions(resume=True, force=True)
+    assert "one of them" in str(caught.value)
+    assert "need --out" in str(caught.value)
