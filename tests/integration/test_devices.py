@@ -19,8 +19,6 @@ from cg4ai.members.mixture import Mixture, Part
 from cg4ai.pricing.gradient.training import Training
 from elsewhere import DEVICE, NAME, Elsewhere, is_elsewhere
 
-LONG = (pytest.mark.slow, pytest.mark.guard)
-
 
 @pytest.fixture(autouse=True)
 def _any_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,11 +34,15 @@ def _any_device(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def run_elsewhere(*arguments: str) -> None:
+def run_elsewhere(out: Path, *arguments: str, **sizes: int) -> None:
+    """Train by a command and check that members were elsewhere and that all was evaluated."""
+    small = [word for name, size in sizes.items() for word in ("--set", f"{name}={size}")]
     with Elsewhere() as mode:
-        code = main([*arguments, "--device", NAME, "--quiet"])
+        code = main([*arguments, *small, "--out", str(out), "--device", NAME, "--quiet"])
     assert code in (0, 3)  # 3: trained too little to keep the rule, which is not the question
-    assert mode.moved > 100  # members were trained there
+    assert mode.moved > 100
+    assert json.loads((out / "summary.json").read_text(encoding="utf-8"))["cut"] == []
+    assert cg4ai.load(out).device.type == "cpu"
 
 
 def test_what_a_gpu_refuses_is_refused() -> None:
@@ -73,24 +75,14 @@ def test_a_mixture_lives_where_its_members_do() -> None:
 
 @pytest.mark.parametrize(
     ("scenario", "rule"),
-    [
-        ("hard", "margin"),
-        pytest.param("robust", "margin", marks=LONG),
-        pytest.param("hard", "probability", marks=LONG),
-    ],
+    [("hard", "margin"), ("robust", "margin"), ("hard", "probability")],
 )
 def test_digits(scenario: str, rule: str, tmp_path: Path) -> None:
-    run_elsewhere(
-        "digits", scenario, "--rule", rule, "--n", "10", "--hidden", "2", "--time-limit", "3",
-        "--threads", "1", "--out", str(tmp_path / "run"),
-    )  # fmt: skip
-    assert cg4ai.load(tmp_path / "run").device.type == "cpu"
+    arguments = ["digits", scenario, "--rule", rule, "--n", "10", "--hidden", "2"]
+    run_elsewhere(tmp_path / "run", *arguments, "--threads", "1", rounds=1, group=5)
 
 
-@pytest.mark.parametrize(
-    "guarantee",
-    ["shielded", *(pytest.param(name, marks=LONG) for name in ("attacked", "certified"))],
-)
+@pytest.mark.parametrize("guarantee", ["attacked", "shielded", "certified"])
 def test_routing(guarantee: str, tmp_path: Path) -> None:
     network = tmp_path / "triangle.json"
     edges = [{"source": a, "target": b, "capacity": 10} for a, b in ("ab", "bc", "ca")]
@@ -100,9 +92,10 @@ def test_routing(guarantee: str, tmp_path: Path) -> None:
         json.dumps({"graph": graph, "nodes": nodes, "edges": edges}), encoding="utf-8"
     )
     run_elsewhere(
-        "route", str(network), "--demands", "2", "--paths", "2", "--hidden", "4", "--layers", "1",
-        "--guarantee", guarantee, "--time-limit", "3", "--threads", "1",
-        "--out", str(tmp_path / "run"),
+        tmp_path / "run", "route", str(network), "--paths", "2", "--hidden", "4", "--layers", "1",
+        "--guarantee", guarantee, "--baseline", "--threads", "1", rounds=2, scenarios=20,
+        priced=50, validation=200, attack_starts=4, attack_steps=5, attack_vectors=200,
+        nlopt_starts=1, shield_inputs=1000, tight=50, timed=50,
     )  # fmt: skip
 
 
@@ -118,8 +111,8 @@ def test_tabular(task: str, tmp_path: Path) -> None:
         rule = {"rule": "rate", "output": "1", "mean_at_most": 0.9}
     rules.write_text(json.dumps([rule]), encoding="utf-8")
     run_elsewhere(
-        "train", str(data), "--target", "y", "--task", task, "--rules", str(rules),
-        "--steps", "20", "--iteration-limit", "2", "--out", str(tmp_path / "run"),
+        tmp_path / "run", "train", str(data), "--target", "y", "--task", task,
+        "--rules", str(rules), "--steps", "20", "--iteration-limit", "2",
     )  # fmt: skip
 
 

@@ -167,7 +167,7 @@ def test_every_command_exists_with_its_options(page: Path) -> None:
         assert unknown == [], f"{page.name}: {line!r} has options that do not exist"
 
 
-@pytest.mark.parametrize("folder", ["experiments"])
+@pytest.mark.parametrize("folder", ["src", "experiments"])
 def test_modules_that_are_named_exist(folder: str) -> None:
     """A comment that says "see cuts.py" leads somewhere."""
     known = [str(path) for path in (*ROOT.rglob("src/**/*.py"), *ROOT.rglob("experiments/**/*.py"))]
