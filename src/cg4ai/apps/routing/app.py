@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cg4ai.apps.protocol import Evaluation, Review, Solver, Task
+from cg4ai.apps.routing.certified import certified
 from cg4ai.apps.routing.data import Instance, instance
 from cg4ai.apps.routing.description import Router, described, restored
 from cg4ai.apps.routing.evaluate import evaluate
 from cg4ai.apps.routing.functional import PathCost
 from cg4ai.apps.routing.guarantee import (
     proof_summary,
-    proven_router,
     shield_summary,
     shielded_router,
     write_proof,
@@ -64,8 +64,9 @@ class Proving:
         progress: Callable[[IterationRecord], None] | None,
         run: Run | None,
     ) -> Result:
-        result, self.proof = proven_router(problem, settings, progress, run)
-        return result
+        outcome = certified(problem, settings, progress=progress, run=run)
+        self.proof = outcome.certification
+        return outcome.result
 
 
 class Routing:

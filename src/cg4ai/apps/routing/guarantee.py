@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cg4ai.apps.routing.certified import certified
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.problem import capacity
 from cg4ai.apps.routing.settings import Recipe
@@ -16,27 +14,12 @@ from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.shield import ShieldedEnsemble
 from cg4ai.proofs import Certification
 from cg4ai.proofs.certificate import FILE_NAME, write_certificate
-from cg4ai.records import IterationRecord
-from cg4ai.runs.folder import Run
-from cg4ai.settings import Settings
-from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble
 
 SHIELD_INPUTS = 1_000_000
-
-
-def proven_router(
-    problem: Problem,
-    settings: Settings,
-    progress: Callable[[IterationRecord], None] | None,
-    run: Run | None,
-) -> tuple[Result, Certification]:
-    """The loop that goes on until the whole box is proven, or a limit."""
-    outcome = certified(problem, settings, progress=progress, run=run)
-    return outcome.result, outcome.certification
 
 
 def shielded_router(instance: Instance, result: Result, *, seed: int) -> Result:
