@@ -166,9 +166,28 @@ def _record(ensemble: Ensemble, strength: str, requirement: str, where: dict[str
     ensemble.about[GUARANTEES] = [*ensemble.about.get(GUARANTEES, []), claim | where]
 
 
+def _claims(ensemble: Ensemble) -> list[dict[str, Any]]:
+    """All that is recorded, as far as it must be texts; InvalidInput where it is not."""
+    claims = ensemble.about.get(GUARANTEES, [])
+    if not isinstance(claims, list) or not all(map(_readable, claims)):
+        raise InvalidInput(
+            f"a claim in about[{GUARANTEES!r}] cannot be read; record claims with "
+            "cg4ai.ensemble.claims.record_certified and record_audited"
+        )
+    return claims
+
+
+def _readable(claim: Any) -> bool:
+    if not isinstance(claim, dict) or not isinstance(claim.get("inputs", []), list):
+        return False
+    texts = [claim.get("requirement"), *claim.get("inputs", [])]
+    stated = claim.get("rules")
+    return all(isinstance(text, str) for text in texts) and isinstance(stated, str | None)
+
+
 def recorded_ranks(ensemble: Ensemble, inputs: Array) -> Ranks:
     """For all rules with a claim about this mixture: the strongest that is known at each input."""
-    claims = ensemble.about.get(GUARANTEES, [])
+    claims = _claims(ensemble)
     if not claims:
         return {}
     own, digests = mixture_digest(ensemble), np.array(_digests(inputs))
@@ -212,7 +231,7 @@ def explanation(
     """
     words = np.array(WEAKEST_FIRST)
     nothing = np.zeros(len(inputs), np.int64)
-    claimed = [claim["requirement"] for claim in ensemble.about.get(GUARANTEES, [])]
+    claimed = [claim["requirement"] for claim in _claims(ensemble)]
     named = {}
     for name in dict.fromkeys([*claimed, *(name for name, _ in ranks)]):
         own = [each for subject, each in ranks.items() if subject[0] == name]

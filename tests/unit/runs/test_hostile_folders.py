@@ -17,6 +17,7 @@ from sklearn.tree import DecisionTreeRegressor
 from torch import nn
 
 import cg4ai
+from cg4ai.ensemble.claims import record_audited
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import Cg4aiError, RunFolderError
 from cg4ai.members import (
@@ -68,7 +69,10 @@ def ensemble() -> Ensemble:
         Linear(Box([0, 0], [1, 1]), [1.0, 0.0, 0.0, 1.0], 0.3, "<=", name="sum"),
         Linear(Ball([0.5, 0.5], 0.4), [0.0, 1.0, 0.0, 0.0], 0.5, "<=", name="disc"),
     ]
-    return mixture.shielded([0.0, 0.0, 0.0, 0.0], rules)
+    shielded = mixture.shielded([0.0, 0.0, 0.0, 0.0], rules)
+    loose = Linear(Box([0, 0], [1, 1]), [1.0, 0.0, 0.0, 0.0], 9.0, "<=", name="loose")
+    assert record_audited(shielded, loose, inputs=np.clip(X[:2], 0, 1)) == 2
+    return shielded
 
 
 def record(iteration: int) -> IterationRecord:
