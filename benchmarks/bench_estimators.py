@@ -1,19 +1,24 @@
 """How well the estimators generalise: cross-validated scores, with and without requirements.
 
 Prints a table: accuracy (classes) or R2 (numbers) on folds that were not trained on, beside a
-linear model and a network of scikit-learn, seconds per fit, and whether every requirement held.
-The requirements are about a seventh of each training fold: probability of the given class at
-least 0.7, or the value within half a standard deviation of the given one. `--quick` takes two
-folds of four data sets.
+linear model and a network of scikit-learn, processor seconds per fit, and whether every requirement
+held. The requirements are about a seventh of each training fold: probability of the given class at
+least 0.7, or the value within half a standard deviation of the given one. `--quick` takes four data
+sets, `--seeds N` as many splits into five folds. `--against SRC` measures the estimators of another
+checkout's `src` too, on the same folds in turn, so that both meet the same machine.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
+import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,7 +34,6 @@ from sklearn.datasets import (
     make_friedman1,
     make_friedman2,
 )
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -37,7 +41,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Linear, Probability
-from cg4ai.apps.tables import markdown
 
 QUICK = ("cancer", "noisy", "diabetes", "friedman1")
 
@@ -71,21 +74,21 @@ def data_sets() -> Iterator[DataSet]:
     yield DataSet("friedman2", *make_friedman2(400, noise=80.0, random_state=0), False)
 
 
-def linear_model(classification: bool) -> Any:
+def linear_model(classification: bool, seed: int) -> Any:
     model = LogisticRegression(max_iter=1000) if classification else RidgeCV()
     return make_pipeline(StandardScaler(), model)
 
 
-def plain_network(classification: bool) -> Any:
+def plain_network(classification: bool, seed: int) -> Any:
     if classification:
-        return make_pipeline(StandardScaler(), MLPClassifier(max_iter=500, random_state=0))
-    inner = MLPRegressor(max_iter=1000, random_state=0)
+        return make_pipeline(StandardScaler(), MLPClassifier(max_iter=500, random_state=seed))
+    inner = MLPRegressor(max_iter=1000, random_state=seed)
     scaled = TransformedTargetRegressor(inner, transformer=StandardScaler())
     return make_pipeline(StandardScaler(), scaled)
 
 
-def ours(classification: bool) -> Any:
-    return (ConstrainedClassifier if classification else ConstrainedRegressor)(random_state=0)
+def ours(classification: bool, seed: int) -> Any:
+    return (ConstrainedClassifier if classification else ConstrainedRegressor)(random_state=seed)
 
 
 def requirements(inputs: Any, targets: Any, classification: bool) -> list[Any]:
@@ -100,52 +103,90 @@ def requirements(inputs: Any, targets: Any, classification: bool) -> list[Any]:
     ]
 
 
-def measure(data: DataSet, make: Callable[[bool], Any], *, ruled: bool, folds: int) -> Scores:
+METHODS: dict[str, tuple[Callable[[bool, int], Any], bool]] = {
+    "linear": (linear_model, False),
+    "MLP": (plain_network, False),
+    "ours": (ours, False),
+    "ours, ruled": (ours, True),
+}
+
+
+def measure(data: DataSet, method: str, seed: int) -> Scores:
+    """One split into five folds."""
+    make, ruled = METHODS[method]
     kind = StratifiedKFold if data.classification else KFold
     found = Scores()
-    for a, b in kind(folds, shuffle=True, random_state=0).split(data.inputs, data.targets):
+    for a, b in kind(5, shuffle=True, random_state=seed).split(data.inputs, data.targets):
         inputs, targets = data.inputs[a], data.targets[a]
         extra = (
             {"requirements": requirements(inputs, targets, data.classification)} if ruled else {}
         )
-        started = time.perf_counter()
+        started = time.process_time()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model = make(data.classification).fit(inputs, targets, **extra)
-        found.seconds.append(time.perf_counter() - started)
-        found.score.append(model.score(data.inputs[b], data.targets[b]))
+            warnings.simplefilter("ignore")
+            model = make(data.classification, seed).fit(inputs, targets, **extra)
+        found.seconds.append(time.process_time() - started)
+        found.score.append(float(model.score(data.inputs[b], data.targets[b])))
         if ruled:
-            found.held.append(model.result_.feasible)
+            found.held.append(bool(model.result_.feasible))
     return found
 
 
-def rows(quick: bool) -> list[dict[str, Any]]:
-    table = []
-    methods = (
-        ("linear", linear_model, False),
-        ("MLP", plain_network, False),
-        ("ours", ours, False),
-        ("ours, ruled", ours, True),
+def measured_elsewhere(source: str, data: DataSet, method: str, seed: int) -> Scores:
+    """The same with the package of another checkout, in a process of its own."""
+    ended = subprocess.run(
+        [sys.executable, __file__, "--one", data.name, method, str(seed)],
+        env={**os.environ, "PYTHONPATH": source},
+        stdout=subprocess.PIPE,
+        check=True,
     )
+    return Scores(**json.loads(ended.stdout))
+
+
+def rows(names: Sequence[str], seeds: int, against: str | None) -> list[dict[str, Any]]:
+    table = []
     for data in data_sets():
-        if quick and data.name not in QUICK:
+        if data.name not in names:
             continue
         row: dict[str, Any] = {"data": data.name, "rows": len(data.inputs)}
-        for name, make, ruled in methods:
-            found = measure(data, make, ruled=ruled, folds=2 if quick else 5)
-            row[name] = f"{np.mean(found.score):.3f}"
-            if make is ours:
-                row[f"{name} (s)"] = f"{np.mean(found.seconds):.1f}"
-            if ruled:
-                row["rules held"] = f"{sum(found.held)} of {len(found.held)}"
+        for method, (make, _) in METHODS.items():
+            row |= _cells(method, [measure(data, method, seed) for seed in range(seeds)])
+            if against and make is ours:
+                before = [measured_elsewhere(against, data, method, n) for n in range(seeds)]
+                row |= _cells(f"{method}, before", before)
         print(row, flush=True)
         table.append(row)
     return table
 
 
+def _cells(method: str, found: Sequence[Scores]) -> dict[str, str]:
+    scores = np.concatenate([one.score for one in found])
+    cells = {method: f"{scores.mean():.3f}"}
+    if METHODS[method.removesuffix(", before")][0] is ours:
+        cells[f"{method} (s)"] = f"{np.mean([one.seconds for one in found]):.2f}"
+    held = [value for one in found for value in one.held]
+    if held:
+        cells[f"{method}: held"] = f"{sum(held)} of {len(held)}"
+    return cells
+
+
 def main() -> None:
     torch.set_num_threads(1)
-    print(markdown(rows("--quick" in sys.argv)))
+    arguments = argparse.ArgumentParser(description="cross-validated scores of the estimators")
+    arguments.add_argument("--quick", action="store_true", help="four data sets only")
+    arguments.add_argument("--seeds", type=int, default=1, help="splits into five folds")
+    arguments.add_argument("--against", help="src of another checkout, to be measured too")
+    arguments.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    given = arguments.parse_args()
+    if given.one:
+        name, method, seed = given.one
+        (data,) = (data for data in data_sets() if data.name == name)
+        print(json.dumps(asdict(measure(data, method, int(seed)))))
+        return
+    from cg4ai.apps.tables import markdown
+
+    names = QUICK if given.quick else [data.name for data in data_sets()]
+    print(markdown(rows(names, given.seeds, given.against)))
 
 
 if __name__ == "__main__":
