@@ -3,7 +3,16 @@
 Set before torch or NumPy is imported, and inherited by the programs that tests start.
 """
 
+from __future__ import annotations
+
 import os
+
+import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # tests keep fits short by their limits; what else a fit warns of is an error in a test
+    config.addinivalue_line("filterwarnings", "ignore:training was ended by:cg4ai.FitWarning")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cg4ai.checker import check
     from cg4ai.ensemble.ensemble import Ensemble
     from cg4ai.ensemble.saved import load
-    from cg4ai.errors import Cg4aiError
+    from cg4ai.errors import Cg4aiError, FitWarning
     from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
     from cg4ai.estimators.pipelines import fit_with_requirements, transformed
     from cg4ai.proofs.certificate import write_certificate
@@ -37,6 +37,7 @@ _HOMES = {
     "ConstrainedRegressor": "estimators.estimators",
     "Difference": "rules",
     "Ensemble": "ensemble.ensemble",
+    "FitWarning": "errors",
     "Linear": "rules",
     "Margin": "rules",
     "Pool": "rules",
@@ -80,6 +81,7 @@ __all__ = [  # noqa: RUF022 - grouped as the documentation is
     "transformed",
     "fit_with_requirements",
     "Cg4aiError",
+    "FitWarning",
 ]
 
 

@@ -34,6 +34,13 @@ class OutsideRegion(UserWarning):
     """Predictions were asked for where the rules of an ensemble are not guaranteed to hold."""
 
 
+class FitWarning(UserWarning):
+    """A fitted model is not all that was asked for; the message says what is amiss.
+
+    A requirement is violated, a limit ended training early, or a constant predicts as well.
+    """
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)` for the closest known word, or an empty string."""
     if len(word) > 100:  # nobody meant that, and the search takes the square of the length

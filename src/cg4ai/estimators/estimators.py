@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,21 +14,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cg4ai.ensemble.audit import Audit
 from cg4ai.errors import InvalidInput
-from cg4ai.estimators.fitting import (
-    PARAMETERS,
-    ConstrainedEstimator,
-    checked_requirements,
-    one_of,
-    row_weights,
-)
+from cg4ai.estimators.fitting import ConstrainedEstimator, checked_requirements, row_weights
 from cg4ai.estimators.holdout import LabelledData, merged
 from cg4ai.estimators.kinds import Task
-from cg4ai.objectives import LossFunction
+from cg4ai.estimators.parameters import PARAMETERS, one_of
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Margin, Probability, Requirement
 from cg4ai.solving.problem import Problem
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ignore[misc]
     __doc__ = f"""A classifier whose scores keep hard rules.
 
@@ -54,54 +49,8 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
     classes_ : after `fit`, the sorted distinct labels.
     """
 
-    def __init__(
-        self,
-        *,
-        scores: str = "probability",
-        output_limit: float | None = 20.0,
-        members: Any = "network",
-        hidden: tuple[int, ...] = (16,),
-        activation: str = "gelu",
-        objective: str = "mixture",
-        loss: str | LossFunction | None = None,
-        validation_fraction: float | str = "auto",
-        weight_decay: float | Sequence[float] = (1.0, 0.0),
-        simple_members: bool = True,
-        restarts: int = 4,
-        group: int = 1,
-        steps: int = 200,
-        learning_rate: float = 0.02,
-        batch_size: int | None = None,
-        column_limit: int = 100,
-        iteration_limit: int = 15,
-        time_limit_s: float = float("inf"),
-        final_weights: str = "loss",
-        settings: Mapping[str, Any] | None = None,
-        random_state: Any = None,
-        device: str = "cpu",
-    ) -> None:
-        self.scores = scores
-        self.output_limit = output_limit
-        self.members = members
-        self.hidden = hidden
-        self.activation = activation
-        self.objective = objective
-        self.loss = loss
-        self.validation_fraction = validation_fraction
-        self.weight_decay = weight_decay
-        self.simple_members = simple_members
-        self.restarts = restarts
-        self.group = group
-        self.steps = steps
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.column_limit = column_limit
-        self.iteration_limit = iteration_limit
-        self.time_limit_s = time_limit_s
-        self.final_weights = final_weights
-        self.settings = settings
-        self.random_state = random_state
-        self.device = device
+    scores: str = "probability"
+    output_limit: float | None = 20.0
 
     def problem(
         self,
@@ -188,6 +137,7 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         return np.asarray(self.classes_[scores.argmax(1)])
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignore[misc]
     __doc__ = f"""A regressor whose outputs keep hard rules, in the units of y.
 
@@ -201,51 +151,6 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
     {PARAMETERS}
     target_scale_ : after `fit`, the spread of y: the mean over outputs of standard deviations.
     """
-
-    def __init__(
-        self,
-        *,
-        members: Any = "network",
-        hidden: tuple[int, ...] = (16,),
-        activation: str = "gelu",
-        objective: str = "mixture",
-        loss: str | LossFunction | None = None,
-        validation_fraction: float | str = "auto",
-        weight_decay: float | Sequence[float] = (1.0, 0.0),
-        simple_members: bool = True,
-        restarts: int = 4,
-        group: int = 1,
-        steps: int = 200,
-        learning_rate: float = 0.02,
-        batch_size: int | None = None,
-        column_limit: int = 100,
-        iteration_limit: int = 15,
-        time_limit_s: float = float("inf"),
-        final_weights: str = "loss",
-        settings: Mapping[str, Any] | None = None,
-        random_state: Any = None,
-        device: str = "cpu",
-    ) -> None:
-        self.members = members
-        self.hidden = hidden
-        self.activation = activation
-        self.objective = objective
-        self.loss = loss
-        self.validation_fraction = validation_fraction
-        self.weight_decay = weight_decay
-        self.simple_members = simple_members
-        self.restarts = restarts
-        self.group = group
-        self.steps = steps
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.column_limit = column_limit
-        self.iteration_limit = iteration_limit
-        self.time_limit_s = time_limit_s
-        self.final_weights = final_weights
-        self.settings = settings
-        self.random_state = random_state
-        self.device = device
 
     def problem(
         self,

@@ -42,6 +42,10 @@ class LabelledData:
     targets: Array | IntArray
     weights: Array
 
+    @property
+    def classification(self) -> bool:
+        return self.targets.ndim == 1
+
     def take(self, positions: IntArray) -> LabelledData:
         return LabelledData(
             self.inputs[positions], self.targets[positions], self.weights[positions]
@@ -72,7 +76,7 @@ def split(
     """
     count = len(data.inputs)
     shuffled = generator.permutation(count)
-    if data.targets.ndim == 1:  # classes
+    if data.classification:
         shuffled = shuffled[np.argsort(data.targets[shuffled], kind="stable")]
         labels = data.targets[shuffled]
         rank = np.arange(count) - np.searchsorted(labels, labels)

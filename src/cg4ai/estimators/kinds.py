@@ -21,6 +21,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from torch import nn
 
 from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.estimators.parameters import Parameters
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.modules import ModuleArchitecture
 from cg4ai.members.networks import NetworkArchitecture
@@ -29,7 +30,7 @@ from cg4ai.pricing.exact.stumps import StumpPricer
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.pricing.trees import TreePricer
-from cg4ai.pricing.wrappers import AlternatingPricer
+from cg4ai.pricing.wrappers import FirstUnpriced
 from cg4ai.protocols import Architecture, Pricer
 from cg4ai.records import Array, IntArray
 
@@ -58,21 +59,6 @@ class Task:
         return spread if spread > 0 else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """How networks and modules are built and trained; weight decays take turns."""
-
-    hidden: tuple[int, ...]
-    activation: str
-    skip: bool
-    restarts: int
-    group: int
-    steps: int
-    learning_rate: float
-    batch_size: int | None
-    weight_decay: tuple[float, ...]
-
-
 def kinds_of(members: Any) -> list[Any]:
     """`members` as a non-empty list of kinds."""
     kinds = list(members) if isinstance(members, (list, tuple)) else [members]
@@ -81,14 +67,14 @@ def kinds_of(members: Any) -> list[Any]:
     return kinds
 
 
-def pricers_for(kinds: Sequence[Any], recipe: Recipe, task: Task) -> tuple[Pricer, ...]:
+def pricers_for(kinds: Sequence[Any], parameters: Parameters, task: Task) -> tuple[Pricer, ...]:
     """The pricers of each kind of member, in order."""
-    return tuple(pricer for kind in kinds for pricer in _pricers(kind, recipe, task))
+    return tuple(pricer for kind in kinds for pricer in _pricers(kind, parameters, task))
 
 
-def _pricers(kind: Any, recipe: Recipe, task: Task) -> list[Pricer]:
+def _pricers(kind: Any, parameters: Parameters, task: Task) -> list[Pricer]:
     if isinstance(kind, str):
-        return _named(kind, recipe, task)
+        return _named(kind, parameters, task)
     if isinstance(kind, BaseEstimator):
         _check_model(kind, task)
         return [TreePricer(kind)]
@@ -99,7 +85,7 @@ def _pricers(kind: Any, recipe: Recipe, task: Task) -> list[Pricer]:
         architecture = ModuleArchitecture(factory, size, task.outputs, name)
         if task.links == "softmax":
             _check_probabilities(architecture, task.inputs[:8])
-        return _gradient(architecture, recipe, task)
+        return _gradient(architecture, parameters, task)
     hint = f"; give an instance, {kind.__name__}()" if _unfitted_class(kind) else ""
     raise InvalidInput(
         f"members cannot be made from {kind!r}{hint}; use one of {', '.join(KINDS)}, a "
@@ -124,14 +110,14 @@ def _unfitted_class(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseEstimator)
 
 
-def _named(kind: str, recipe: Recipe, task: Task) -> list[Pricer]:
+def _named(kind: str, parameters: Parameters, task: Task) -> list[Pricer]:
     if kind not in KINDS:
         raise InvalidInput(
             f"unknown kind of member {kind!r}{did_you_mean(kind, KINDS)}; use one of "
             f"{', '.join(KINDS)}, a scikit-learn estimator, or a function that makes a torch module"
         )
     if kind == "network":
-        return _gradient(network(recipe, task), recipe, task)
+        return _gradient(network(parameters, task), parameters, task)
     if kind == "affine":
         if task.links == "softmax":
             raise InvalidInput("affine members give logits, not probabilities: set scores='logit'")
@@ -194,7 +180,7 @@ def _check_model(model: BaseEstimator, task: Task) -> None:
     from_sklearn(fitted)
 
 
-def network(recipe: Recipe, task: Task) -> NetworkArchitecture:
+def network(parameters: Parameters, task: Task) -> NetworkArchitecture:
     """Inputs standardised by the training data; linear outputs in the units of the targets.
 
     A skip from inputs to outputs puts linear models into the class.
@@ -205,9 +191,9 @@ def network(recipe: Recipe, task: Task) -> NetworkArchitecture:
     return NetworkArchitecture(
         task.inputs.shape[1],
         task.outputs,
-        hidden=recipe.hidden,
-        activation=recipe.activation,  # type: ignore[arg-type]  # checked there
-        skip=recipe.skip and bool(recipe.hidden),
+        hidden=parameters.layers,
+        activation=parameters.activation,  # type: ignore[arg-type]  # checked there
+        skip=parameters.simple_members and bool(parameters.layers),
         output=task.links,
         shift=task.inputs.mean(0),
         scale=np.where(deviation > 0, deviation, 1.0),
@@ -216,24 +202,28 @@ def network(recipe: Recipe, task: Task) -> NetworkArchitecture:
     )
 
 
-def _gradient(architecture: Architecture, recipe: Recipe, task: Task) -> list[Pricer]:
-    sampled = recipe.batch_size is not None
-    pricers = [
-        GradientPricer(
-            architecture,
-            restarts=recipe.restarts,
-            group=recipe.group,
-            training=Training(
-                steps=recipe.steps,
-                learning_rate=recipe.learning_rate,
-                schedule="onecycle" if sampled else "plateau",
-                weight_decay=decay,
-            ),
-            batch_size=recipe.batch_size,
-            headroom=0.05 * task.spread,
-            row_weight=2.0 * task.spread,
-            output_limit=task.output_limit,
-        )
-        for decay in recipe.weight_decay
-    ]
-    return [AlternatingPricer(pricers, freest=int(np.argmin(recipe.weight_decay)))]
+def _gradient(architecture: Architecture, parameters: Parameters, task: Task) -> list[Pricer]:
+    """One pricer that trains members of every weight decay at once.
+
+    Regularised members generalise but may be too stiff for a row; free members meet rows but learn
+    noise. The master chooses.
+    """
+    decays = parameters.decays
+    size = parameters.batch_size
+    pricer = GradientPricer(
+        architecture,
+        restarts=int(parameters.restarts) * len(decays),
+        group=int(parameters.group),
+        training=Training(
+            steps=int(parameters.steps),
+            learning_rate=float(parameters.learning_rate),
+            schedule="plateau" if size is None else "onecycle",
+            weight_decay=decays,
+        ),
+        batch_size=None if size is None else int(size),
+        headroom=0.05 * task.spread,
+        row_weight=2.0 * task.spread,
+        output_limit=task.output_limit,
+        limit_inputs=task.inputs if task.output_limit is not None else None,
+    )
+    return [FirstUnpriced(pricer)]

@@ -7,6 +7,8 @@ where there is nothing to learn beyond a line, a line is there.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -22,27 +24,37 @@ SHRINKAGE = (1.0, 0.1, 0.01, 0.001)  # ridge penalty per row, on standardised in
 LEAST_SHARE = 1e-3  # class shares of the constant are at least this, so that its loss is finite
 
 
+@dataclass(frozen=True, slots=True)
+class LinearModel:
+    """`slopes` (r, d) x input + `offsets` (r,); for classes, the scores under a softmax."""
+
+    slopes: Array
+    offsets: Array
+
+    def outputs(self, inputs: Array) -> Array:
+        return np.asarray(inputs @ self.slopes.T + self.offsets)
+
+
 def simple_members(architecture: NetworkArchitecture, data: LabelledData) -> Members:
     """A constant and one linear model per shrinkage, fitted to `data`, as members.
 
     The architecture must have a skip, or no hidden layer, and softmax or linear outputs.
     """
     inputs = architecture.normalise(torch.as_tensor(data.inputs)).numpy()
-    weights = data.weights / data.weights.mean()
-    if architecture.output == "softmax":
-        labels = data.targets.astype(np.int64)
-        models = _classifiers(inputs, labels, weights, architecture.output_size)
-    else:
-        models = _regressors(inputs, _standardised(architecture, data.targets), weights)
-    count = len(models)
+    targets = data.targets
+    if architecture.output != "softmax":
+        targets = _standardised(architecture, targets)
+    models = linear_models(
+        replace(data, inputs=inputs, targets=targets), architecture.output_size, SHRINKAGE
+    )
     parameters = {
-        name: torch.zeros(count, *shape, dtype=torch.float64)
+        name: torch.zeros(len(models), *shape, dtype=torch.float64)
         for name, shape in architecture.shapes().items()
     }
     linear = "skip" if architecture.skip else "weight_0"
-    parameters[linear] = torch.as_tensor(np.stack([slopes for slopes, _ in models]))
+    parameters[linear] = torch.as_tensor(np.stack([model.slopes for model in models]))
     parameters[f"bias_{architecture.depth}"] = torch.as_tensor(
-        np.stack([offsets for _, offsets in models])
+        np.stack([model.offsets for model in models])
     )
     return architecture.members(parameters)
 
@@ -53,26 +65,52 @@ def _standardised(architecture: NetworkArchitecture, targets: Array | IntArray) 
     return np.asarray((targets - shift) / scale)
 
 
-def _regressors(inputs: Array, targets: Array, weights: Array) -> list[tuple[Array, Array]]:
-    """(slopes (r, d), offsets (r,)) of each model."""
+def linear_models(
+    data: LabelledData, outputs: int, shrinkages: Sequence[float]
+) -> list[LinearModel]:
+    """A constant, then a linear model for each shrinkage; of classes only if all are there."""
+    deviation = data.inputs.std(0)
+    scale = np.where(deviation > 0, deviation, 1.0)
+    shift = data.inputs.mean(0)
+    inputs = (data.inputs - shift) / scale
+    weights = data.weights / data.weights.mean()
+    fitted = (_classifiers if data.classification else _regressors)(
+        inputs, data.targets, weights, outputs, shrinkages
+    )
+    return [
+        LinearModel(model.slopes / scale, model.offsets - (model.slopes / scale) @ shift)
+        for model in fitted
+    ]
+
+
+def _regressors(
+    inputs: Array,
+    targets: Array | IntArray,
+    weights: Array,
+    outputs: int,
+    shrinkages: Sequence[float],
+) -> list[LinearModel]:
     mean = np.average(targets, axis=0, weights=weights)
-    models = [(np.zeros((targets.shape[1], inputs.shape[1])), mean)]
-    for shrinkage in SHRINKAGE:
+    models = [LinearModel(np.zeros((outputs, inputs.shape[1])), mean)]
+    for shrinkage in shrinkages:
         ridge = Ridge(alpha=shrinkage * len(inputs)).fit(inputs, targets, sample_weight=weights)
-        models.append((np.atleast_2d(ridge.coef_), np.atleast_1d(ridge.intercept_)))
+        models.append(LinearModel(np.atleast_2d(ridge.coef_), np.atleast_1d(ridge.intercept_)))
     return models
 
 
 def _classifiers(
-    inputs: Array, labels: IntArray, weights: Array, classes: int
-) -> list[tuple[Array, Array]]:
-    """The same for the scores under a softmax; linear models only if every class is there."""
+    inputs: Array,
+    labels: Array | IntArray,
+    weights: Array,
+    classes: int,
+    shrinkages: Sequence[float],
+) -> list[LinearModel]:
     shares = np.bincount(labels, weights, minlength=classes) / weights.sum()
     constant = np.log(np.maximum(shares, LEAST_SHARE))
-    models = [(np.zeros((classes, inputs.shape[1])), constant)]
+    models = [LinearModel(np.zeros((classes, inputs.shape[1])), constant)]
     if (shares == 0).any():
         return models
-    for shrinkage in SHRINKAGE:
+    for shrinkage in shrinkages:
         # scikit-learn sums losses and halves the square, so this is the ridge of mean losses.
         model = LogisticRegression(C=1.0 / (shrinkage * len(inputs)), max_iter=200)
         with warnings.catch_warnings():
@@ -81,5 +119,5 @@ def _classifiers(
         slopes, offsets = model.coef_, model.intercept_
         if classes == 2:
             slopes, offsets = np.vstack([-slopes, slopes]) / 2, np.append(-offsets, offsets) / 2
-        models.append((slopes, offsets))
+        models.append(LinearModel(slopes, offsets))
     return models

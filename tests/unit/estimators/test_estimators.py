@@ -392,6 +392,7 @@ def test_rows_are_held_out_where_there_are_enough() -> None:
     assert abs(held_out(100, members=["stump", "tree"]) - 20) <= 1
 
 
+@pytest.mark.filterwarnings("ignore:this model predicts no better:cg4ai.FitWarning")
 def test_simple_members_keep_networks_from_running_wild() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 15))

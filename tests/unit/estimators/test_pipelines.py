@@ -155,6 +155,7 @@ def test_what_cannot_pass_is_refused_with_the_way_out() -> None:
         fit_with_requirements(make_pipeline(StandardScaler(), GaussianNB()), X, y, [])
 
 
+@pytest.mark.filterwarnings("ignore:this model predicts no better:cg4ai.FitWarning")
 def test_fit_with_requirements_holds_in_raw_features() -> None:
     X, y = data(80)
     rule = Probability(X[:10], 1 - y[:10], at_least=0.7)

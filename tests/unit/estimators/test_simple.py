@@ -10,13 +10,13 @@ import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from cg4ai.estimators.holdout import LabelledData
-from cg4ai.estimators.kinds import Recipe, Task, network
+from cg4ai.estimators.kinds import Task, network
+from cg4ai.estimators.parameters import Parameters
 from cg4ai.estimators.simple import SHRINKAGE, simple_members
 
 
 def architecture(data: LabelledData, outputs: int, links: Any, hidden: tuple[int, ...]) -> Any:
-    recipe = Recipe(hidden, "gelu", True, 1, 1, 1, 0.1, None, (0.0,))
-    return network(recipe, Task(data.inputs, outputs, links, data.targets))
+    return network(Parameters(hidden=hidden), Task(data.inputs, outputs, links, data.targets))
 
 
 def outputs(members: Any, inputs: Any) -> Any:

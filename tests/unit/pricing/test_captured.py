@@ -37,7 +37,7 @@ def test_recorded_steps_are_the_steps_of_plain_training(weight_decay):
 
     plain = train(start, loss, training, models=2)
     current = {name: value.clone() for name, value in start.items()}
-    step = _Step(current, loss, training, torch.device("cpu"))
+    step = _Step(current, loss, training, 1)
     for _ in range(30):
         step()
     for name, value in plain.items():
@@ -150,5 +150,5 @@ def test_training_by_a_graph_agrees_with_plain_training_on_a_gpu():
     training = Training(50, 0.05, "onecycle")
     start = {"a": torch.zeros(2, 2, device="cuda")}
     plain = train(start, lambda p, s: ((p["a"] - goal) ** 2).sum(1), training, models=2)
-    graph = train_captured(start, Fixed(), training, segment=20)
+    graph = train_captured(start, Fixed(), training, models=2, segment=20)
     torch.testing.assert_close(graph["a"], plain["a"], rtol=1e-4, atol=1e-5)

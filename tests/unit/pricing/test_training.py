@@ -196,6 +196,8 @@ def test_a_pause_sees_parameters_without_gradients_before_each_step() -> None:
         ({"patience": 0}, "patience"),
         ({"decay_after": 0}, "decay_after"),
         ({"weight_decay": -0.1}, "weight_decay"),
+        ({"weight_decay": (1.0, -0.1)}, "weight_decay"),
+        ({"weight_decay": ()}, "weight_decay"),
         ({"learning_rate": 0.0}, "learning_rate"),
         ({"learning_rate": math.nan}, "learning_rate"),
         ({"decay": 0.0}, "decay"),
@@ -212,10 +214,21 @@ def test_gradients_may_come_in_any_layout() -> None:
     gradient = torch.randn(4, 3, 2, generator=generator(0)).permute(2, 1, 0)
     assert not gradient.is_contiguous()
     values = [torch.zeros(2, 3, 4) for _ in range(2)]
-    FusedAdam(values[:1], 0.0).step([gradient], 0.1)
-    FusedAdam(values[1:], 0.0).step([gradient.contiguous()], 0.1)
+    FusedAdam(values[:1], Training(), 1).step([gradient], 0.1)
+    FusedAdam(values[1:], Training(), 1).step([gradient.contiguous()], 0.1)
     assert torch.equal(*values)
     torch.testing.assert_close(values[0], -0.1 * gradient.sign(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("schedule", ["onecycle", "plateau"])
+def test_several_weight_decays_take_turns_over_the_models(schedule: Any) -> None:
+    start = initial(4)
+    together = train(start, fit, Training(30, 0.05, schedule, weight_decay=(1.0, 0.0)), models=4)
+    for first, decay in ((0, 1.0), (1, 0.0)):
+        own = {name: value[first::2] for name, value in start.items()}
+        alone = train(own, fit, Training(30, 0.05, schedule, weight_decay=decay), models=2)
+        for name, value in alone.items():
+            torch.testing.assert_close(together[name][first::2], value)
 
 
 @pytest.mark.parametrize("schedule", ["onecycle", "plateau"])

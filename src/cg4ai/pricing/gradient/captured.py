@@ -38,14 +38,14 @@ def train_captured(
     laid_out: LaidOut,
     training: Training,
     *,
+    models: int,
     segment: int,
     pause: Pause | None = None,
     until: float = math.inf,
 ) -> Parameters:
     """Adam with a one-cycle rate, as `train` does it; data are laid out every `segment` steps."""
     current = contiguous(parameters)
-    device = next(iter(current.values())).device
-    step = _Step(current, laid_out.loss, training, device)
+    step = _Step(current, laid_out.loss, training, models)
     graph: torch.cuda.CUDAGraph | None = None
     for start in range(0, training.steps, segment):
         if pause is not None:
@@ -72,11 +72,12 @@ class _Step:
         current: Parameters,
         loss: Callable[[Parameters, Tensor], Tensor],
         training: Training,
-        device: torch.device,
+        models: int,
     ) -> None:
         self.current, self.loss = current, loss
+        device = next(iter(current.values())).device
         self.values = [value.requires_grad_(True) for value in current.values()]
-        self.adam = FusedAdam(self.values, training.weight_decay)
+        self.adam = FusedAdam(self.values, training, models)
         numbers = range(training.steps + WARM_UP)
         self.rates = torch.tensor([onecycle(n, training) for n in numbers], device=device)
         self.rate = torch.zeros((), device=device)

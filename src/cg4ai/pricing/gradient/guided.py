@@ -201,7 +201,7 @@ class Trainer:
     def guided_loss(self, parameters: Parameters, step: int) -> Tensor:
         rows = joined([*self._of_step(), *self._window(step)])
         loss, outputs = self._evaluate(parameters, rows, objective=self.needs_objective)
-        return loss + self._row_terms(outputs, rows, hinge=True)
+        return loss + self._row_terms(outputs, rows, hinge=True) if rows else loss
 
     def reduced_cost(self, parameters: Parameters, step: int) -> Tensor:
         rows = self._of_step()
@@ -209,12 +209,15 @@ class Trainer:
         priced = self.objective.kind == "epigraph" and bool(rows)
         charged = self.needs_objective and not priced
         loss, outputs = self._evaluate(parameters, rows, objective=charged)
-        return loss + self._row_terms(outputs, rows, hinge=False)
+        return loss + self._row_terms(outputs, rows, hinge=False) if rows else loss
 
     def limited(self, parameters: Parameters, limit: float) -> Parameters:
         """Scale down the output layer of members that exceed the limit on any known input."""
         scale = output_scaling(self.pricer.architecture)
-        inputs = torch.cat([self.tensor(self.objective.inputs), *(r.inputs for r in self.rows)])
+        known = [self.objective.inputs]
+        if self.pricer.limit_inputs is not None:
+            known.append(self.pricer.limit_inputs)
+        inputs = torch.cat([*map(self.tensor, known), *(r.inputs for r in self.rows)])
         with torch.no_grad():
             sizes = [
                 self.pricer.architecture.forward(parameters, part).abs().amax((1, 2))

@@ -40,11 +40,12 @@ class GradientPricer:
     individual: weight of each member's own loss beside that of the mean.
     row_weight, headroom: weight of the hinge sum_j w_j max(0, bound_j + headroom - row_j), where
         the w_j are the guiding duals scaled to sum to one.
-    finish: share of the steps that minimise the reduced cost itself (1: as in the paper).
+    finish: share of the steps that minimise the reduced cost itself (1: as in the paper). They are
+        left out while there are no rows: it would be the guided loss once more.
     warm_starts: how many of the restarts begin from active members instead of at random.
-    output_limit: members whose outputs exceed this in size on the training or row inputs are
-        scaled down to it (linear outputs only): without a bound, scaling a member would drive the
-        reduced cost of margin rows to minus infinity.
+    output_limit: members whose outputs exceed this in size on the training or row inputs, or on
+        `limit_inputs` (n, d), are scaled down to it (linear outputs only): without a bound, scaling
+        a member would drive the reduced cost of margin rows to minus infinity.
     attack_every: during guided training, search the regions of all requirements for inputs that
         the group itself violates, every so many steps, and train on what is found: 0 never.
         Rows of the master alone show what the mixture violates, which an anchor may hide.
@@ -69,6 +70,7 @@ class GradientPricer:
     finish: float = 0.5
     warm_starts: int = 0
     output_limit: float | None = None
+    limit_inputs: Array | None = None
     attack_every: int = 0
     attack_weight: float = 0.2
     row_limit: int = 4096
@@ -118,7 +120,7 @@ class GradientPricer:
         if guided:
             stage = replace(self.training, steps=guided)
             parameters = self._guided(trainer, parameters, stage)
-        if guided < self.training.steps:
+        if guided < self.training.steps and (len(request.rows) or not guided):
             stage = replace(self.training, steps=self.training.steps - guided)
             parameters = train(
                 parameters,
@@ -150,7 +152,13 @@ class GradientPricer:
             data = laid_out(trainer, self.attack_every or SEGMENT, stage.steps)
             if data is not None:
                 return train_captured(
-                    parameters, data, stage, segment=data.segment, pause=pause, until=until
+                    parameters,
+                    data,
+                    stage,
+                    models=self.restarts,
+                    segment=data.segment,
+                    pause=pause,
+                    until=until,
                 )
         return train(
             parameters,

@@ -37,7 +37,8 @@ class Training:
     `plateau` is the paper's rule for full batches: stop a model after `patience` steps without
     improvement, multiply its learning rate by `decay` after every `decay_after` such steps, and
     keep its best parameters. `onecycle` warms up over the first tenth, then anneals to zero and
-    keeps the last parameters: for fresh samples, where single losses are noise.
+    keeps the last parameters: for fresh samples, where single losses are noise. Several weight
+    decays take turns over the models that are trained at once.
     """
 
     steps: int = 1000
@@ -46,12 +47,16 @@ class Training:
     patience: int = 50
     decay: float = 0.9
     decay_after: int = 10
-    weight_decay: float = 0.0
+    weight_decay: float | tuple[float, ...] = 0.0
 
     def __post_init__(self) -> None:
-        for name, low in (("steps", 0), ("patience", 1), ("decay_after", 1), ("weight_decay", 0)):
+        for name, low in (("steps", 0), ("patience", 1), ("decay_after", 1)):
             if not getattr(self, name) >= low:
                 raise InvalidInput(f"{name} must be at least {low}, got {getattr(self, name)}")
+        if not self.weight_decays or not all(decay >= 0 for decay in self.weight_decays):
+            raise InvalidInput(
+                f"weight_decay must be one or more numbers >= 0, got {self.weight_decay}"
+            )
         if not 0 < self.learning_rate < math.inf or not 0 < self.decay <= 1:
             raise InvalidInput(
                 "learning_rate must be positive and decay lie in (0, 1], got "
@@ -61,6 +66,16 @@ class Training:
             raise InvalidInput(
                 f"schedule must be one of {', '.join(get_args(Schedule))}, got {self.schedule!r}"
             )
+
+    @property
+    def weight_decays(self) -> tuple[float, ...]:
+        decay = self.weight_decay
+        return decay if isinstance(decay, tuple) else (decay,)
+
+    def decay_of_models(self, models: int, device: torch.device) -> Tensor:
+        """(models,) weight decays: several take turns."""
+        decays = self.weight_decays
+        return torch.tensor([decays[n % len(decays)] for n in range(models)], device=device)
 
 
 def train(
@@ -76,19 +91,21 @@ def train(
 
     `until` is a moment of `time.perf_counter` at which training ends, whatever steps are left.
     """
-    current = contiguous(parameters)
-    rule = (_Plateau if training.schedule == "plateau" else _OneCycle)(current, training, models)
+    rule = (_Plateau if training.schedule == "plateau" else _OneCycle)(
+        contiguous(parameters), training, models
+    )
+    values = list(rule.current.values())
     told = step_listener.get()
     for step in range(training.steps):
         if told is not None:
             told(step, training.steps)
         if pause is not None:
-            pause(current, step)
-        for value in current.values():
+            pause(rule.current, step)
+        for value in values:
             value.requires_grad_(True)
-        losses = loss_of(current, step)
-        gradients = torch.autograd.grad(losses.sum(), list(current.values()))
-        for value in current.values():
+        losses = loss_of(rule.current, step)
+        gradients = torch.autograd.grad(losses.sum(), values)
+        for value in values:
             value.requires_grad_(False)
         if rule.step(step, losses.detach(), gradients) or time.perf_counter() >= until:
             break
@@ -107,8 +124,9 @@ class _OneCycle:
     """One learning rate for all models, which warms up and anneals; keeps the last parameters."""
 
     def __init__(self, current: Parameters, training: Training, models: int) -> None:
-        self.result, self.training = current, training
-        self.adam = FusedAdam(list(current.values()), training.weight_decay)
+        self.current = self.result = current
+        self.training = training
+        self.adam = FusedAdam(list(current.values()), training, models)
 
     def step(self, step: int, losses: Tensor, gradients: Sequence[Tensor]) -> bool:
         self.adam.step(gradients, onecycle(step, self.training))
@@ -116,35 +134,66 @@ class _OneCycle:
 
 
 class _Plateau:
-    """A learning rate and a stop for each model; keeps each model's best parameters."""
+    """A learning rate and a stop for each model; keeps each model's best parameters.
+
+    All parameters lie in one vector, of which `current` holds views: a small stack spends its time
+    on the number of calls, and so there is one per operation instead of one per tensor.
+    """
 
     def __init__(self, current: Parameters, training: Training, models: int) -> None:
-        self.current, self.training = current, training
-        self.result = {name: value.clone() for name, value in current.items()}
-        self.first = {name: torch.zeros_like(value) for name, value in current.items()}
-        self.second = {name: torch.zeros_like(value) for name, value in current.items()}
-        device = next(iter(current.values())).device
+        self.training = training
+        self.shapes = {name: value.shape for name, value in current.items()}
+        self.vector = torch.cat([value.flatten() for value in current.values()])
+        self.current = self._named(self.vector)
+        self.best = self.vector.clone()
+        self.first = torch.zeros_like(self.vector)
+        self.second = torch.zeros_like(self.vector)
+        device = self.vector.device
+        numbers = torch.arange(models, device=device)
+        self.owner = torch.cat(  # the model that each parameter belongs to
+            [numbers.repeat_interleave(value.numel() // models) for value in current.values()]
+        )
         self.best_loss = torch.full((models,), math.inf, device=device)
         self.stale = torch.zeros(models, device=device)
         self.rate = torch.full((models,), training.learning_rate, device=device)
+        self.decay = training.decay_of_models(models, device)[self.owner]
+
+    def _named(self, vector: Tensor) -> Parameters:
+        parts = torch.split(vector, [shape.numel() for shape in self.shapes.values()])
+        return {
+            name: part.view(shape).detach()
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
+
+    @property
+    def result(self) -> Parameters:
+        return self._named(self.best)
 
     def step(self, step: int, losses: Tensor, gradients: Sequence[Tensor]) -> bool:
         """Whether all models have stopped."""
         training, best = self.training, self.best_loss
         improved = losses < best - 1e-7 * best.abs().clamp(1e-6, 1e6)
         self.best_loss = torch.where(improved, losses, best)
-        self.stale = torch.where(improved, torch.zeros_like(self.stale), self.stale + 1)
+        self.stale = (self.stale + 1) * ~improved
         drop = (self.stale > 0) & (self.stale % training.decay_after == 0)
         rate = torch.where(drop, self.rate * training.decay, self.rate)
-        for name, value in self.current.items():
-            self.result[name] = _choose(improved, value, self.result[name])
+        self.best = torch.where(improved[self.owner], self.vector, self.best)
         stopped = self.stale >= training.patience
-        self.rate = torch.where(stopped, torch.zeros_like(rate), rate)
+        self.rate = rate * ~stopped
         if step % 10 == 9 and bool(stopped.all()):
             return True
-        own = dict(zip(self.current, gradients, strict=True))
-        _adam(self.current, own, self.first, self.second, step, self.rate, training.weight_decay)
+        self._adam(torch.cat([gradient.flatten() for gradient in gradients]), step)
         return False
+
+    def _adam(self, gradient: Tensor, step: int) -> None:
+        """One Adam step in place, with the learning rate of each model."""
+        rate = self.rate[self.owner].to(gradient.dtype)
+        self.first.lerp_(gradient, 0.1)
+        self.second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        if any(self.training.weight_decays):
+            self.vector.addcmul_(self.vector, rate * self.decay, value=-1)
+        size = (self.second / (1 - 0.999 ** (step + 1))).sqrt_().add_(1e-8)
+        self.vector.addcdiv_(rate.mul_(self.first), size, value=-1 / (1 - 0.9 ** (step + 1)))
 
 
 class FusedAdam:
@@ -153,8 +202,14 @@ class FusedAdam:
     The values must be contiguous; see `contiguous`.
     """
 
-    def __init__(self, values: list[Tensor], weight_decay: float) -> None:
-        self.values, self.weight_decay = values, weight_decay
+    def __init__(self, values: list[Tensor], training: Training, models: int) -> None:
+        self.values = values
+        decays = training.weight_decays
+        self.weight_decay = decays[0] if len(decays) == 1 else 0.0  # the kernel's: one for all
+        self.own_decay: list[Tensor] = []  # for each value, where models differ
+        if len(decays) > 1:
+            decay = training.decay_of_models(models, values[0].device)
+            self.own_decay = [_along(value, decay) for value in values]
         with torch.no_grad():
             self.first = [torch.zeros_like(value) for value in values]
             self.second = [torch.zeros_like(value) for value in values]
@@ -166,6 +221,8 @@ class FusedAdam:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], rate: float | Tensor) -> None:
+        for value, decay in zip(self.values, self.own_decay, strict=False):
+            value.mul_(1 - rate * decay)
         adamw(
             self.values,
             # torch's kernel for CPUs takes the memory of any other layout for this one
@@ -187,9 +244,10 @@ class FusedAdam:
         )
 
 
-def _choose(which: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    mask = which.repeat_interleave(len(new) // len(which))
-    return torch.where(mask.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+def _along(value: Tensor, of_models: Tensor) -> Tensor:
+    """One number per model (models,), shaped to multiply a value (models x members, ...)."""
+    repeated = of_models.repeat_interleave(len(value) // len(of_models)).to(value.dtype)
+    return repeated.reshape(-1, *[1] * (value.ndim - 1))
 
 
 def onecycle(step: int, training: Training) -> float:
@@ -199,26 +257,3 @@ def onecycle(step: int, training: Training) -> float:
         return training.learning_rate * (step + 1) / warm
     share = (step - warm) / max(1, training.steps - warm)
     return training.learning_rate * 0.5 * (1 + math.cos(math.pi * share))
-
-
-def _adam(
-    current: Parameters,
-    gradients: Parameters,
-    first: Parameters,
-    second: Parameters,
-    step: int,
-    rate: Tensor,
-    weight_decay: float,
-) -> None:
-    """One Adam step in place, with the learning rate of each model."""
-    correction1, correction2 = 1 - 0.9 ** (step + 1), 1 - 0.999 ** (step + 1)
-    for name, value in current.items():
-        gradient = gradients[name]
-        first[name].lerp_(gradient, 0.1)
-        second[name].mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-        per_member = rate.repeat_interleave(len(value) // len(rate)).to(value.dtype)
-        shaped = per_member.reshape(-1, *[1] * (value.ndim - 1))
-        if weight_decay:
-            value.mul_(1 - shaped * weight_decay)
-        size = (second[name] / correction2).sqrt_().add_(1e-8)
-        value.sub_(shaped / correction1 * first[name] / size)

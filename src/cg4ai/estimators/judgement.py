@@ -1,0 +1,91 @@
+"""How good a mixture is where nothing was trained: its score beside a constant and a line.
+
+A mixture can keep every rule and be useless. Whoever is given one should see by how much it beats
+the answer that needs no inputs, and what a linear model without rules would have done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from sklearn.metrics import accuracy_score, r2_score
+
+from cg4ai.estimators.holdout import LabelledData
+from cg4ai.estimators.simple import linear_models
+from cg4ai.records import Array
+
+SHRINKAGE = 0.01  # of the linear model to compare with
+MOST_ROWS = 20_000  # that it is fitted to: more would cost time for a figure that hardly moves
+
+Predictor = Callable[[Array], Array]  # (n, d) -> (n, r)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What was reached on `rows` rows: accuracy of classes, or R2 of numbers.
+
+    `constant` is the most frequent class or the mean of the rows trained on, `linear` a linear
+    model fitted to them without rules (None where a class is missing there). Where no rows were
+    held out (`held_out` False) all three are on the rows trained on. The model's members were
+    weighed by the held-out rows, so its figure is a little too good.
+    """
+
+    measure: Literal["accuracy", "R2"]
+    model: float
+    constant: float
+    linear: float | None
+    rows: int
+    held_out: bool
+
+    @property
+    def useless(self) -> bool:
+        """Whether a constant does as well, though there is something to learn."""
+        return self.constant < 1.0 and self.model <= self.constant
+
+    def __str__(self) -> str:
+        where = "held-out" if self.held_out else "training"
+        constant = "the most frequent class" if self.measure == "accuracy" else "the mean"
+        linear = "" if self.linear is None else f", a linear model {self.linear:.3f}"
+        return (
+            f"{where} {self.measure} {self.model:.3f} on {self.rows} rows "
+            f"({constant} {self.constant:.3f}{linear})"
+        )
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Scores predictors on `judged` rows; what they are compared with comes from `trained`."""
+
+    trained: LabelledData
+    judged: LabelledData
+    outputs: int
+
+    def score(self, predict: Predictor) -> Score:
+        """The score of a mixture's outputs."""
+        lines = linear_models(self._sampled(), self.outputs, (SHRINKAGE,))
+        constant, *linear = [self._value(line.outputs(self.judged.inputs)) for line in lines]
+        return Score(
+            measure="accuracy" if self.judged.classification else "R2",
+            model=self._value(predict(self.judged.inputs)),
+            constant=constant,
+            linear=linear[0] if linear else None,
+            rows=len(self.judged.inputs),
+            held_out=self.judged is not self.trained,
+        )
+
+    def _sampled(self) -> LabelledData:
+        count = len(self.trained.inputs)
+        if count <= MOST_ROWS:
+            return self.trained
+        return self.trained.take(np.linspace(0, count - 1, MOST_ROWS).astype(np.int64))
+
+    def _value(self, outputs: Array) -> float:
+        targets, weights = self.judged.targets, self.judged.weights
+        if self.judged.classification:
+            return float(accuracy_score(targets, outputs.argmax(1), sample_weight=weights))
+        if len(targets) < 2:
+            return 1.0 if np.allclose(outputs, targets) else 0.0
+        return float(r2_score(targets, outputs, sample_weight=weights))

@@ -1,0 +1,190 @@
+"""What both estimators can be told, stated once: names, defaults, meaning, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from cg4ai.errors import InvalidInput, InvalidSettings, did_you_mean
+from cg4ai.objectives import LossFunction
+from cg4ai.settings import Settings
+
+FEWEST_ROWS = 15  # with fewer, "auto" holds out none
+IMPROVEMENT = 1e-2  # of the held-out loss: less than this is noise, and no reason to go on
+
+PARAMETERS = """
+    Parameters
+    ----------
+    members : what the mixture is made of: "network" (default), "affine" and "stump" (priced
+        exactly, so that optimality and infeasibility can be proven), "tree", "forest",
+        "boosting", a scikit-learn tree, forest, boosting or linear model, a function without
+        arguments that makes a torch module, or a list of these, asked in turn.
+    hidden, activation : of networks: hidden layer sizes, and "relu", "gelu" or "tanh".
+    objective : "mixture" minimises the loss of the mixture itself, "average" the mean of the
+        members' losses (the paper's bound).
+    loss : "squared", "absolute", "log_loss", "cross_entropy", "none", or a function of
+        (outputs (..., n, r), targets) -> (..., n) in torch; None takes the usual one.
+    validation_fraction : share of the rows that no member is trained on. By the loss there
+        members are admitted and weighed, which keeps the mixture from learning its training
+        rows by heart; requirements bind wherever their inputs come from. "auto" is 0.2, up to a
+        third where that is needed to hold out 20 rows, and 0 if there are fewer than 15 rows or
+        all members are priced exactly. 0 trains and weighs on all rows, which proofs of
+        optimality need.
+    weight_decay : of gradient training: one number, or several that are all tried at once.
+    simple_members : give networks a skip from inputs to outputs and start from the simplest of
+        them, a constant and shrunken linear models; the mixture keeps what helps on the rows held
+        out. Only with probabilities or numbers as outputs, and a column_limit of 20 or more.
+    restarts, group, steps, learning_rate, batch_size : of gradient training, per iteration:
+        how many members (or groups of members, trained on the loss of their mean) at once for
+        each weight decay, how long, how fast, and on how many rows per step (None: all).
+    column_limit, iteration_limit, time_limit_s : when to stop with what there is.
+    final_weights : "loss", "uniform" or "vertex"; see `cg4ai.Settings`.
+    settings : further settings of `cg4ai.Settings` by name, e.g. {"epsilon": 1e-6}.
+    random_state : an int makes `fit` repeatable.
+    device : "cpu" or "cuda"; predictions are made on the CPU.
+
+    Attributes after `fit`
+    ----------------------
+    audit_ : what was found for each requirement, recomputed from predictions; print it.
+    score_ : how well it predicts rows that no member was trained on, beside a constant and a
+        linear model: `score_.model`, `score_.constant`, `score_.linear`; print it.
+    cautions_ : what `fit` warned of (`cg4ai.FitWarning`), as sentences; empty if nothing.
+    ensemble_ : the members with their weights, `cg4ai.Ensemble`: save it, audit it, fuse it.
+    result_ : `cg4ai.Result`: `feasible`, `loss`, `bound`, `gap`, `note`; `str(result_)` tells all.
+    stop_reason_ : why training ended, `cg4ai.StopReason`.
+    history_, n_iter_ : one record per iteration, and how many.
+    n_held_out_ : how many rows members were weighed by and not trained on; 0: weighed by all.
+    n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+"""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Parameters(BaseEstimator):  # type: ignore[misc]
+    """The parameters of both estimators; as scikit-learn wants it, they are checked in `fit`."""
+
+    members: Any = "network"
+    hidden: int | Sequence[int] = (16,)
+    activation: str = "gelu"
+    objective: str = "mixture"
+    loss: str | LossFunction | None = None
+    validation_fraction: float | str = "auto"
+    weight_decay: float | Sequence[float] = (1.0, 0.0)
+    simple_members: bool = True
+    restarts: int = 4
+    group: int = 1
+    steps: int = 200
+    learning_rate: float = 0.04
+    batch_size: int | None = None
+    column_limit: int = 100
+    iteration_limit: int = 15
+    time_limit_s: float = float("inf")
+    final_weights: str = "loss"
+    settings: Mapping[str, Any] | None = None
+    random_state: Any = None
+    device: str = "cpu"
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Hidden layer sizes; their values are checked by the network."""
+        hidden: Any = self.hidden
+        return (hidden,) if np.ndim(hidden) == 0 else tuple(hidden)
+
+    @property
+    def decays(self) -> tuple[float, ...]:
+        decay: Any = self.weight_decay
+        return (decay,) if np.ndim(decay) == 0 else tuple(decay)
+
+    def check_training(self) -> None:
+        """Refuse values of gradient training that no number of steps can make sense of."""
+        if not self.decays or not all(is_number(value) and value >= 0 for value in self.decays):
+            raise InvalidInput(
+                f"weight_decay must be one or more numbers >= 0, got {self.weight_decay!r}"
+            )
+        for name in ("restarts", "group", "steps", "batch_size"):
+            value = getattr(self, name)
+            if value is None and name == "batch_size":
+                continue
+            if not is_number(value) or value != int(value) or value < 1:
+                raise InvalidInput(f"{name} must be a whole number of at least 1, got {value!r}")
+        if not is_number(self.learning_rate):
+            raise InvalidInput(f"learning_rate must be a number > 0, got {self.learning_rate!r}")
+
+    def share_held_out(self, count: int, *, exact: bool) -> float:
+        """The share of `count` rows to hold out; `exact`: all members are priced exactly."""
+        fraction = self.validation_fraction
+        if fraction == "auto":
+            return 0.0 if exact or count < FEWEST_ROWS else max(0.2, min(1 / 3, 20 / count))
+        if isinstance(fraction, str) or not is_number(fraction) or not 0 <= fraction < 1:
+            raise InvalidInput(
+                f'validation_fraction must be "auto" or a number in [0, 1), got {fraction!r}'
+            )
+        return float(fraction)
+
+    def seed(self) -> int:
+        """A whole number drawn from `random_state`, or that number itself."""
+        state = self.random_state
+        if isinstance(state, (int, np.integer)):
+            return int(state)
+        if state is None:
+            return int(np.random.default_rng().integers(2**31))
+        if isinstance(state, np.random.RandomState):
+            return int(state.randint(2**31 - 1))
+        if isinstance(state, np.random.Generator):
+            return int(state.integers(2**31))
+        raise InvalidInput(f"random_state must be None, an int or a NumPy generator, got {state!r}")
+
+    def run_settings(self) -> Settings:
+        """The settings that `fit` solves with.
+
+        Call it after `problem`, which has seen y: the defaults of tolerances and penalty are in
+        units of y, and runs end earlier where rows are held out.
+        """
+        own = {
+            "column_limit": self.column_limit,
+            "iteration_limit": self.iteration_limit,
+            "time_limit_s": self.time_limit_s,
+            "final_weights": self.final_weights,
+            "device": self.device,
+            "seed": self.seed(),
+        }
+        extra = dict(self.settings or {})
+        double = sorted(set(own) & set(extra))
+        if double:
+            names = ", ".join("random_state" if name == "seed" else name for name in double)
+            raise InvalidSettings(
+                f"settings holds {', '.join(double)}: set this by the parameter {names}"
+            )
+        return Settings.from_mapping({**self._default_settings(), **own, **extra})
+
+    def _default_settings(self) -> dict[str, Any]:
+        """What suits estimators, with slack and loss measured in the spread of y."""
+        usual, unit = Settings(), float(getattr(self, "target_scale_", 1.0))
+        loss_unit = {"squared": unit**2, "absolute": unit}.get(str(self.loss or "squared"), 1.0)
+        large = max(1.0, unit)
+        held_out = getattr(self, "n_held_out_", 0) > 0
+        epsilon = IMPROVEMENT if held_out else usual.epsilon
+        return {
+            "patience": 1,
+            "improvement_tolerance": IMPROVEMENT if held_out else 0.0,
+            "epsilon": float(np.clip(epsilon * loss_unit, 1e-9, 1e6)),
+            "feasibility_tolerance": min(1.0, usual.feasibility_tolerance * large),
+            "row_margin": min(1.0, usual.row_margin * large),
+            "penalty": float(np.clip(usual.penalty * loss_unit / unit, 1e-6, 1e8)),
+            "penalty_limit": float(np.clip(usual.penalty_limit * loss_unit / unit, 1.0, 1e9)),
+        }
+
+
+def one_of(value: Any, name: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        hint = did_you_mean(str(value), known)
+        raise InvalidInput(f"{name} must be {' or '.join(known)}, got {value!r}{hint}")
+    return str(value)
+
+
+def is_number(value: Any) -> bool:
+    numeric = isinstance(value, (int, float, np.integer, np.floating))
+    return numeric and not isinstance(value, bool) and bool(np.isfinite(value))
