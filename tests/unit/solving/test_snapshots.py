@@ -34,7 +34,7 @@ from cg4ai.members.modules import ModuleArchitecture
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
-from cg4ai.pricing.wrappers import AlternatingPricer
+from cg4ai.pricing.wrappers import FirstUnpriced
 from cg4ai.records import IterationRecord
 from cg4ai.runs.folder import Run
 from cg4ai.separation import GradientAscent
@@ -120,15 +120,11 @@ def own_module() -> torch.nn.Module:
 def own_modules() -> Problem:
     """A user's module class, whose factory only the pricers within wrappers know."""
     architecture = ModuleArchitecture(own_module, 2, 2, "mine")
-    stiff, free = (
-        GradientPricer(architecture, restarts=2, training=replace(QUICK, weight_decay=decay))
-        for decay in (0.1, 0.0)
-    )
+    training = replace(QUICK, weight_decay=(0.1, 0.0))
+    pricer = GradientPricer(architecture, restarts=4, training=training)
     targets = np.stack([X[:, 0] * X[:, 1], X[:, 0]], axis=1)
     objective = Supervised(X[10:], targets[10:])
-    held_out = HeldOutPricer(
-        AlternatingPricer([stiff, free], freest=1), Supervised(X[:10], targets[:10])
-    )
+    held_out = HeldOutPricer(FirstUnpriced(pricer), Supervised(X[:10], targets[:10]))
     rule = Linear(Box([-1.0, -1.0], [1.0, 1.0]), [0.0, 1.0], -0.5, separator=SEARCH)
     return Problem(objective, [rule], [held_out], Layout.single(2))
 
