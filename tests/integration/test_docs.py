@@ -9,6 +9,7 @@ import io
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 
@@ -174,3 +175,28 @@ def test_modules_that_are_named_exist(folder: str) -> None:
     for path in (ROOT / folder).rglob("*.py"):
         for name in FILE.findall(path.read_text(encoding="utf-8")):
             assert any(file.endswith(f"/{name}") for file in known), f"{path} names {name}"
+
+
+def _walks() -> dict[str, list[str]]:
+    """The files that each walk of the architecture names, in order."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    found = re.findall(r"<!-- walk: (\w+) -->(.*?)<!-- end -->", text, flags=re.S)
+    return {name: re.findall(r"`([\w/]+\.py)`", walk) for name, walk in found}
+
+
+@pytest.mark.parametrize("name", ["routing", "fit"])
+def test_walks_name_each_file_once_and_go_downwards(name: str) -> None:
+    files = _walks()[name]
+    package = Path(cg4ai.__file__).parent
+    assert len(files) > 10
+    assert [file for file in files if not (package / file).is_file()] == []
+    assert len(files) == len(set(files))
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (layered,) = (one for one in contracts["contracts"] if one["type"] == "layers")
+    level = {
+        package.strip(): number
+        for number, layer in enumerate(layered["layers"])
+        for package in layer.split("|")
+    }
+    levels = [level[file.split("/")[0].removesuffix(".py")] for file in files]
+    assert levels == sorted(levels)
