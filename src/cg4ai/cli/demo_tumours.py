@@ -6,6 +6,7 @@ The data come with scikit-learn (569 patients), so nothing is downloaded.
 from __future__ import annotations
 
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from cg4ai.apps.tabular.description import described
 from cg4ai.apps.tabular.rulefile import Subject
 from cg4ai.cli.progress import progress
 from cg4ai.ensemble.audit import Audit, audit
+from cg4ai.errors import FitWarning
 from cg4ai.estimators.estimators import ConstrainedClassifier
 from cg4ai.records import Array, IntArray, StopReason
 from cg4ai.rules import Probability
@@ -80,7 +82,9 @@ def run(out: Path | None, *, seed: int) -> int:
         flush=True,
     )
     single = ConstrainedClassifier(restarts=1, column_limit=1, steps=200, random_state=seed)
-    single.fit(study.inputs, study.labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # one network is what the limit is for
+        single.fit(study.inputs, study.labels)
     single_audits = [audit(rule, single.ensemble_) for rule in rules]
     mixture = ConstrainedClassifier(steps=200, random_state=seed)
     if not _train(mixture, study, rules, out=out, seed=seed):

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -174,7 +175,8 @@ class ConstrainedEstimator(Parameters):
         """
         if not hasattr(self, "_judge"):
             raise InvalidInput("adopt takes the result of a problem: call problem(X, y, ...) first")
-        self.score_ = self._judge.score(result.ensemble.predict)
+        # the data may reach beyond a rule's region: that is for users' own predictions to warn of
+        self.score_ = self._judge.score(partial(result.ensemble.predict, outside="ignore"))
         del self._judge  # it holds the data
         self.cautions_ = self._cautions(result, self.score_)
         notes = [text for text in (result.note, str(self.score_), *self.cautions_) if text]
