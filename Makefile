@@ -28,7 +28,7 @@ lint: install
 
 guard: install
 	$(BIN)/python -m pytest -n 2 -m guard
-	$(BIN)/python benchmarks/soundness.py --seconds 120
+	$(BIN)/python benchmarks/soundness.py --seconds 60
 
 bench: install
 	$(BIN)/python benchmarks/engine.py
