@@ -1,6 +1,6 @@
 """The folder of one run: settings, history, checkpoints and summary, safe against being killed.
 
-    run.json        format, command, settings, seed, package versions, time of creation
+    run.json        format, command, settings, package versions, time of creation
     run.lock        locked by the process that writes
     history.jsonl   one line per iteration
     checkpoint/     see checkpoint.py
@@ -99,7 +99,6 @@ class Run:
             "version": RUN_VERSION,
             "command": command,
             "settings": files.jsonable(settings, "settings"),
-            "seed": files.jsonable(settings.get("seed")),
             "packages": package_versions(),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }

@@ -83,7 +83,7 @@ def test_create_writes_what_is_needed_to_repeat_the_run(folder: Path) -> None:
         assert run.settings == SETTINGS
     header = json.loads((folder / "run.json").read_text())
     assert header["format"] == "cg4ai-run"
-    assert header["seed"] == 7
+    assert header["settings"]["seed"] == 7
     assert header["packages"]["numpy"] == np.__version__
     assert header["packages"]["python"] == sys.version.split()[0]
     assert {"torch", "highspy", "clarabel", "cg4ai"} <= header["packages"].keys()
