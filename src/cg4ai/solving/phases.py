@@ -71,6 +71,8 @@ class NormalPhase:
         if run.settings.cuts == "after":
             return counted
         for number in range(run.settings.cut_rounds):
+            if number and run.training_deadline.passed:
+                break  # the ending searches once more, in what time is left
             found = separate(run, run.work.ensemble(solution), f"cut {number}")
             worst = found.worst
             if not found.added:

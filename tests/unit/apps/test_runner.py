@@ -130,7 +130,7 @@ def test_the_router_is_saved_before_it_is_evaluated_and_nothing_else_is_trained(
 
 def test_a_time_limit_bounds_training_and_evaluation_and_says_what_was_cut(network: str) -> None:
     limit = 6.0
-    endless = {**TINY, "first_steps": 10**7, "validation": 10**6, "attack_starts": 10**5}
+    endless = {**TINY, "first_steps": 10**7, "validation": 10**6, "attack_starts": 3 * 10**6}
     asked = RouteSettings(network=network, threads=1, time_limit_s=limit, **endless)
     started = time.perf_counter()
     outcome = runner.perform(Routing(), asked)
