@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, make_classification
@@ -496,6 +497,20 @@ def test_data_frames_with_names() -> None:
     np.testing.assert_array_equal(model.predict(frame[:4]), y[:4])
     with pytest.raises(ValueError, match="feature names"):
         model.predict(frame[["b", "a", "c"]])
+
+
+def test_a_small_fit_uses_one_thread_and_gives_the_others_back() -> None:
+    X, y = two_moons(60)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    seen: list[int] = []
+    try:
+        model = ConstrainedClassifier(**QUICK)
+        model.fit(X, y, progress=lambda _: seen.append(torch.get_num_threads()))
+        assert set(seen) == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_solving_the_problem_oneself() -> None:
