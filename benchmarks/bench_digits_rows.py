@@ -28,7 +28,7 @@ from cg4ai.apps.digits.measures import accuracy
 from cg4ai.apps.digits.members import DigitPricer, SmoothNetwork
 from cg4ai.apps.digits.problem import BY_RULE, DigitLoss
 from cg4ai.apps.tables import markdown
-from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Layout
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
 

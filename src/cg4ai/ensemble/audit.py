@@ -11,10 +11,10 @@ import torch
 
 from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.rules import Rate
-from cg4ai.rules.evaluation import predictions
 from cg4ai.rules.regions import Ball, Box
 from cg4ai.rules.rows import shortfall
 from cg4ai.separation import default_separator
+from cg4ai.separation.scan import predictions
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble

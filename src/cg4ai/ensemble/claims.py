@@ -24,10 +24,10 @@ from cg4ai.errors import InvalidInput
 from cg4ai.proofs.records import Certification
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules, rules_of
-from cg4ai.rules.evaluation import predictions, region_violations
 from cg4ai.rules.guards import Guard, guard
 from cg4ai.rules.regions import Ball, Box, region_of
 from cg4ai.rules.rows import LinearRows, Rows, shortfall
+from cg4ai.separation.scan import predictions, region_violations
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble

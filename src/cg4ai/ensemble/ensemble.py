@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from cg4ai.arrays import matrix
 from cg4ai.ensemble.regions import Outside
 from cg4ai.errors import InvalidInput
-from cg4ai.members.layout import Layout
-from cg4ai.members.mixture import Mixture, Part
+from cg4ai.members.mixture import Layout, Mixture, Part
 from cg4ai.records import Array
 
 if TYPE_CHECKING:

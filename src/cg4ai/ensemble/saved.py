@@ -24,8 +24,7 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.shield import ShieldedEnsemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.members import restore
-from cg4ai.members.layout import Layout
-from cg4ai.members.mixture import Part
+from cg4ai.members.mixture import Layout, Part
 from cg4ai.members.modules import ModuleMembers
 from cg4ai.records import Array, IntArray, MemberState
 from cg4ai.rules.affine import ARRAYS as RULE_ARRAYS

@@ -20,13 +20,12 @@ from cg4ai.ensemble import claims
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.layout import Layout
-from cg4ai.members.mixture import Part, below
+from cg4ai.members.mixture import Layout, Part, below
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
 from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.evaluation import candidates, predictions
 from cg4ai.rules.guards import TOLERANCE, Guard, guard
+from cg4ai.separation.scan import candidates, predictions
 
 VERTICES = 512  # looked at when an anchor cannot be checked exactly
 

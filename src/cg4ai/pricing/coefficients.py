@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Layout
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.rows import Rows, RowSet, joined

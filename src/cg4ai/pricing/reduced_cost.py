@@ -16,8 +16,7 @@ import numpy as np
 import torch
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.layout import Layout
-from cg4ai.members.mixture import Mixture
+from cg4ai.members.mixture import Layout, Mixture
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.pricing.coefficients import CHUNK, all_values
 from cg4ai.protocols import Members, PricingRequest

@@ -13,7 +13,10 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Mixture
 from cg4ai.records import Array, IntArray, SeparationResult
-from cg4ai.rules.evaluation import (
+from cg4ai.rules.place import whole_number
+from cg4ai.rules.regions import Ball
+from cg4ai.separation.blackbox import BlackBox
+from cg4ai.separation.scan import (
     Predictor,
     candidates,
     harvest,
@@ -22,9 +25,6 @@ from cg4ai.rules.evaluation import (
     region_violations,
     search_region,
 )
-from cg4ai.rules.place import whole_number
-from cg4ai.rules.regions import Ball
-from cg4ai.separation.blackbox import BlackBox
 
 if TYPE_CHECKING:
     from cg4ai.rules import Requirement

@@ -11,7 +11,9 @@ import torch
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.extras import optional
 from cg4ai.records import Array, IntArray, SeparationResult
-from cg4ai.rules.evaluation import (
+from cg4ai.rules.place import whole_number
+from cg4ai.rules.regions import Region
+from cg4ai.separation.scan import (
     Predictor,
     candidates,
     harvest,
@@ -20,8 +22,6 @@ from cg4ai.rules.evaluation import (
     region_violations,
     search_region,
 )
-from cg4ai.rules.place import whole_number
-from cg4ai.rules.regions import Region
 
 if TYPE_CHECKING:
     from cg4ai.rules import Requirement

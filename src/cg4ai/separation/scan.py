@@ -1,20 +1,155 @@
-"""`PoolScan`: evaluate every row of a finite pool and report the most violated."""
+"""What all searches share, and the smallest of them: `PoolScan` looks at every listed row."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.records import SeparationResult
-from cg4ai.rules.evaluation import Predictor, predictions, refuse_not_finite
+from cg4ai.records import Array, IntArray, SeparationResult
+from cg4ai.rules.regions import Ball, Box, Region
 from cg4ai.rules.rows import shortfall
 
 if TYPE_CHECKING:
     from cg4ai.rules import Requirement
+
+CHUNK = 8192  # inputs evaluated in one call: bounds memory when pools are large
+SCREENED = 512  # random inputs looked at before a search: evaluating is cheaper than climbing
+NEAR = 1e-2  # inputs this close, relative to the half-widths of the region, count as one
+
+
+class Predictor(Protocol):
+    """All that a separator uses of an ensemble."""
+
+    @property
+    def differentiable(self) -> bool: ...
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """(n, d) float64 -> (n, r)."""
+        ...
+
+
+def predictions(mixture: Predictor, inputs: Array) -> Tensor:
+    """Outputs (n, r) in float64 on CPU, without gradients, in chunks."""
+    with torch.no_grad():
+        parts = [
+            mixture.outputs(torch.as_tensor(inputs[start : start + CHUNK], dtype=torch.float64))
+            for start in range(0, len(inputs), CHUNK)
+        ]
+    return torch.cat(parts).to(device="cpu", dtype=torch.float64)
+
+
+def candidates(region: Region, vertices: int, generator: torch.Generator) -> Array:
+    """Inputs to screen, (n, d): the centre, random ones, and up to `vertices` vertices."""
+    lower, upper = region.bounds()
+    parts = [torch.as_tensor((lower + upper) / 2)[None], region.sample(SCREENED, generator)]
+    if vertices:
+        parts.append(region.extremes(vertices, generator))
+    return torch.cat(parts).numpy()
+
+
+def pick_starts(screened: Array, starts: int, generator: torch.Generator) -> IntArray:
+    """Which candidates each rule starts from, (rules, starts): half the worst, half random.
+
+    `screened` (n, rules) holds the violations of the candidates.
+    """
+    count, rules = screened.shape
+    starts = min(starts, count)
+    best = math.ceil(starts / 2)
+    ranked = np.argsort(np.ascontiguousarray(-screened.T), axis=1, kind="stable")
+    chosen = [
+        best + torch.randperm(count - best, generator=generator)[: starts - best].numpy()
+        for _ in range(rules)
+    ]
+    rest = np.take_along_axis(ranked, np.stack(chosen), axis=1)
+    return np.concatenate([ranked[:, :best], rest], axis=1)
+
+
+def search_region(requirement: Requirement, separator: str) -> Region:
+    """The Box or Ball that is searched, or an error that names the right separator."""
+    region = requirement.region
+    if not isinstance(region, Box | Ball):
+        raise InvalidInput(
+            f"{separator} searches a Box or a Ball, but {requirement.name} lists its inputs; "
+            "use PoolScan"
+        )
+    return region
+
+
+def region_violations(mixture: Predictor, requirement: Requirement, inputs: Array) -> Array:
+    """(n, rules) recomputed in float64; refuses predictions that are no numbers."""
+    parts = []
+    for start in range(0, len(inputs), CHUNK):
+        part = np.array(inputs[start : start + CHUNK], dtype=np.float64)
+        with torch.no_grad():
+            x = torch.as_tensor(part).to(getattr(mixture, "device", "cpu"))
+            found = requirement.violations(x, mixture.outputs(x).to(torch.float64))
+        parts.append(found.cpu().numpy())
+    violations = np.concatenate(parts)
+    refuse_not_finite(violations, requirement.name)
+    return violations
+
+
+def refuse_not_finite(values: Array, name: str) -> None:
+    if not np.isfinite(values).all():
+        raise InvalidInput(
+            f"the mixture's values for {name} are not finite at some inputs; look for members "
+            "whose training diverged"
+        )
+
+
+def harvest(
+    mixture: Predictor,
+    requirement: Requirement,
+    inputs: Array,
+    *,
+    limit: int,
+    tolerance: float,
+    effort: Mapping[str, Any],
+) -> SeparationResult:
+    """The distinct violations among all rules at `inputs` (n, d), worst first.
+
+    When there are more than `limit`, the worst of every rule goes before the second of any: rows
+    of different rules help the master more than neighbours do.
+    """
+    violations = region_violations(mixture, requirement, inputs)
+    worst = float(violations.max())
+    point, rule = np.nonzero(violations > tolerance)
+    size = violations[point, rule]
+    region = search_region(requirement, "harvest")
+    lower, upper = region.bounds()
+    half = np.maximum((upper - lower) / 2, 1e-300)
+    order = np.argsort(-size, kind="stable")
+    kept = _distinct(inputs / half, point[order], rule[order], limit)
+    chosen = order[kept]
+    if len(chosen) == 0:
+        return SeparationResult(None, np.empty(0), worst, effort)
+    rows = requirement.rows_at(inputs[point[chosen]], rule[chosen], -1)
+    return SeparationResult(rows, size[chosen], worst, effort)
+
+
+def _distinct(scaled: Array, point: IntArray, rule: IntArray, limit: int) -> IntArray:
+    """Positions to keep of (point, rule) pairs given worst first; the order is kept.
+
+    Goes round the rules: each keeps its worst input that is left and drops that one's neighbours.
+    """
+    left = [np.flatnonzero(rule == one) for one in np.unique(rule)]
+    kept: list[int] = []
+    while left and len(kept) < limit:
+        left.sort(key=lambda positions: int(positions[0]))
+        following = []
+        for positions in left[: limit - len(kept)]:
+            kept.append(int(positions[0]))
+            away = np.abs(scaled[point[positions]] - scaled[point[positions[0]]]).max(axis=1)
+            following.append(positions[away > NEAR])
+        left = [positions for positions in following if len(positions)]
+    return np.array(sorted(kept), dtype=np.int64)
 
 
 @dataclass(frozen=True)

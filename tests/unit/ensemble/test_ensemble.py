@@ -23,8 +23,7 @@ from cg4ai.members import (
     affine,
     from_sklearn,
 )
-from cg4ai.members.layout import Layout
-from cg4ai.members.mixture import Part
+from cg4ai.members.mixture import Layout, Part
 from cg4ai.rules import Linear
 from cg4ai.runs import files
 from cg4ai.seeds import generator

@@ -21,8 +21,7 @@ from cg4ai.members import (
     affine,
     from_sklearn,
 )
-from cg4ai.members.layout import Layout
-from cg4ai.members.mixture import Part
+from cg4ai.members.mixture import Layout, Part
 from cg4ai.protocols import Members
 from cg4ai.rules import Ball, Box, Concave, Linear
 

@@ -19,8 +19,7 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.regions import record_regions
 from cg4ai.errors import InvalidInput, OutsideRegion
 from cg4ai.members import affine
-from cg4ai.members.layout import Layout
-from cg4ai.members.mixture import Part
+from cg4ai.members.mixture import Layout, Part
 from cg4ai.proofs import certify
 
 UNIT = Box([0.0, 0.0], [1.0, 1.0])

@@ -9,8 +9,7 @@ from scipy.optimize import linprog, minimize
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members import concatenate
-from cg4ai.members.layout import Layout
-from cg4ai.members.mixture import Part
+from cg4ai.members.mixture import Layout, Part
 from cg4ai.members.networks import affine
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing import reduced_costs

@@ -12,7 +12,7 @@ import torch
 import cg4ai
 from cg4ai import Linear, Margin, Problem, Settings
 from cg4ai.members import ConstantMembers, NetworkArchitecture
-from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Layout
 from cg4ai.objectives import Supervised
 from cg4ai.pricing import price_terms, reduced_costs
 from cg4ai.pricing.exact.finite import FinitePricer

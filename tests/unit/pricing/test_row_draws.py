@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pricing_requests import make_request, point_rows
 
 from cg4ai.members import NetworkArchitecture
-from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Layout
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.gradient.guided import Trainer
 from cg4ai.pricing.gradient.laid_out import laid_out

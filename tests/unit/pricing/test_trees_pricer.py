@@ -10,8 +10,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.layout import Layout
-from cg4ai.members.mixture import Part
+from cg4ai.members.mixture import Layout, Part
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing import reduced_costs
 from cg4ai.pricing.trees import TreePricer

@@ -7,8 +7,7 @@ import torch
 
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members import NetworkArchitecture, NetworkMembers
-from cg4ai.members.layout import Layout
-from cg4ai.members.mixture import Part
+from cg4ai.members.mixture import Layout, Part
 
 
 def random_networks(

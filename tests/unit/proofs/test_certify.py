@@ -19,8 +19,7 @@ from cg4ai.members import (
     affine,
     from_sklearn,
 )
-from cg4ai.members.layout import Layout
-from cg4ai.members.mixture import Part
+from cg4ai.members.mixture import Layout, Part
 from cg4ai.members.modules import ModuleArchitecture
 from cg4ai.proofs import certify, rules_of
 from cg4ai.rules import Linear, Margin, Probability

@@ -10,8 +10,7 @@ from cg4ai.apps.digits.data import PIXELS
 from cg4ai.apps.digits.withstand import Withstand
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members import concatenate, restore
-from cg4ai.members.layout import Layout
-from cg4ai.members.mixture import Part
+from cg4ai.members.mixture import Layout, Part
 from cg4ai.protocols import Members, Pricer, PricingRequest
 from cg4ai.records import Array, IntArray, IterationRecord, PricingResult
 from cg4ai.rules.rows import LinearRows, Rows

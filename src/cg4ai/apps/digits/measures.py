@@ -10,7 +10,7 @@ import numpy as np
 from cg4ai.apps.digits.data import CLASSES
 from cg4ai.apps.digits.separation import Attack, broken, checked
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.evaluation import Predictor
+from cg4ai.separation.scan import Predictor
 
 
 def accuracy(scores: Array, labels: IntArray) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -13,10 +14,8 @@ from torch import Tensor
 from cg4ai.apps.digits.data import CLASSES, PIXELS
 from cg4ai.apps.digits.settings import Rule
 from cg4ai.errors import InvalidInput
-from cg4ai.members.layout import Layout
-from cg4ai.members.mixture import Mixture, Part
+from cg4ai.members.mixture import Layout, Mixture, Part
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
-from cg4ai.members.smooth import blurred
 from cg4ai.objectives import cross_entropy
 from cg4ai.pricing.coefficients import row_values
 from cg4ai.pricing.gradient.pricer import GradientPricer
@@ -27,12 +26,45 @@ from cg4ai.rules.rows import Rows
 from cg4ai.seeds import derived_seed, generator
 
 SIDE = 28
+FIRST = "weight_0"
 
 
 def network(rule: Rule, hidden: int) -> NetworkArchitecture:
     """The paper's member: 784-h-10 with ReLU; probabilities out, or logits for margins."""
     output: Literal["linear", "softmax"] = "linear" if rule == "margin" else "softmax"
     return NetworkArchitecture(PIXELS, CLASSES, hidden=(hidden,), output=output)
+
+
+def picture_side(pixels: int) -> int:
+    """The side of a square picture of so many pixels; other numbers are refused."""
+    side = math.isqrt(pixels)
+    if side * side != pixels:
+        raise InvalidInput(
+            f"a blurred first layer reads square pictures, got {pixels} inputs; use blur 0"
+        )
+    return side
+
+
+def blurred(parameters: Parameters, *, blur: float, gain: float) -> Parameters:
+    """The same network with `gain` times its first layer, blurred by `blur` pixels; 0: unchanged.
+
+    Each neuron's weights are a picture, blurred along both axes by a Gaussian.
+    """
+    if blur == 0:
+        return parameters
+    first = parameters[FIRST]
+    side = picture_side(first.shape[-1])
+    kernel = _blur_matrix(blur, side).to(first)
+    pictures = first.reshape(*first.shape[:-1], side, side)
+    smooth = gain * (kernel @ pictures @ kernel)
+    return {**parameters, FIRST: smooth.reshape(first.shape)}
+
+
+def _blur_matrix(sigma: float, side: int) -> Tensor:
+    """(side, side), symmetric: row i spreads pixel i over its line as a Gaussian; edges lose."""
+    place = torch.arange(side, dtype=torch.float64)
+    distance = (place[:, None] - place[None, :]) / sigma
+    return torch.exp(-0.5 * distance.square()) / (sigma * math.sqrt(2 * math.pi))
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,15 @@ from cg4ai.apps.digits.separation import Attack, PixelFlips, broken
 from cg4ai.apps.digits.settings import Recipe, Scenario
 from cg4ai.apps.digits.withstand import Withstand, attacked
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Layout
 from cg4ai.objectives import Batch, Supervised
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Margin, Probability
-from cg4ai.rules.evaluation import Predictor
 from cg4ai.rules.rows import Rows
 from cg4ai.seeds import derived_seed, generator
+from cg4ai.separation.scan import Predictor
 from cg4ai.settings import Settings
 from cg4ai.solving.problem import Problem
 

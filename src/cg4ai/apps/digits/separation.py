@@ -17,7 +17,7 @@ from torch import Tensor
 from cg4ai.apps.digits.data import PIXELS
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.evaluation import Predictor, predictions
+from cg4ai.separation.scan import Predictor, predictions
 
 CHUNK = 1024  # images attacked at once
 

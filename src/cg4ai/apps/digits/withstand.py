@@ -15,11 +15,11 @@ from cg4ai.apps.digits.settings import Rule
 from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Mixture
 from cg4ai.records import Array, IntArray, SeparationResult
-from cg4ai.rules.evaluation import Predictor, predictions
 from cg4ai.rules.labels import member_margins
 from cg4ai.rules.place import Requirement
 from cg4ai.rules.regions import Box
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, shortfall
+from cg4ai.separation.scan import Predictor, predictions
 
 
 @dataclass(frozen=True, eq=False)

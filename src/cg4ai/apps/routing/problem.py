@@ -15,7 +15,7 @@ from cg4ai.apps.routing.optimal import anchor
 from cg4ai.apps.routing.settings import LEAN, Recipe
 from cg4ai.apps.routing.tail import GapTail, LeastMlu
 from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Layout
 from cg4ai.objectives import Epigraph, Objective, Supervised
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.protocols import PricingRequest

@@ -15,8 +15,8 @@ from cg4ai.apps.routing.settings import Recipe, RouteSettings
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array
 from cg4ai.rules import Linear
-from cg4ai.rules.evaluation import region_violations
 from cg4ai.separation import BlackBox, GradientAscent
+from cg4ai.separation.scan import region_violations
 
 FEASIBLE = 1 + 1e-6  # the highest utilisation that still counts as kept
 ATTACK_SHARE = 0.5  # of the time left for an evaluation that is limited

@@ -17,9 +17,9 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.shield import ShieldedEnsemble
 from cg4ai.records import Array
 from cg4ai.rules import Linear
-from cg4ai.rules.evaluation import CHUNK, predictions
 from cg4ai.seeds import derived_seed
 from cg4ai.separation import GradientAscent
+from cg4ai.separation.scan import CHUNK, predictions
 
 SAMPLES = 300  # demand vectors over which the anchor's mean MLU is least
 REPEATS = 200  # timed calls of each, in turns

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.layout import Layout
-from cg4ai.members.mixture import Mixture, Part
+from cg4ai.members.mixture import Layout, Mixture, Part
 from cg4ai.objectives import Batch, Objective
 from cg4ai.pricing.gradient.row_choice import Weighted, weighted_rows
 from cg4ai.pricing.gradient.row_draws import RowDraws

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.layout import Layout
+from cg4ai.members.mixture import Layout
 from cg4ai.pricing.gradient.captured import train_captured
 from cg4ai.pricing.gradient.guided import Trainer, output_scaling
 from cg4ai.pricing.gradient.laid_out import laid_out
