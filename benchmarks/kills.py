@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import cg4ai
-from cg4ai.ensemble.subject import mixture_digest
+from cg4ai.ensemble.claims import mixture_digest
 
 RUNS = {
     "tabular": ["train", "{folder}/data.csv", "--target", "y", "--rules", "{folder}/rules.json"],

@@ -1,8 +1,8 @@
 """How strongly each single prediction is covered: what is recorded with an ensemble, read back.
 
 Claims are plain data in `ensemble.about["guarantees"]`, so they are saved and loaded with it. Each
-names the mixture and the rules it was established for by digest; a claim about another mixture
-counts for nothing, and rules that differ are never merged by their name.
+names the mixture and the rules it was established for by digest, as a certification does; a claim
+about another mixture counts for nothing, and rules that differ are never merged by their name.
 `Ensemble.predict(inputs, explain=True)` turns them into a label per input.
 """
 
@@ -18,19 +18,17 @@ import torch
 from numpy.typing import NDArray
 
 from cg4ai import arrays
-from cg4ai.ensemble.regions import GUARANTEES
-from cg4ai.ensemble.subject import mixture_digest, subject_digest
+from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
 from cg4ai.errors import InvalidInput
-from cg4ai.proofs.records import Certification
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules, rules_of
-from cg4ai.rules.guards import Guard, guard
-from cg4ai.rules.regions import Ball, Box, region_of
+from cg4ai.rules.regions import Ball, Box, Region, region_of
 from cg4ai.rules.rows import LinearRows, Rows, shortfall
+from cg4ai.runs import files
 from cg4ai.separation.scan import predictions, region_violations
 
 if TYPE_CHECKING:
-    from cg4ai.ensemble.ensemble import Ensemble
+    from cg4ai.proofs.records import Certification
     from cg4ai.rules import Requirement
 
 Labels = NDArray[np.str_]
@@ -58,6 +56,32 @@ class Explanation:
     by_requirement: Mapping[str, Labels]
     theta: Array
     outside: NDArray[np.bool_]
+
+
+def mixture_digest(ensemble: Ensemble) -> str:
+    """SHA-256 of all that the mixture predicts with: members, weights, blocks and layout."""
+    parts = [
+        [files.member_digest(part.members.state()), part.blocks.tolist(), part.weights.tolist()]
+        for part in ensemble.used
+    ]
+    layout = [block.tolist() for block in ensemble.layout.blocks]
+    return hashlib.sha256(files.json_line([parts, layout])).hexdigest()
+
+
+def subject_digest(ensemble: Ensemble, rules: AffineRules, region: Region) -> str:
+    """SHA-256 of mixture, rules and region; a shielded ensemble is refused."""
+    refuse_shield(ensemble)
+    content = [mixture_digest(ensemble), rules.digest, region.record()]
+    return hashlib.sha256(files.json_line(content)).hexdigest()
+
+
+def refuse_shield(ensemble: Ensemble) -> None:
+    """Bounds speak of the mixture; what a shield predicts may be another output."""
+    if ensemble.unshielded is not ensemble:
+        raise InvalidInput(
+            "a shielded ensemble was given, and proofs speak of the mixture behind the shield, "
+            "not of what the shield predicts: give ensemble.unshielded"
+        )
 
 
 def record_certified(
@@ -115,7 +139,8 @@ def record_audited(
         points = arrays.matrix(inputs, "inputs")
         violations = region_violations(mixture, requirement, points)
         broken = (violations > tolerance).any(axis=1) | ~region.contains(points)
-        about = guard_digest(guard(requirement, output_size=ensemble.output_size))
+        form: AffineRules | None = getattr(requirement, "normal_form", None)
+        about = None if form is None else form.digest
     else:
         if inputs is not None:
             raise InvalidInput(f"{requirement.name} lists its own inputs; give no others")
@@ -142,11 +167,6 @@ def _listed(
     broken = np.zeros(len(rows.inputs), bool)
     broken[rows.index[missed] if isinstance(rows, LinearRows) else missed] = True  # type: ignore[index]
     return rows, broken
-
-
-def guard_digest(own: Guard) -> str | None:
-    """The digest of a guard's rules; None if they are a function."""
-    return own.rules.digest if isinstance(own.rules, AffineRules) else None
 
 
 def _rows_digest(rows: Rows) -> str:

@@ -1,9 +1,18 @@
-"""The product: members with weights, one deterministic predictor."""
+"""The product: members with weights, one deterministic predictor, and the same as a torch module.
+
+Where its rules are meant to hold is plain data in `about["regions"]`, so it is saved and loaded
+with it; an ensemble that was not trained here has the regions of its shield and of what is
+certified about it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from itertools import chain
+from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,16 +22,21 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cg4ai.arrays import matrix
-from cg4ai.ensemble.regions import Outside
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import InvalidInput, OutsideRegion, did_you_mean
 from cg4ai.members.mixture import Layout, Mixture, Part
 from cg4ai.records import Array
+from cg4ai.rules.regions import Ball, Box, Region, region_of
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.audit import Audit
     from cg4ai.ensemble.claims import Explanation
     from cg4ai.ensemble.shield import ShieldedEnsemble
     from cg4ai.rules import Requirement
+
+REGIONS = "regions"
+GUARANTEES = "guarantees"
+OUTSIDE = ("warn", "refuse", "ignore")
+MOST = 0.5  # a region with a smaller share of the training inputs is a neighbourhood
 
 
 class Ensemble(Mixture):
@@ -38,7 +52,9 @@ class Ensemble(Mixture):
     ) -> None:
         super().__init__(parts, layout, device=device)
         self.about = dict(about or {})
-        self._outside = Outside(self)
+        self._regions: dict[str, list[Region]] = {}
+        self._read: tuple[Any, Any] | None = None  # what `_regions` were read from
+        self._warned = False
 
     def predict(
         self,
@@ -59,7 +75,7 @@ class Ensemble(Mixture):
                 f"inputs have {x.shape[1]} features, this ensemble takes {self.input_size}"
             )
         # an explanation marks what lies outside: who reads it needs no warning
-        self._outside.look(x, "ignore" if explain and outside == "warn" else outside)
+        self._look(x, "ignore" if explain and outside == "warn" else outside)
         if explain:
             explained = self.explain(x)
             if isinstance(inputs, Tensor):
@@ -80,8 +96,64 @@ class Ensemble(Mixture):
         return explanation(self, x, outputs, ranks=ranks, theta=np.zeros(len(x)))
 
     def outside(self, x: Array) -> NDArray[np.bool_]:
-        """(n, d) -> (n,): inputs outside the region in which the rules shall hold."""
-        return self._outside.mask(x)
+        """(n, d) -> (n,): inputs that some rule says nothing of: outside its regions."""
+        inputs = torch.as_tensor(x)
+        kept = np.ones(len(x), bool)
+        for regions in self.regions().values():
+            kept &= reduce(or_, (region.near(inputs) for region in regions)).numpy()
+        return ~kept
+
+    def regions(self) -> dict[str, list[Region]]:
+        """For each requirement the regions in which it is known to be meant."""
+        current = (self.about.get(REGIONS), self.about.get(GUARANTEES))
+        # recording makes new lists, so lists that are the same say the same
+        if self._read is None or any(a is not b for a, b in zip(self._read, current, strict=True)):
+            self._regions, self._read = self._known_regions(), current
+        return self._regions
+
+    def _known_regions(self) -> dict[str, list[Region]]:
+        regions: dict[str, list[Region]] = {}
+        try:
+            records = self.about.get(REGIONS)
+            if records is None:
+                records = [claim for claim in self.about.get(GUARANTEES, []) if "region" in claim]
+            for record in records:
+                region = region_of(record["region"])
+                if region.size != self.input_size:
+                    raise InvalidInput(f"{region}, the ensemble takes {self.input_size} inputs")
+                regions.setdefault(record["requirement"], []).append(region)
+        except (KeyError, TypeError, AttributeError, InvalidInput) as error:
+            raise InvalidInput(
+                f"a region in about[{REGIONS!r}] or about[{GUARANTEES!r}] cannot be read "
+                f"({error}); train or certify again"
+            ) from error
+        return regions
+
+    def _look(self, inputs: Array, outside: str) -> None:
+        """Warn of inputs outside, once, or refuse them; called by `predict` alone."""
+        if outside not in OUTSIDE:
+            hint = did_you_mean(str(outside), OUTSIDE)
+            raise InvalidInput(
+                f"outside must be one of {', '.join(OUTSIDE)}, got {outside!r}{hint}"
+            )
+        if outside == "ignore" or (outside == "warn" and self._warned):
+            return
+        beyond = self.outside(inputs)
+        if not beyond.any():
+            return
+        text = (
+            f"{beyond.sum()} of {len(inputs)} inputs, the first at position {beyond.argmax()}, "
+            f"lie outside the region in which {' and '.join(self.regions())} shall hold: nothing "
+            "is guaranteed there"
+        )
+        if outside == "refuse":
+            raise InvalidInput(f'{text}; leave them out, or predict with outside="ignore"')
+        self._warned = True
+        warnings.warn(
+            f'{text}; said once, predict(..., explain=True) marks them, outside="refuse" refuses',
+            OutsideRegion,
+            stacklevel=3,
+        )
 
     def shielded(
         self, anchor: Any, requirement: Requirement | Sequence[Requirement]
@@ -116,10 +188,8 @@ class Ensemble(Mixture):
     def as_module(self) -> nn.Module:
         """An `nn.Module` with the same predictions, (n, d) -> (n, r) float64, for use elsewhere.
 
-        It moves, saves its state and exports like any other; see `cg4ai.ensemble.export`.
+        It moves, saves its state and exports like any other.
         """
-        from cg4ai.ensemble.export import EnsembleModule
-
         return EnsembleModule(self)
 
     def traceable(self, inputs: Tensor) -> Tensor:
@@ -150,3 +220,83 @@ class Ensemble(Mixture):
         from cg4ai.ensemble.saved import save
 
         return save(self, folder)
+
+
+def record_regions(
+    ensemble: Ensemble, requirements: Sequence[Requirement], *, inputs: Array
+) -> None:
+    """Note the regions of all rules that are meant to hold wherever the ensemble is used.
+
+    These are the regions that hold most of the training `inputs` (n, d). Of a rule about a
+    neighbourhood, such as a ball around one input, nobody expects anything elsewhere.
+    """
+    places = [(one.name, one.region) for one in requirements]
+    ensemble.about[REGIONS] = [
+        {"requirement": name, "region": region.record()}
+        for name, region in places
+        if isinstance(region, Box | Ball) and region.contains(inputs).mean() > MOST
+    ]
+
+
+class EnsembleModule(nn.Module):
+    """(n, d) -> (n, r), float64, by the code that `predict` uses, on tensors of its own.
+
+    Numbers of members are parameters, which do not ask for gradients: what is claimed about the
+    ensemble holds for these numbers alone. Integers, weights and what a shield needs are buffers.
+    """
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        super().__init__()
+        for name, tensor in ensemble.tensors().items():
+            self._store(name, tensor.detach().clone())
+        self._ensemble, self._seen = ensemble, self.tensors()
+        self._refresh()
+        self.register_load_state_dict_post_hook(_loaded)  # type: ignore[no-untyped-call]
+
+    def _store(self, name: str, tensor: Tensor) -> None:
+        *path, last = name.split(".")
+        place: nn.Module = self
+        for step in path:
+            if step not in place._modules:
+                place.add_module(step, nn.Module())
+            place = place.get_submodule(step)
+        if tensor.is_floating_point() and "members" in path:
+            place.register_parameter(last, nn.Parameter(tensor, requires_grad=False))
+        else:
+            place.register_buffer(last, tensor)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All parameters and buffers by the names that `Ensemble.tensors` gives them."""
+        return dict(chain(self.named_parameters(), self.named_buffers()))
+
+    def _refresh(self) -> None:
+        """Take over numbers that were moved."""
+        tensors = self.tensors()
+        if any(t.is_floating_point() and t.dtype != torch.float64 for t in tensors.values()):
+            raise InvalidInput(
+                "the module of an ensemble computes in float64, which its guarantees are about; "
+                "keep it so, or lower the precision of ensemble.fuse()"
+            )
+        self._ensemble, self._seen = self._ensemble.with_tensors(tensors), tensors
+
+    def examine(self) -> None:
+        """Take over a state that was loaded."""
+        self._refresh()
+        self._ensemble.examine()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> EnsembleModule:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._refresh()
+        return self
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Inputs of any floating dtype on the device of the module."""
+        tensors, ensemble = self.tensors(), self._ensemble
+        # while the module is traced or called functionally, others stand for its tensors
+        if any(tensor is not self._seen.get(name) for name, tensor in tensors.items()):
+            ensemble = ensemble.with_tensors(tensors)
+        return ensemble.traceable(inputs.to(torch.float64))
+
+
+def _loaded(module: EnsembleModule, _: object) -> None:
+    module.examine()

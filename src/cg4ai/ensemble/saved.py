@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.shield import ShieldedEnsemble
+from cg4ai.ensemble.shield import Guard, ShieldedEnsemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.members import restore
 from cg4ai.members.mixture import Layout, Part
@@ -29,7 +29,6 @@ from cg4ai.members.modules import ModuleMembers
 from cg4ai.records import Array, IntArray, MemberState
 from cg4ai.rules.affine import ARRAYS as RULE_ARRAYS
 from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.guards import Guard
 from cg4ai.rules.regions import region_of
 from cg4ai.runs import files
 

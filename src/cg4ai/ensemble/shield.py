@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cg4ai import arrays
@@ -24,10 +25,67 @@ from cg4ai.members.mixture import Layout, Part, below
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
 from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.guards import TOLERANCE, Guard, guard
+from cg4ai.rules.place import rows_at_centre
+from cg4ai.rules.regions import Ball, Box, Region
 from cg4ai.separation.scan import candidates, predictions
 
 VERTICES = 512  # looked at when an anchor cannot be checked exactly
+AIM = 1e-12  # how far inside a bound a restored output aims, relative to max(1, |bound|)
+TOLERANCE = 1e-9  # a rule counts as kept down to minus this, on the same scale
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionRules:
+    """Rules without a normal form, known through the requirement: those of a concave functional.
+
+    `bounds` (L,) are those of its rows.
+    """
+
+    requirement: Requirement
+    bounds: Array
+
+    digest: ClassVar[None] = None
+
+    def slack(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """(n, d), (n, r) -> (n, L), at least 0 where a rule is kept."""
+        return -self.requirement.violations(inputs, outputs)
+
+    def scale(self, like: Tensor) -> Tensor:
+        """(L,) max(1, |bound|) of each rule."""
+        return torch.as_tensor(np.maximum(np.abs(self.bounds), 1.0), device=like.device)
+
+
+@dataclass(frozen=True, eq=False)
+class Guard:
+    """The rules of one requirement, each linear or concave in the output, and where they hold."""
+
+    name: str
+    region: Region
+    rules: AffineRules | FunctionRules
+
+    def theta(self, inputs: Tensor, own: Tensor, anchor: Tensor) -> Tensor:
+        """(n,) the largest over violated rules of (aim - own) / (slack of the anchor - own).
+
+        `own` (n, L) is the slack of the outputs, `anchor` (n, r) the anchor's outputs. Where the
+        anchor breaks a rule too it is taken whole if that is better, else the rule is left alone.
+        """
+        other = self.rules.slack(inputs, anchor)
+        reach = other.clamp_min(0.0)
+        aim = torch.minimum(reach, AIM * self.rules.scale(own))
+        # not a number is neither kept nor worse than the anchor
+        short = ~((own >= 0) | (other <= own))
+        # what is masked must not divide by 0, or its gradient would be no number
+        gap = torch.where(short, reach - own, 1.0)
+        share = torch.where(short, (aim - own) / gap, 0.0).amax(-1)
+        share = torch.where(torch.isfinite(share), share.clamp_max(1.0), 1.0)
+        return torch.where(self.region.near(inputs), share, 0.0)
+
+    def kept(self, inputs: Array, outputs: Tensor) -> NDArray[np.bool_]:
+        """(n,): inside the region, and all rules recomputed from the outputs hold."""
+        with torch.no_grad():
+            x = torch.as_tensor(inputs, device=outputs.device)
+            holds = self.rules.slack(x, outputs) >= -TOLERANCE * self.rules.scale(outputs)
+        return np.asarray(holds.all(-1).cpu().numpy() & self.region.contains(inputs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +138,12 @@ class ShieldedEnsemble(Ensemble):
     @property
     def differentiable(self) -> bool:
         return super().differentiable and self.anchor.differentiable
+
+    def _known_regions(self) -> dict[str, list[Region]]:
+        known = super()._known_regions()
+        for one in self.guards:
+            known.setdefault(one.name, []).append(one.region)
+        return known
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """(n, d) float64 -> (n, r) float64, with gradients where members and anchor have them."""
@@ -153,7 +217,7 @@ class ShieldedEnsemble(Ensemble):
         ranks = {subject: np.where(theta == 0, own, 0) for subject, own in known.items()}
         for one in self.guards:
             own = claims.rank(one.kept(x, outputs), "shielded")
-            claims.strengthen(ranks, (one.name, claims.guard_digest(one)), own)
+            claims.strengthen(ranks, (one.name, one.rules.digest), own)
         return claims.explanation(self, x, outputs.cpu().numpy(), ranks=ranks, theta=theta)
 
     def to(self, device: torch.device | str) -> ShieldedEnsemble:
@@ -182,8 +246,23 @@ def shield(
         raise InvalidInput(f"requirements under a shield need names of their own, got {names}")
     for requirement in listed:
         requirement.check(ensemble.input_size, ensemble.output_size)
-    guards = tuple(guard(one, output_size=ensemble.output_size) for one in listed)
+    guards = tuple(_guard(one, ensemble.output_size) for one in listed)
     return ShieldedEnsemble(ensemble, _as_ensemble(anchor, ensemble), guards)
+
+
+def _guard(requirement: Requirement, output_size: int) -> Guard:
+    """The guard of a requirement over a Box or Ball: its normal form if it has one."""
+    region = requirement.region
+    if not isinstance(region, Box | Ball):
+        raise InvalidInput(
+            f"a shield keeps rules over a Box or a Ball, but {requirement.name} lists its inputs "
+            "or sums over them; give the region in which it shall hold"
+        )
+    rules: AffineRules | None = getattr(requirement, "normal_form", None)
+    if rules is not None:
+        return Guard(requirement.name, region, rules)
+    bounds = rows_at_centre(requirement, output_size).bounds
+    return Guard(requirement.name, region, FunctionRules(requirement, bounds))
 
 
 def _as_ensemble(anchor: Any, ensemble: Ensemble) -> Ensemble:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from cg4ai import __version__
 from cg4ai.checker import Rejected, check
+from cg4ai.ensemble.claims import refuse_shield, subject_digest
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.subject import refuse_shield, subject_digest
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.proofs.records import Certification
 from cg4ai.proofs.stored import certification_arrays, certification_of, tree_arrays

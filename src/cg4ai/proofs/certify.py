@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cg4ai.ensemble.claims import subject_digest
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.subject import subject_digest
 from cg4ai.errors import InvalidInput
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.trees import TreeMembers

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cg4ai.ensemble.audit import Audit, audit
-from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.regions import record_regions
+from cg4ai.ensemble.ensemble import Ensemble, record_regions
 from cg4ai.records import Array, EndingRecord, IterationRecord, MasterSolution, StopReason
 from cg4ai.solving.cuts import last_search
 from cg4ai.solving.lean import Lean

@@ -13,8 +13,8 @@ from sklearn.tree import DecisionTreeRegressor
 from torch import nn
 
 import cg4ai
+from cg4ai.ensemble.claims import mixture_digest
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.subject import mixture_digest
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.members import (
     ConstantMembers,

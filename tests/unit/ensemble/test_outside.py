@@ -15,8 +15,7 @@ from cg4ai import Ball, Box, ConstrainedRegressor, Linear
 from cg4ai.apps.routing import instance
 from cg4ai.apps.routing.problem import Recipe, capacity
 from cg4ai.ensemble.claims import record_certified
-from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.regions import record_regions
+from cg4ai.ensemble.ensemble import Ensemble, record_regions
 from cg4ai.errors import InvalidInput, OutsideRegion
 from cg4ai.members import affine
 from cg4ai.members.mixture import Layout, Part
@@ -108,6 +107,11 @@ def test_damaged_records_are_named() -> None:
     ensemble.about["regions"] = [{"requirement": "a", "region": Box([0.0], [1.0]).record()}]
     with pytest.raises(InvalidInput, match="takes 2 inputs"):
         ensemble.predict(INSIDE)
+    del ensemble.about["regions"]
+    for claims in ([3], 3):
+        ensemble.about["guarantees"] = claims
+        with pytest.raises(InvalidInput, match="cannot be read"):
+            ensemble.predict(INSIDE)
 
 
 def test_a_regressor_that_was_trained_under_a_rule_over_a_box_warns() -> None:
