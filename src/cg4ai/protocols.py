@@ -55,6 +55,11 @@ class Members(Protocol):
     """A stack of trained members of one kind, evaluated in one call, always in float64."""
 
     @property
+    def device(self) -> torch.device:
+        """Where all of them live, and their inputs must be."""
+        ...
+
+    @property
     def input_size(self) -> int: ...
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+Value = TypeVar("Value")
 
 
 class StopReason(StrEnum):
@@ -178,3 +179,10 @@ class MemberState:
     kind: str
     config: Mapping[str, Any]
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+def below(named: Mapping[str, Value], prefix: str) -> dict[str, Value]:
+    """Those whose names begin so, by the rest of their names."""
+    return {
+        name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)
+    }

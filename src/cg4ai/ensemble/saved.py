@@ -11,22 +11,21 @@ mix. Nothing that is loaded is executed; a user's own modules come from factorie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.shield import Guard, ShieldedEnsemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.members import restore
 from cg4ai.members.mixture import Layout, Part
-from cg4ai.members.modules import ModuleMembers
-from cg4ai.records import Array, IntArray, MemberState
+from cg4ai.members.modules import Factory, MissingFactory
+from cg4ai.records import Array, IntArray, below
 from cg4ai.rules.affine import ARRAYS as RULE_ARRAYS
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.regions import region_of
@@ -36,7 +35,7 @@ FORMAT = "cg4ai-ensemble"
 VERSION = 3  # 3: sealed, with its shield, in two files
 RECORD, ARRAYS = "ensemble.json", "members.safetensors"
 
-Factories = Mapping[str, Callable[[], nn.Module]]
+Factories = Mapping[str, Factory]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ def load(folder: str | Path, factories: Factories | None = None) -> Ensemble:
     arrays = files.read_arrays(Path(folder) / ARRAYS, str(record.get("arrays")))
     try:
         return restored(Description(record, arrays), factories or {})
-    except _MissingFactory:
+    except MissingFactory:  # nothing is damaged
         raise
     except InvalidInput as error:
         raise files.damaged(Path(folder) / RECORD, str(error)) from error
@@ -138,7 +137,7 @@ def restored(described: Description, factories: Factories, prefix: str = "") -> 
     described = Description(_object(shield.get("anchor"), "anchor"), described.arrays)
     anchor = restored(described, factories, f"{prefix}anchor.")
     guards = tuple(
-        _guard(entry, files.arrays_below(described.arrays, f"{prefix}guard.{number}."))
+        _guard(entry, below(described.arrays, f"{prefix}guard.{number}."))
         for number, entry in enumerate(_list(shield.get("guards"), "guards"))
     )
     sizes = {
@@ -160,8 +159,6 @@ def _parts(described: Description, factories: Factories, prefix: str) -> tuple[P
             f"there are {len(states)} stacks of members, {len(blocks)} lists of blocks and "
             f"{len(weights)} of weights; the three must be as many"
         )
-    for state in states:
-        _check_factory(state, factories)
     return tuple(
         Part(restore(state, factories), _integers(own, "blocks"), _numbers(weight, "weights"))
         for state, own, weight in zip(states, blocks, weights, strict=True)
@@ -180,16 +177,6 @@ def _guard(entry: Any, arrays: dict[str, NDArray[Any]]) -> Guard:
     except KeyError as error:
         raise InvalidInput(f"the region of the guard {name} lacks {error}") from error
     return Guard(name, region, AffineRules.restored(arrays, input_size=region.size))
-
-
-class _MissingFactory(InvalidInput):
-    """Nothing is damaged: a user's own modules need their factory."""
-
-
-def _check_factory(state: MemberState, factories: Factories) -> None:
-    name = state.config.get("factory")
-    if state.kind == ModuleMembers.kind and isinstance(name, str) and name not in factories:
-        raise _MissingFactory(ModuleMembers.missing(name, factories))
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:

@@ -85,20 +85,14 @@ def common_device(tensors: Mapping[str, Tensor]) -> torch.device:
     return devices.pop()
 
 
-def check_names(given: Mapping[str, object], expected: Mapping[str, object], what: str) -> None:
-    """Exactly the expected names are given."""
-    missing = sorted(set(expected) - set(given))
-    surplus = sorted(set(given) - set(expected))
-    if missing or surplus:
-        parts = [f"missing {missing}"] * bool(missing) + [f"unexpected {surplus}"] * bool(surplus)
-        raise InvalidInput(f"{what} must be {sorted(expected)}: {', '.join(parts)}")
-
-
 def check_stack(
     tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], what: str
 ) -> int:
     """Names and shapes with one leading axis for members; returns how many there are."""
-    check_names(tensors, shapes, what)
+    missing, surplus = sorted(set(shapes) - set(tensors)), sorted(set(tensors) - set(shapes))
+    if missing or surplus:
+        parts = [f"missing {missing}"] * bool(missing) + [f"unexpected {surplus}"] * bool(surplus)
+        raise InvalidInput(f"{what} must be {sorted(shapes)}: {', '.join(parts)}")
     leading = [tensor.shape[0] for tensor in tensors.values() if tensor.ndim]
     count = leading[0] if leading else 0
     for name, shape in shapes.items():

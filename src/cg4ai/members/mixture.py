@@ -17,7 +17,7 @@ from torch.nn import functional
 from cg4ai.errors import InvalidInput
 from cg4ai.members.trees import TreeMembers
 from cg4ai.protocols import Members
-from cg4ai.records import Array, IntArray
+from cg4ai.records import Array, IntArray, below
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Part:
         blocks, weights = np.array(self.blocks), np.array(self.weights)
         for array in (blocks, weights):
             array.setflags(write=False)
-        there = getattr(self.members, "device", device) == device
+        there = self.members.device == device
         return Part(self.members if there else self.members.to(device), blocks, weights)
 
     def used(self) -> Part | None:
@@ -103,15 +103,6 @@ def _with_tensors(members: Members) -> _TensorMembers:
     return cast(_TensorMembers, members)
 
 
-def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names begin so, by the rest of their names."""
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
-
-
 class Mixture:
     """`f(x) = sum_i weight_i member_i(x)`, the weights of each block summing to one.
 
@@ -130,9 +121,8 @@ class Mixture:
     ) -> None:
         if not parts:
             raise InvalidInput("an ensemble needs at least one member")
-        if device is None:
-            device = getattr(parts[0].members, "device", "cpu")
-        self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
+        wanted = parts[0].members.device if device is None else device
+        self.device = torch.empty(0, device=wanted).device  # "cuda" becomes "cuda:0"
         self.parts = tuple(part.kept(self.device) for part in parts)
         self.layout = layout
         self._check()

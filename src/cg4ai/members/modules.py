@@ -33,6 +33,14 @@ Factory = Callable[[], nn.Module]
 CHUNK_VALUES = 2**22  # outputs, or inputs where those are wider, over all members at a time
 
 
+# what factories and modules of others raise when they are called in a way they are not made for
+FAILURES = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+class MissingFactory(InvalidInput):
+    """Saved members are whole, but the factory that makes their modules was not given."""
+
+
 @dataclass(frozen=True)
 class LostFactory:
     """Stands in a pickle for a factory that no pickle can hold: a lambda, or a local function."""
@@ -92,7 +100,7 @@ class ModuleArchitecture:
                 module: object = self.factory()
             except InvalidInput:
                 raise
-            except Exception as error:
+            except FAILURES as error:
                 raise InvalidInput(
                     f"factory {self.name!r} fails ({_line(error)}); give a function that makes a "
                     "module without arguments, such as lambda: Net(...)"
@@ -140,7 +148,7 @@ class ModuleArchitecture:
                 return self._looped(parameters, buffers, x, buffer_axis=0)
         except InvalidInput:
             raise
-        except Exception as error:
+        except FAILURES as error:
             raise InvalidInput(
                 f"module {self.name!r} fails on float64 inputs {tuple(x.shape)} ({_line(error)}); "
                 "inputs are rows of numbers: a module for pictures or sequences begins with "
@@ -400,20 +408,15 @@ class ModuleMembers:
         arrays = {name: as_array(tensor) for name, tensor in self.tensors().items()}
         return MemberState(self.kind, config, arrays)
 
-    @staticmethod
-    def missing(name: str, factories: Mapping[str, Factory]) -> str:
-        """What to do where the factory of saved members is not among those given."""
-        return (
-            f"these members were made by the factory {name!r}{did_you_mean(name, factories)}; "
-            f"give it again: factories={{{name!r}: ...}} (given: {sorted(factories)})"
-        )
-
     @classmethod
     def restore(cls, state: MemberState, factories: Mapping[str, Factory]) -> Self:
         """Members from a saved state; the user's factory makes the module again."""
         name = state_field(state, "factory", str)
         if name not in factories:
-            raise InvalidInput(cls.missing(name, factories))
+            raise MissingFactory(
+                f"these members were made by the factory {name!r}{did_you_mean(name, factories)}; "
+                f"give it again: factories={{{name!r}: ...}} (given: {sorted(factories)})"
+            )
         architecture = ModuleArchitecture(
             factories[name],
             state_field(state, "input_size", int),

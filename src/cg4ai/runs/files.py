@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.records import MemberState
+from cg4ai.records import MemberState, below
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -159,18 +159,9 @@ def member_states(
     if not isinstance(records, list):
         raise InvalidInput(f"members must be a list of stacks, got {records!r:.80}")
     return [
-        member_state(record, arrays_below(arrays, f"{prefix}{number}."))
+        member_state(record, below(arrays, f"{prefix}{number}."))
         for number, record in enumerate(records)
     ]
-
-
-def arrays_below(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
-    """The arrays whose names begin so, by the rest of their names."""
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }
 
 
 def check_format(path: Path, header: Any, *, expected: str, version: int) -> None:

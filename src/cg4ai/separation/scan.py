@@ -28,6 +28,9 @@ class Predictor(Protocol):
     """All that a separator uses of an ensemble."""
 
     @property
+    def device(self) -> torch.device: ...
+
+    @property
     def differentiable(self) -> bool: ...
 
     def outputs(self, inputs: Tensor) -> Tensor:
@@ -88,7 +91,7 @@ def region_violations(mixture: Predictor, requirement: Requirement, inputs: Arra
     for start in range(0, len(inputs), CHUNK):
         part = np.array(inputs[start : start + CHUNK], dtype=np.float64)
         with torch.no_grad():
-            x = torch.as_tensor(part).to(getattr(mixture, "device", "cpu"))
+            x = torch.as_tensor(part).to(mixture.device)
             found = requirement.violations(x, mixture.outputs(x).to(torch.float64))
         parts.append(found.cpu().numpy())
     violations = np.concatenate(parts)

@@ -16,6 +16,7 @@ from cg4ai.separation import BlackBox
 
 
 class Affine:
+    device = torch.device("cpu")
     differentiable = True
 
     def __init__(self, matrix: Any) -> None:

@@ -198,6 +198,7 @@ def test_gradients_reach_inputs_and_lower_precision_is_refused() -> None:
 def test_members_that_say_nothing_of_their_tensors_are_refused() -> None:
     class Opaque:
         input_size = output_size = 3
+        device = torch.device("cpu")
         differentiable = False
 
         def __len__(self) -> int:

@@ -19,6 +19,8 @@ from cg4ai.separation import BlackBox, GradientAscent
 
 
 class Function:
+    device = torch.device("cpu")
+
     def __init__(
         self, function: Callable[[torch.Tensor], torch.Tensor], *, differentiable: bool = True
     ) -> None:
@@ -205,6 +207,7 @@ def test_polish_never_finds_less_and_is_part_of_the_thorough_search() -> None:
     class Ridge:
         """|x0 - x1| makes a ridge that slopes run into; the top is at the corner (1, 1)."""
 
+        device = torch.device("cpu")
         differentiable = True
 
         def outputs(self, inputs: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from cg4ai.separation import BlackBox, GradientAscent, PoolScan, default_separat
 
 
 class Affine:
+    device = torch.device("cpu")
     differentiable = True
 
     def __init__(self, matrix: np.ndarray) -> None:

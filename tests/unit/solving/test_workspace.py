@@ -147,6 +147,7 @@ class TestAdmission:
     def test_members_whose_values_are_no_numbers_never_improve(self) -> None:
         class Broken:
             input_size, output_size, differentiable = 1, 1, True
+            device = torch.device("cpu")
 
             def __len__(self) -> int:
                 return 1
