@@ -99,11 +99,15 @@ def warm_start(*, rows: int = 5000, columns: int = 200, seed: int = 0) -> list[d
     """Re-solve after one improving column, against plain HiGHS from scratch on the same LP."""
     coefficients, costs = margins(rows, columns + 1, difficulty=0.25, seed=seed)
     master = master_of(coefficients[:, :-1], costs[:-1])
+    started = time.perf_counter()
     first = master.solve()
+    first_s = time.perf_counter() - started
     # A member that does a little better on the rows that have a price, as a pricer would return.
     coefficients[:, -1] += 0.5 * (first.duals.rows > 0)
     master.add_columns(costs[-1:], np.zeros(1, dtype=np.int64), coefficients[:, -1:])
+    started = time.perf_counter()
     second = master.solve()
+    warm_s = time.perf_counter() - started
     cold_s, optimum = solve_plainly(coefficients, costs, limit_s=600.0)
     if optimum is None:
         raise SystemExit("plain HiGHS did not solve the small program in ten minutes")
@@ -112,10 +116,10 @@ def warm_start(*, rows: int = 5000, columns: int = 200, seed: int = 0) -> list[d
             "benchmark": "one more column",
             "rows": rows,
             "columns": columns + 1,
-            "first_solve_s": round(first.seconds, 3),
-            "warm_s": round(second.seconds, 4),
+            "first_solve_s": round(first_s, 3),
+            "warm_s": round(warm_s, 4),
             "cold_s": round(cold_s, 3),
-            "speedup": round(cold_s / second.seconds, 1),
+            "speedup": round(cold_s / warm_s, 1),
             "improvement": first.penalised - second.penalised,
             "difference": abs(second.penalised - optimum) / max(1.0, abs(optimum)),
             "active_rows": second.active_rows,

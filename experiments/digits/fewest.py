@@ -17,7 +17,7 @@ from cg4ai.apps.protocol import Evaluation, Review, Task
 from cg4ai.errors import SolverFailure
 from cg4ai.pricing.coefficients import row_values
 from cg4ai.records import Array
-from cg4ai.solving.deadline import Deadline
+from cg4ai.solving.clock import Deadline
 from cg4ai.solving.result import Result
 
 MOST_ROWS = 2000  # with more the programs take longer than the answer is worth

@@ -129,7 +129,7 @@ class Supervised:
             )
 
     def check(self, output_size: int) -> None:
-        """InvalidInput if the loss does not give one finite number per row of the data."""
+        """InvalidInput if the loss does not give one number per row of the data."""
         shape = (1, len(self.inputs))
         outputs = torch.full((*shape, output_size), 1.0 / output_size, dtype=torch.float64)
         targets = torch.as_tensor(self.targets)

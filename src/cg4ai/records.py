@@ -66,10 +66,9 @@ class MasterSolution:
     penalised: float  # with penalties: what the solver minimised
     slack: Array
     dummy: Array
-    active_rows: int
-    active_columns: int
-    solver_iterations: int
-    seconds: float
+    active_rows: int = 0
+    active_columns: int = 0
+    solver_iterations: int = 0
 
     @property
     def lacking(self) -> float:
@@ -84,7 +83,7 @@ class PricingResult:
     `groups` (count,) puts members that were trained jointly under one number (>= 0); -1 stands
     alone. `lower_bound` (G,), if not None, is proven: no member of the pricer's class in block g
     has a reduced cost below it at the request's true duals. `rows` are rows of the requirements
-    that mattered while training; the master takes them as cuts.
+    that mattered while training; the master takes them as cuts. `note` goes into the iteration's.
     """
 
     members: Members | None

@@ -21,7 +21,7 @@ from cg4ai.records import Array, IntArray, IterationRecord
 from cg4ai.rules import Requirement
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
-from cg4ai.solving.deadline import Deadline
+from cg4ai.solving.clock import Deadline
 from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result

@@ -36,7 +36,7 @@ from cg4ai.records import IterationRecord, StopReason
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from cg4ai.settings import MOST_THREADS, Checked, Settings
-from cg4ai.solving.deadline import Deadline
+from cg4ai.solving.clock import Deadline
 from cg4ai.solving.result import Result
 
 KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130

@@ -17,7 +17,6 @@ is that of the complete master whatever was set aside.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
@@ -160,7 +159,6 @@ class LinearMaster:
 
         While slack is minimised, `objective` is 0 and `penalised` is the sum of all slack.
         """
-        started = time.perf_counter()
         self._active.set_aside(
             row_age_limit=self.row_age_limit, column_age_limit=self.column_age_limit
         )
@@ -177,7 +175,7 @@ class LinearMaster:
             else:
                 break
         self._active.count_idle(point)
-        return self._solution(point, iterations=iterations, started=started)
+        return self._solution(point, iterations=iterations)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything as named arrays; `restore` makes an equal master of them.
@@ -227,7 +225,7 @@ class LinearMaster:
         reduced_costs = self._table.reduced_costs(aside, point.duals, free=prices.slack_only)
         return np.asarray(aside[reduced_costs < -self.tolerance])
 
-    def _solution(self, point: Point, *, iterations: int, started: float) -> MasterSolution:
+    def _solution(self, point: Point, *, iterations: int) -> MasterSolution:
         table, prices = self._table, self._active.prices
         # Rows without slack hold exactly once t absorbs the solver's tolerance.
         without = np.flatnonzero(table.slack_of == NO_SLACK)
@@ -253,7 +251,6 @@ class LinearMaster:
             active_rows=len(self._active.held.rows),
             active_columns=len(self._active.held.members),
             solver_iterations=iterations,
-            seconds=time.perf_counter() - started,
         )
 
 

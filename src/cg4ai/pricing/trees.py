@@ -73,7 +73,6 @@ class TreePricer:
                     seed = request.seed + block * len(self.scales) + number
                     members.append(self._fit(sample, positions, seed % 2**31))
                     blocks.append(block)
-        note = "heuristic: fitted estimators, no bound"
         stack = concatenate(members) if members else None
         numbers = np.array(blocks, dtype=np.int64)
         if members and stack is None:
@@ -83,14 +82,13 @@ class TreePricer:
                 "use one pricer per number of outputs"
             )
         if stack is None:
-            return PricingResult(None, numbers, np.full(0, -1), note=note)
+            return PricingResult(None, numbers, np.full(0, -1))
         costs = reduced_costs(request, stack, numbers)
         chosen = best_per_block(costs, numbers, limit=self.per_call)
         return PricingResult(
             members=stack.take(chosen) if len(chosen) else None,
             blocks=numbers[chosen],
             groups=np.full(len(chosen), -1),
-            note=note,
         )
 
     def _fit(self, sample: _Sample, positions: IntArray, seed: int) -> Members:

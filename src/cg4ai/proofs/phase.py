@@ -26,11 +26,19 @@ from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, Duals, MasterSolution, PartState, StopReason
 from cg4ai.rules.rows import RowSet
 from cg4ai.seeds import derived_seed
-from cg4ai.solving.cuts import separate
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import settle
 from cg4ai.solving.state import RunState
-from cg4ai.solving.steps import Decision, GoOn, Outcome, Priced, Settled, Stop, Weighed
+from cg4ai.solving.steps import (
+    Decision,
+    GoOn,
+    Outcome,
+    Priced,
+    Settled,
+    Stop,
+    Weighed,
+    separate,
+)
 
 COARSEST = 0.016  # an anchor that makes up for more at the corner of the box takes over
 PROOF_SHARE = 1 / 3  # of the time left, kept for weights and proof while a group is trained
@@ -314,8 +322,4 @@ def _solution(shown: Attempt, weights: Array, blocks: int) -> MasterSolution:
         penalised=shown.objective,
         slack=np.array([shown.slack]),
         dummy=np.zeros(blocks),
-        active_rows=0,
-        active_columns=0,
-        solver_iterations=0,
-        seconds=0.0,
     )

@@ -15,7 +15,7 @@ from cg4ai.proofs.records import Certification
 from cg4ai.records import PartState, SeparationResult
 from cg4ai.rules import Requirement
 from cg4ai.separation.scan import harvest
-from cg4ai.solving.deadline import Deadline
+from cg4ai.solving.clock import Deadline
 
 LEAST_S = 0.1  # a proof is tried for this long, even past its deadline
 

@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Protocol
 
 from cg4ai.records import MasterSolution, StopReason
 from cg4ai.seeds import derived_seed
-from cg4ai.solving.asking import ask_pricers
-from cg4ai.solving.cuts import last_search, separate
 from cg4ai.solving.result import LAST_SEARCH, settle
-from cg4ai.solving.steps import Decision, GoOn, Outcome, Priced, Settled, Stop, Weighed
+from cg4ai.solving.steps import (
+    Decision,
+    GoOn,
+    Outcome,
+    Priced,
+    Settled,
+    Stop,
+    Weighed,
+    ask_pricers,
+    last_search,
+    separate,
+)
 
 if TYPE_CHECKING:
     from cg4ai.solving.state import RunState

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from cg4ai.records import IntArray
 from cg4ai.rules import Concave, Margin, Requirement
 from cg4ai.rules.rows import Rows
 from cg4ai.solving.columns import check_fit
-from cg4ai.solving.parts import unwrapped
 
 if TYPE_CHECKING:
     from cg4ai.solving.phases import Phase
@@ -75,3 +74,11 @@ class Problem:
                 "prices linear rows only; state a margin with form='pairwise', or use members "
                 "trained by gradient"
             )
+
+
+def unwrapped(part: object, key: str = "") -> Iterator[tuple[str, object]]:
+    """A part and all that it wraps (its `inner`, one or several), each with a name of its own."""
+    yield key, part
+    inner = getattr(part, "inner", ())
+    for number, one in enumerate(inner if isinstance(inner, Sequence) else [inner]):
+        yield from unwrapped(one, f"{key}.{number}")

@@ -1,4 +1,4 @@
-"""A workspace as plain data and back: what a checkpoint holds.
+"""A workspace, and the parts of a problem that remember something, as plain data and back.
 
 A run that keeps checkpoints also continues from each one it writes, through the same code as a
 resumed run, so that both end with the same result bit for bit.
@@ -18,11 +18,11 @@ from cg4ai.master import LinearMaster
 from cg4ai.master.convex import ConvexMaster
 from cg4ai.members import restore as restore_members
 from cg4ai.members.modules import ModuleArchitecture
-from cg4ai.records import MemberState
+from cg4ai.protocols import Stateful
+from cg4ai.records import MemberState, PartState
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows
 from cg4ai.settings import Settings
-from cg4ai.solving.parts import unwrapped
-from cg4ai.solving.problem import Problem
+from cg4ai.solving.problem import Problem, unwrapped
 from cg4ai.solving.workspace import Workspace
 
 
@@ -149,3 +149,39 @@ def _restored_rows(
     if not isinstance(listed, ConcaveRows):
         raise RunFolderError(f"the checkpoint's requirement {number} is of another kind now")
     return ConcaveRows(number, inputs, listed.functional, bounds, need("positions"), origin)
+
+
+def remembering(parts: Mapping[str, object]) -> dict[str, Stateful]:
+    """The parts, within their wrappers, whose state a checkpoint must hold."""
+    return {
+        key: one
+        for name, part in parts.items()
+        for key, one in unwrapped(part, name)
+        if isinstance(one, Stateful)
+    }
+
+
+def taken(parts: Mapping[str, Stateful]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """The JSON values of each part, and all their arrays under names of their own."""
+    states = {key: part.state() for key, part in parts.items()}
+    values = {key: dict(state.values) for key, state in states.items()}
+    arrays = {
+        f"part {key} {name}": array
+        for key, state in states.items()
+        for name, array in state.arrays.items()
+    }
+    return values, arrays
+
+
+def given_back(
+    parts: Mapping[str, Stateful], values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> None:
+    """Restore each part from what `taken` gave."""
+    for key, part in parts.items():
+        start = f"part {key} "
+        own = {
+            name.removeprefix(start): array.copy()
+            for name, array in arrays.items()
+            if name.startswith(start)
+        }
+        part.restore(PartState(values[key], own))

@@ -12,13 +12,11 @@ from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import Array, EndingRecord, IterationRecord, MasterSolution, StopReason
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
-from cg4ai.solving import parts, snapshots
-from cg4ai.solving.deadline import Deadline
+from cg4ai.solving import snapshots
+from cg4ai.solving.clock import OTHER, Deadline, Stopwatch
 from cg4ai.solving.interrupts import Interrupts
 from cg4ai.solving.problem import Problem
-from cg4ai.solving.stabilise import Stabiliser
-from cg4ai.solving.steps import Decision, Priced, Separated, Stop, Weighed
-from cg4ai.solving.stopwatch import OTHER, Stopwatch
+from cg4ai.solving.steps import Decision, Priced, Separated, Stabiliser, Stop, Weighed
 from cg4ai.solving.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -59,7 +57,6 @@ class RunState:
         self.bound: float | None = None
         self.failures = 0  # pricings in a row that found nothing
         self.returns = 0  # how often the final weights violated new rows
-        self.elapsed_before = 0.0
         self.ended: StopReason | None = None
         self.notes: list[str] = []
         self.longest_search_s = 0.0  # what looking for violations may take again
@@ -188,7 +185,7 @@ class RunState:
                 separation_s=spent["separation"] + spent["search"],
                 other_s=spent[OTHER],
                 total_s=self._total(sum(spent.values())),
-                note=decision.note,
+                note="; ".join(filter(None, [decision.note, priced.note])),
                 raised=weighed.raised,
                 trainings=priced.trainings,
             )
@@ -207,7 +204,7 @@ class RunState:
 
     def _total(self, seconds: float) -> float:
         """All seconds up to now: those of the last record and these."""
-        return seconds + (self.history[-1].total_s if self.history else self.elapsed_before)
+        return seconds + (self.history[-1].total_s if self.history else 0.0)
 
     # ---- checkpoints --------------------------------------------------------------------------
 
@@ -221,8 +218,7 @@ class RunState:
         self._restore(snapshots.Snapshot(saved.meta, saved.arrays, saved.members))
         if saved.note:
             self.notes.append(saved.note)
-        self.elapsed_before = self.history[-1].total_s if self.history else 0.0
-        self.deadline = self.deadline.reserving(self.elapsed_before)
+        self.deadline = self.deadline.reserving(self._total(0.0))
         return True
 
     def checkpoint(self, folder: Run, decision: Decision) -> None:
@@ -236,7 +232,7 @@ class RunState:
 
     def _snapshot(self, decision: Decision) -> snapshots.Snapshot:
         work = snapshots.take(self.work)
-        values, arrays = parts.taken(self._remembering())
+        values, arrays = snapshots.taken(self._remembering())
         meta = {
             "work": work.meta,
             "parts": values,
@@ -263,7 +259,7 @@ class RunState:
             self.bound, self.failures = loop["bound"], loop["failures"]
             self.returns, self.notes = loop["returns"], list(loop["notes"])
             self.ended = None if loop["ended"] is None else StopReason(loop["ended"])
-            parts.given_back(self._remembering(), saved.meta["parts"], saved.arrays)
+            snapshots.given_back(self._remembering(), saved.meta["parts"], saved.arrays)
         except InvalidInput as error:
             raise RunFolderError(
                 f"the checkpoint is of another kind of run: {error}; resume with the same problem"
@@ -282,7 +278,7 @@ class RunState:
             f"separator {k}": one.separator for k, one in enumerate(self.problem.requirements)
         }
         named |= {f"phase {one.name}": one for one in self.phases}
-        return parts.remembering(named)
+        return snapshots.remembering(named)
 
 
 def _ended(decision: Decision) -> str | None:

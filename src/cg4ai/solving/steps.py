@@ -1,12 +1,29 @@
-"""What the steps of an iteration hand to each other: named, frozen, without behaviour."""
+"""The steps of an iteration, cutting and pricing, and what they hand to each other.
+
+Cuts: inputs that a mixture violates become rows of the master. Pricing: pricers propose members,
+by prices that do not jump from solve to solve, and the master admits those that improve.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, MasterSolution, SeparationResult, StopReason
+from cg4ai.rules.rows import Rows
+from cg4ai.seeds import derived_seed
+from cg4ai.separation import default_separator
+
+if TYPE_CHECKING:
+    from cg4ai.solving.state import RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +70,8 @@ class Priced:
     """Pricing of one iteration; `solution` is the master's as pricing left it.
 
     `best` is the best reduced cost proposed, `bound` what no mixture of the class can be below
-    (None: no pricer proved one), `trainings` how often pricers were asked.
+    (None: no pricer proved one), `trainings` how often pricers were asked, `note` what they say
+    for the user to know.
     """
 
     outcome: Outcome
@@ -62,6 +80,7 @@ class Priced:
     best: float | None = None
     bound: float | None = None
     trainings: int = 0
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +109,217 @@ class Settled:
     solution: MasterSolution
     weights: Array
     reason: StopReason
+
+
+# ---- cuts ----------------------------------------------------------------------------------------
+
+
+def separate(run: RunState, ensemble: Ensemble | None, job: str) -> Separated:
+    """Look for violated inputs of every region and pool, and add them as rows."""
+    if ensemble is None:
+        return Separated()
+    with run.watch.timed("separation"):
+        return _search(run, ensemble, run.step, job, thorough=False)
+
+
+def last_search(run: RunState, weights: Array) -> Separated:
+    """The thorough search of the mixture of these weights: done once, then remembered.
+
+    Its seed does not depend on the iteration, so that a run resumed at its end finds the same.
+    """
+    known = run.searched(weights)
+    if known is not None:
+        return replace(known, added=0)
+    ensemble = run.work.whole_ensemble(weights)
+    with run.watch.timed("search"):
+        found = _search(run, ensemble, run.returns, "last", thorough=True)
+    run.remember_search(weights, found)
+    return found
+
+
+def _search(run: RunState, ensemble: Ensemble, step: int, job: str, *, thorough: bool) -> Separated:
+    settings, started = run.settings, time.perf_counter()
+    result = Separated()
+    for number, requirement in enumerate(run.problem.requirements):
+        if requirement.region is None:
+            continue
+        separator = default_separator(requirement, ensemble.differentiable)
+        if thorough:
+            separator = separator.thorough()
+        with run.interrupts.allowed():
+            found = separator.find(
+                ensemble,
+                requirement,
+                seed=derived_seed(settings.seed, step, f"{job} {number}"),
+                limit=settings.cuts_per_round,
+                tolerance=settings.feasibility_tolerance - settings.row_margin / 2,
+            )
+        added = 0
+        if found.rows is not None and len(found.rows):
+            added = run.work.add_cuts(replace(found.rows, requirement=number))
+        result = Separated(
+            worst=found.worst if result.worst is None else max(result.worst, found.worst),
+            added=result.added + added,
+            found={**result.found, number: found},
+        )
+    run.longest_search_s = max(run.longest_search_s, time.perf_counter() - started)
+    return result
+
+
+# ---- pricing -------------------------------------------------------------------------------------
+
+
+class Stabiliser:
+    """Mixes the duals of earlier solves into the present ones and spreads a part evenly.
+
+    `smoothing` is the weight of the earlier ones, `uniform_share` the part that is spread over all
+    rows of requirements; `guide` (rows seen so far,) is what was mixed last, and all the state.
+    """
+
+    def __init__(self, smoothing: float, uniform_share: float) -> None:
+        self.smoothing = smoothing
+        self.uniform_share = uniform_share
+        self.guide = np.empty(0)
+
+    def smoothed(self, duals: Array, ruled: NDArray[np.bool_]) -> Array:
+        """Duals (m,) to propose members by; `ruled` (m,) marks the rows of requirements."""
+        if self.smoothing == 0 and self.uniform_share == 0:
+            return duals
+        self.guide = self._mixed(duals)
+        guide = self.guide.copy()
+        if ruled.any():
+            own = guide[ruled]
+            guide[ruled] = (1 - self.uniform_share) * own + self.uniform_share * own.mean()
+        return guide
+
+    def _mixed(self, duals: Array) -> Array:
+        if not self.guide.any():
+            return duals  # the first prices are taken as they are
+        earlier = np.zeros(len(duals))  # rows that are new had no price before
+        earlier[: len(self.guide)] = self.guide
+        return self.smoothing * earlier + (1 - self.smoothing) * duals
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """What the pricers gave for one set of duals; `lower` (G,) if all of them proved one."""
+
+    admitted: int
+    best: float | None
+    lower: Array | None
+    trainings: int
+    rows: tuple[Rows, ...]
+    notes: tuple[str, ...]
+
+
+def ask_pricers(run: RunState, solution: MasterSolution) -> Priced:
+    """Ask by smoothed duals first, by the true ones if that brought nothing."""
+    with run.watch.timed("pricing"):
+        guide = run.stabiliser.smoothed(solution.duals.rows, run.work.requirement_rows())
+        answers = _answers(run, solution, guide, attempt=0)
+        bound = _bound(run, solution, answers)
+        if not _suffices(run, answers) and not np.array_equal(guide, solution.duals.rows):
+            again = _answers(run, solution, solution.duals.rows, attempt=1)
+            better = _bound(run, solution, again)
+            bound = bound if better is None else better
+            answers = _both(answers, again)
+        for rows in answers.rows:
+            run.work.add_cuts(rows)
+    outcome = _outcome(run, solution, answers)
+    left = solution
+    if outcome is Outcome.NOTHING and (
+        answers.admitted or len(run.work.rows) > len(solution.slack)
+    ):
+        left = run.solve_master()  # with the columns and rows that pricing left
+    return Priced(
+        outcome,
+        left,
+        admitted=answers.admitted,
+        best=answers.best,
+        bound=bound,
+        trainings=answers.trainings,
+        note="; ".join(dict.fromkeys(answers.notes)),
+    )
+
+
+def _answers(run: RunState, solution: MasterSolution, guide: Array, *, attempt: int) -> _Answers:
+    """The pricers in order until one improves the master."""
+    lower: Array | None = np.zeros(len(run.problem.layout))
+    best: float | None = None
+    rows: list[Rows] = []
+    notes: list[str] = []
+    for number, pricer in enumerate(run.problem.pricers):
+        request = _request(run, solution, guide, f"pricing {number} {attempt}")
+        with run.interrupts.allowed():
+            proposed = pricer.price(request)
+        rows.extend(proposed.rows)
+        notes.extend(filter(None, [proposed.note]))
+        proven = proposed.lower_bound
+        lower = None if proven is None or lower is None else np.minimum(lower, proven)
+        if proposed.members is None or not len(proposed.members):
+            continue
+        entered = run.work.admit(proposed, solution, charge_loss=run.phase.charges_loss)
+        best = entered.best if best is None else min(best, entered.best)
+        if entered.count:
+            complete = number + 1 == len(run.problem.pricers) == 1
+            lower = lower if complete else None
+            return _Answers(entered.count, best, lower, number + 1, tuple(rows), tuple(notes))
+    return _Answers(0, best, lower, len(run.problem.pricers), tuple(rows), tuple(notes))
+
+
+def _both(one: _Answers, other: _Answers) -> _Answers:
+    best = [value for value in (one.best, other.best) if value is not None]
+    return _Answers(
+        other.admitted,
+        min(best, default=None),
+        other.lower,
+        one.trainings + other.trainings,
+        (*one.rows, *other.rows),
+        (*one.notes, *other.notes),
+    )
+
+
+def _request(run: RunState, solution: MasterSolution, guide: Array, job: str) -> PricingRequest:
+    return PricingRequest(
+        iteration=run.step,
+        seed=derived_seed(run.settings.seed, run.step, job),
+        duals=solution.duals,
+        guide=guide,
+        rows=run.work.rows,
+        objective=run.problem.objective,
+        loss_weight=1.0 if run.phase.charges_loss else 0.0,
+        ensemble=run.work.ensemble(solution),
+        device=run.settings.device,
+        requirements=run.problem.requirements,
+        until=run.training_deadline.ends,
+    )
+
+
+def _suffices(run: RunState, answers: _Answers) -> bool:
+    """Whether asking again is of no use: members entered, or proof that none improves."""
+    proven = answers.lower is not None and answers.lower.sum() >= -run.settings.epsilon
+    return bool(answers.admitted or proven)
+
+
+def _bound(run: RunState, solution: MasterSolution, answers: _Answers) -> float | None:
+    """What no mixture of the class can be below, from a bound on each block's reduced cost.
+
+    The master asks its rows for a margin that the rules themselves do not: it is given back.
+    """
+    holds = not run.phase.charges_loss or run.work.bounds_hold(solution)
+    if answers.lower is None or not holds:
+        return None
+    known = solution.penalised - run.work.master.gap - run.price_of_margin(solution)
+    bound = known + float(answers.lower.sum())
+    if run.phase.charges_loss:
+        run.bound = bound if run.bound is None else max(run.bound, bound)
+    return bound
+
+
+def _outcome(run: RunState, solution: MasterSolution, answers: _Answers) -> Outcome:
+    if answers.admitted and not run.proven(solution):
+        return Outcome.IMPROVED
+    improving = answers.best is not None and answers.best < -run.settings.epsilon
+    if improving and not answers.admitted:
+        return Outcome.NO_ROOM
+    return Outcome.INCOMPLETE if run.work.incomplete else Outcome.NOTHING

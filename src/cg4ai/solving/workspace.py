@@ -84,21 +84,18 @@ class Workspace:
 
     def add_cuts(self, rows: Rows) -> int:
         """Add rows found by separation, without those already there; how many were new."""
-        new = [j for j in range(len(rows)) if self._is_new(rows, j)]
+        new = []
+        for j, key in enumerate(row_keys(rows)):
+            if key not in self._seen:
+                self._seen.add(key)
+                new.append(j)
         if new:
             self._add_rows(rows.take(np.array(new, np.int64)))
         return len(new)
 
-    def _is_new(self, rows: Rows, j: int) -> bool:
-        key = row_key(rows, j)
-        if key in self._seen:
-            return False
-        self._seen.add(key)
-        return True
-
     def remember(self, rows: Rows) -> None:
         """Rows that are in the master already, so that they are not added again."""
-        self._seen.update(row_key(rows, j) for j in range(len(rows)))
+        self._seen.update(row_keys(rows))
 
     def _add_rows(self, rows: Rows) -> None:
         count, number = len(rows), rows.requirement
@@ -199,11 +196,6 @@ class Workspace:
 
     # ---- master ------------------------------------------------------------------------------
 
-    @property
-    def master_gap(self) -> float:
-        """How far the last master solve may be above its true optimum (0 for the LP)."""
-        return self.master.gap
-
     def solve_master(self) -> MasterSolution:
         """Solve; for an epigraph objective add the pieces that matter until none is missing."""
         if isinstance(self.master, ConvexMaster) and not self.every_block_has_members:
@@ -221,8 +213,8 @@ class Workspace:
 
     def add_tail(self, solution: MasterSolution, seed: int) -> int:
         """Look for inputs that the objective's mean hides, and count them in: how many."""
-        ensemble = self.ensemble(solution)
-        tail = getattr(self.objective, "tail", None)
+        tail = self.objective.tail if isinstance(self.objective, Epigraph) else None
+        ensemble = None if tail is None else self.ensemble(solution)
         if self.scenarios is None or tail is None or ensemble is None:
             return 0
         with torch.no_grad():
@@ -264,10 +256,6 @@ class Workspace:
             penalised=np.inf,
             slack=np.maximum(self.rows.bounds, 0.0),
             dummy=np.ones(len(self.layout)),
-            active_rows=0,
-            active_columns=0,
-            solver_iterations=0,
-            seconds=0.0,
         )
 
     # ---- mixtures ----------------------------------------------------------------------------
@@ -354,11 +342,15 @@ class Workspace:
             return float(self.objective.value(batch, ensemble.outputs(batch.inputs)))
 
 
-def row_key(rows: Rows, j: int) -> bytes:
-    rule = -1 if rows.origin is None else int(rows.origin[j, 1])
+def row_keys(rows: Rows) -> list[bytes]:
+    """What tells rows apart: their input (nearly), requirement and rule."""
     index = rows.index if isinstance(rows, LinearRows) else None
-    where = rows.inputs[j if index is None else index[j]]
-    return bytes(np.round(where, 9).tobytes() + np.array([rows.requirement, rule]).tobytes())
+    where = np.round(rows.inputs[np.arange(len(rows)) if index is None else index], 9)
+    rules = np.full(len(rows), -1) if rows.origin is None else rows.origin[:, 1]
+    return [
+        at.tobytes() + np.array([rows.requirement, rule]).tobytes()
+        for at, rule in zip(where, rules, strict=True)
+    ]
 
 
 def _candidates(reduced: Array, blocks: IntArray, groups: IntArray) -> list[tuple[float, IntArray]]:

@@ -19,7 +19,7 @@ from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing.app import Routing
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.errors import InvalidSettings, RunFolderError
-from cg4ai.solving.deadline import Deadline
+from cg4ai.solving.clock import Deadline
 
 NETWORK = {
     "directed": True,

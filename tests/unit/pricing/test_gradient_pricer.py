@@ -481,10 +481,11 @@ def test_restarts_that_diverge_are_left_out() -> None:
     result = GradientPricer(architecture, restarts=3, training=training).price(classes_request())
     assert result.members is not None
     assert len(result.members) == len(result.blocks) == len(result.groups) == 2
+    assert result.note == "1 of 3 trainings diverged"
     architecture.which = (0, 1, 2)
     nothing = GradientPricer(architecture, restarts=3, training=training).price(classes_request())
     assert nothing.members is None
-    assert nothing.note == "training diverged"
+    assert nothing.note == "3 of 3 trainings diverged"
 
 
 @pytest.mark.parametrize(

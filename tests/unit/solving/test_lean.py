@@ -11,7 +11,7 @@ import pytest
 from cg4ai.errors import InvalidSettings
 from cg4ai.master import OWN_SLACK, LinearMaster
 from cg4ai.settings import Settings
-from cg4ai.solving.lean import Lean
+from cg4ai.solving.result import Lean
 from cg4ai.solving.workspace import Workspace
 
 TOLERANCE = 1e-7

@@ -59,7 +59,7 @@ def priced(work: Workspace, *, blocks: Any) -> MasterSolution:
     """A solution with given block duals and no row duals."""
     duals = Duals(np.zeros(len(work.rows)), np.array(blocks, float))
     nothing = np.zeros(0)
-    return MasterSolution(nothing, duals, 0.0, 0.0, nothing, np.ones(1), 0, 0, 0, 0.0)
+    return MasterSolution(nothing, duals, 0.0, 0.0, nothing, np.ones(1))
 
 
 class TestAdmission:
@@ -125,7 +125,7 @@ class TestAdmission:
         work = workspace(one_block(Linear([[0.0]], [1.0], 5.0)))
         duals = Duals(np.array([1.0]), np.array([2.0]))
         nothing = np.zeros(0)
-        solution = MasterSolution(nothing, duals, 0.0, 0.0, nothing, np.ones(1), 0, 0, 0, 0.0)
+        solution = MasterSolution(nothing, duals, 0.0, 0.0, nothing, np.ones(1))
         entered = work.admit(proposal([100.0], [0], [-1]), solution, charge_loss=False)
         assert entered.best == pytest.approx(-102.0)
 

@@ -21,10 +21,10 @@ from cg4ai.members.mixture import Part
 from cg4ai.protocols import Pricer
 from cg4ai.records import Array
 from cg4ai.seeds import derived_seed
-from cg4ai.solving.deadline import Deadline
+from cg4ai.solving.clock import Deadline
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
-from cg4ai.solving.workspace import row_key
+from cg4ai.solving.workspace import row_keys
 
 CHUNK = 200  # vectors solved between two looks at the clock
 
@@ -206,7 +206,7 @@ def capacity_rows(problem: Problem, result: Result) -> dict[str, int]:
     """
     if result.rule_rows is None:
         return {}
-    first = len({row_key(rows, j) for rows in problem.start_rows for j in range(len(rows))})
+    first = len({key for rows in problem.start_rows for key in row_keys(rows)})
     return {"capacity_rows": result.rule_rows, "found_rows": result.rule_rows - first}
 
 

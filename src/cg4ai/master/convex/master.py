@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -178,7 +177,6 @@ class ConvexMaster:
 
         While slack is minimised, `objective` is 0 and `penalised` is the sum of all slack.
         """
-        started = time.perf_counter()
         if self._outputs is None:
             raise InvalidInput("the master knows no outputs yet; call add_columns before solve")
         objective = MixtureLoss(no_loss if self._slack_only else self._loss, self._outputs)
@@ -208,7 +206,6 @@ class ConvexMaster:
             active_rows=int(result.active.sum()),
             active_columns=int(np.count_nonzero(weights)),
             solver_iterations=result.iterations,
-            seconds=time.perf_counter() - started,
         )
 
     def state(self) -> dict[str, NDArray[Any]]:

@@ -105,7 +105,6 @@ class AffinePricer:
             blocks=blocks,
             groups=groups,
             lower_bound=best.lower_bounds,
-            note=f"affine members with parameters of norm <= {problem.radius:.6g}",
         )
 
     def _check(self, request: PricingRequest) -> None:

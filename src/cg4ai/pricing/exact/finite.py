@@ -53,7 +53,6 @@ class FinitePricer:
             blocks=blocks[chosen],
             groups=np.full(len(chosen), -1),
             lower_bound=self._lower_bound(priced, len(request.rows.layout)),
-            note=f"{sum(len(costs) for *_, costs in priced)} candidates priced",
         )
 
     @staticmethod

@@ -87,7 +87,6 @@ class StumpPricer:
             blocks=np.array(blocks, dtype=np.int64),
             groups=np.full(len(chosen), -1),
             lower_bound=bounds,
-            note="all stumps enumerated",
         )
 
     def _check(self, request: PricingRequest) -> None:

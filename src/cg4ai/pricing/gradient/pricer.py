@@ -133,17 +133,17 @@ class GradientPricer:
             parameters = trainer.limited(parameters, self.output_limit)
         per_group = self.group * len(layout)
         sound = _finite(parameters, self.restarts)
+        lost = self.restarts - len(sound)
+        note = f"{lost} of {self.restarts} trainings diverged" if lost else ""
         if not len(sound):
-            return PricingResult(
-                None, np.empty(0, np.int64), np.empty(0, np.int64), note="training diverged"
-            )
+            return PricingResult(None, np.empty(0, np.int64), np.empty(0, np.int64), note=note)
         kept = torch.as_tensor((sound[:, None] * per_group + np.arange(per_group)).ravel())
         members = self.architecture.members({n: value[kept] for n, value in parameters.items()})
         blocks = np.tile(np.arange(len(layout)), len(sound) * self.group)
         groups = np.repeat(np.arange(len(sound)), per_group)
         if per_group == 1:
             groups = np.full(len(sound), -1)
-        return PricingResult(members, blocks, groups, rows=tuple(trainer.found))
+        return PricingResult(members, blocks, groups, note=note, rows=tuple(trainer.found))
 
     def _guided(self, trainer: Trainer, parameters: Parameters, stage: Training) -> Parameters:
         pause = trainer.attack if self.attack_every else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cg4ai.solving.stabilise import Stabiliser
+from cg4ai.solving.steps import Stabiliser
 
 BOTH = np.array([True, True])
 

@@ -6,8 +6,8 @@ import contextlib
 
 import pytest
 
-from cg4ai.solving import stopwatch
-from cg4ai.solving.stopwatch import OTHER, Stopwatch
+from cg4ai.solving import clock as clocks
+from cg4ai.solving.clock import OTHER, Stopwatch
 
 
 class Clock:
@@ -23,7 +23,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(stopwatch, "time", made)
+    monkeypatch.setattr(clocks, "time", made)
     return made
 
 
