@@ -6,7 +6,7 @@ itself right here. `check` is where it starts.
 
 from __future__ import annotations
 
-from cg4ai.checker.errors import Rejected
+from cg4ai.checker.errors import OutOfTime, Rejected
 from cg4ai.checker.verify import Verdict, check
 
-__all__ = ["Rejected", "Verdict", "check"]
+__all__ = ["OutOfTime", "Rejected", "Verdict", "check"]

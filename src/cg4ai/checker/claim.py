@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,7 @@ from cg4ai.checker.cells import Cells, check_tree
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
 from cg4ai.checker.parts import PartSource, build_part
-from cg4ai.checker.scale import LARGEST, sums_within_scale, within_scale
-from cg4ai.checker.words import exact
+from cg4ai.checker.scale import LARGEST, LARGEST_SUM, within_scale
 
 CLAIM_KEYS = {
     *("title", "requirement", "region", "input_size", "output_size", "blocks", "parts"),
@@ -58,13 +56,6 @@ class Region:
             nearest = unit * np.sqrt(((distance / unit[:, None]) ** 2).sum(axis=1))
         size = self.radius + float(np.abs(self.centre).max())
         return np.asarray(nearest > self.radius + 1e-11 * size)
-
-    def __str__(self) -> str:
-        size = len(self.lower)
-        if self.centre is None:
-            return f"the box of {size} dimensions"
-        name = "maximum" if self.norm == math.inf else "Euclidean"
-        return f"the ball of radius {exact(self.radius)} ({name} norm) in {size} dimensions"
 
 
 class Claim:
@@ -184,7 +175,12 @@ class Claim:
         members: list[list[Member]] = [[] for _ in self.blocks]
         for source in self.sources:
             part = build_part(source, self.input_size, (self.region.lower, self.region.upper))
-            sums_within_scale(part)
+            for mass in part.masses:
+                if not (mass <= LARGEST_SUM).all():
+                    raise Rejected(
+                        f"sums inside a member may reach {mass.max():.3g} on the region, above "
+                        f"{LARGEST_SUM:g}: rounding is not bounded there"
+                    )
             if not part.count == len(source.blocks) == len(source.weights):
                 raise Rejected("a part has not as many members as blocks and weights")
             if (source.weights <= 0).any():
@@ -258,7 +254,7 @@ class Claim:
                 blocks.append((own, members))
         return RuleTerms(blocks)
 
-    @cached_property
+    @property
     def member_count(self) -> int:
         return sum(len(own) for own in self.members)
 

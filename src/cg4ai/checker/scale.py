@@ -6,14 +6,11 @@ that underflow can lose is below `UNDERFLOW`. docs/certificates.md has the argum
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
 from cg4ai.checker.errors import Rejected
-
-if TYPE_CHECKING:
-    from cg4ai.checker.linearised import Part
 
 LARGEST = 1e60  # any number of a certificate
 SMALLEST_SCALE = 1e-60  # what inputs may be divided by
@@ -30,13 +27,3 @@ def within_scale(array: NDArray[Any], name: str, *, least: float = -LARGEST) -> 
             f"{name} holds {worst}: numbers must be finite and within {least:g} and {LARGEST:g}, "
             "beyond which rounding is not bounded here"
         )
-
-
-def sums_within_scale(part: Part) -> None:
-    """Rejected if sums inside members may become too large, in whichever layer."""
-    for mass in part.masses:
-        if not (mass <= LARGEST_SUM).all():
-            raise Rejected(
-                f"sums inside a member may reach {mass.max():.3g} on the region, above "
-                f"{LARGEST_SUM:g}: rounding is not bounded there"
-            )

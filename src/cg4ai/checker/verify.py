@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +17,17 @@ from numpy.typing import NDArray
 from cg4ai.checker.bands import Array
 from cg4ai.checker.bound import RuleTerms, rule_bound
 from cg4ai.checker.cells import Cells, leaf_cells
-from cg4ai.checker.claim import Claim
-from cg4ai.checker.errors import Rejected
+from cg4ai.checker.claim import Claim, Region
+from cg4ai.checker.errors import OutOfTime, Rejected
 from cg4ai.checker.file import Content, parse_certificate, read_certificate
-from cg4ai.checker.words import exact, region_words, rule_words
 
 CHUNK = 1024  # cells bounded at once, if they are small
 MEMORY = 2**25  # numbers held at once, 256 MiB, while cells are bounded
 LARGEST_CELL = 2**25  # numbers that one cell may take, or as many as the file has bytes
 HALVINGS = 20  # how often a leaf that does not close may be halved again
 BUDGET_START, BUDGET_PER_LEAF = 20_000, 8  # cells bounded beyond the leaves, in all
+DIGITS = 9  # of a bound that is shown
+DIMENSIONS, RULES, TERMS = 6, 3, 4  # how many are shown
 
 
 @dataclass(frozen=True)
@@ -36,24 +39,29 @@ class Verdict:
     mixture_digest: str
     leaves: int
     extra_cells: int
-    room: Array  # (rules,) limit minus the bound proven, at least 0
+    bounds: Array  # (rules,) proven over the whole region, each at most its limit
     seconds: float
+
+    @property
+    def room(self) -> Array:
+        """(rules,): limit minus bound."""
+        return np.asarray(self.claim.limit - self.bounds)
 
     def __str__(self) -> str:
         claim = self.claim
         tightest = int(self.room.argmin())
+        limit = float(claim.limit[tightest])
         return "\n".join(
             [
                 f"Proven: {claim.requirement!r} of {claim.title}.",
-                f"  For every float64 input of {claim.region}, each of {len(self.room)} rules "
-                "stays within its limit,",
+                f"  For every float64 input of {_shape(claim.region)}, each of {len(self.bounds)} "
+                "rules stays within its limit,",
                 f"  predicted in float64 by the mixture of {claim.member_count} members in "
                 f"{len(claim.blocks)} block(s) with sha256 {self.mixture_digest}.",
-                f"  Inputs x: {region_words(claim.region)}.",
-                *(f"  {line}" for line in rule_words(claim)),
+                f"  Inputs x: {_ends(claim.region)}.",
+                *(f"  {line}" for line in _rules(claim)),
                 f"  Closest: {claim.rule_names[tightest]}, at most "
-                f"{claim.limit[tightest] - self.room[tightest]:.9g} of "
-                f"{exact(claim.limit[tightest])}.",
+                f"{at_most(float(self.bounds[tightest]), limit)} of {_exact(limit)}.",
                 f"  {self.leaves} cells cover the region, rule by rule; bounds recomputed here "
                 f"({self.extra_cells} more cells were needed), {self.seconds:.1f} s.",
                 f"  Certificate sha256 {self.digest}.",
@@ -65,24 +73,31 @@ def check(
     source: str | Path | bytes,
     *,
     halvings: int = HALVINGS,
+    time_limit_s: float = math.inf,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verdict:
     """Verify a certificate, given as a file or as its bytes; Rejected unless all is proven.
 
-    A leaf whose bound does not close is halved up to `halvings` times.
+    A leaf whose bound does not close is halved up to `halvings` times. OutOfTime, a Rejected, ends
+    what takes longer than `time_limit_s`: nothing is said against the certificate then.
     `progress(rules proven, rules)` is called after every rule.
     """
     started = time.perf_counter()
     content = parse_certificate(source) if isinstance(source, bytes) else read_certificate(source)
     digest = mixture_digest(content)
-    room = []
+    bounds = []
     # where large numbers overflow to infinity or NaN, nothing closes
     with np.errstate(over="ignore", invalid="ignore"):
         claim = Claim(content)
         leaves = sum(int((tree < 0).sum()) for tree in claim.trees)
-        prover = _Prover(claim, halvings, budget=BUDGET_START + BUDGET_PER_LEAF * leaves)
+        prover = _Prover(
+            claim,
+            halvings,
+            budget=BUDGET_START + BUDGET_PER_LEAF * leaves,
+            until=started + time_limit_s,
+        )
         for rule in range(len(claim.limit)):
-            room.append(claim.limit[rule] - prover.prove(rule))
+            bounds.append(prover.prove(rule))
             if progress is not None:
                 progress(rule + 1, len(claim.limit))
     return Verdict(
@@ -91,7 +106,7 @@ def check(
         mixture_digest=digest,
         leaves=leaves,
         extra_cells=prover.extra,
-        room=np.array(room),
+        bounds=np.array(bounds),
         seconds=time.perf_counter() - started,
     )
 
@@ -116,10 +131,9 @@ def mixture_digest(content: Content) -> str:
 class _Prover:
     """Bounds the leaves of one rule after the other; halves further those that do not close."""
 
-    def __init__(self, claim: Claim, halvings: int, *, budget: int) -> None:
+    def __init__(self, claim: Claim, halvings: int, *, budget: int, until: float) -> None:
         self._claim = claim
-        self._halvings = halvings
-        self._budget = budget
+        self._halvings, self._budget, self._until = halvings, budget, until
         self.extra = 0
 
     def prove(self, rule: int) -> float:
@@ -151,6 +165,10 @@ class _Prover:
         highest = -np.inf
         waiting = [(cells, 0)]
         while waiting:
+            if time.perf_counter() > self._until:
+                raise OutOfTime(
+                    f"the time limit ended the check at rule {rule + 1} of {len(claim.limit)}"
+                )
             cells, depth = waiting.pop()
             cells = cells.take(~claim.region.missed_by(cells))
             if len(cells) == 0:
@@ -190,3 +208,69 @@ class _Prover:
             f"not proven: {self._claim.rule_names[rule]} is bounded by {value[worst]:.9g} only, "
             f"its limit is {self._claim.limit[rule]:.9g}, on the cell {ends}{more}"
         )
+
+
+# ---- words: from the numbers that were checked and not from their names ------------------------
+
+
+def _exact(value: float) -> str:
+    """The shortest decimal that is this very float64, so that nothing is rounded away."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
+
+
+def at_most(bound: float, limit: float) -> str:
+    """`bound` in few digits and never below it, in full where few would pass the limit it keeps."""
+    upwards = Context(prec=DIGITS, rounding=ROUND_CEILING)
+    short = float(upwards.create_decimal(repr(bound)))
+    return _exact(bound) if bound <= limit < short else f"{short:.{DIGITS}g}"
+
+
+def _shape(region: Region) -> str:
+    size = len(region.lower)
+    if region.centre is None:
+        return f"the box of {size} dimensions"
+    name = "maximum" if region.norm == math.inf else "Euclidean"
+    return f"the ball of radius {_exact(region.radius)} ({name} norm) in {size} dimensions"
+
+
+def _ends(region: Region) -> str:
+    """The ends of a box, coordinate by coordinate, or the centre of a ball."""
+    if region.centre is not None:
+        place = ", ".join(_exact(value) for value in region.centre[:DIMENSIONS].tolist())
+        more = f", ... ({len(region.centre) - DIMENSIONS} more)"
+        return f"around ({place}{more if len(region.centre) > DIMENSIONS else ''})"
+    ends = list(zip(region.lower.tolist(), region.upper.tolist(), strict=True))
+    if len(set(ends)) == 1:
+        low, high = ends[0]
+        return f"each of {len(ends)} in [{_exact(low)}, {_exact(high)}]"
+    shown = [f"[{_exact(low)}, {_exact(high)}]" for low, high in ends[:DIMENSIONS]]
+    more = f" x ... ({len(ends) - DIMENSIONS} more)" if len(ends) > DIMENSIONS else ""
+    return " x ".join(shown) + more
+
+
+def _rules(claim: Claim) -> list[str]:
+    """The first rules as formulas in the inputs x and outputs y."""
+    count = len(claim.limit)
+    lines = [
+        f"Rule {claim.rule_names[rule]!r}: {_formula(claim, rule)} <= {_exact(claim.limit[rule])}"
+        for rule in range(min(count, RULES))
+    ]
+    if count > RULES:
+        lines.append(f"... and {count - RULES} more rules.")
+    return lines
+
+
+def _formula(claim: Claim, rule: int) -> str:
+    own = np.flatnonzero(claim.slope_rule == rule)
+    plain = np.flatnonzero(claim.constant[rule])
+    terms = [
+        f"{_exact(claim.constant[rule, output])} y[{output}]" for output in plain[:TERMS].tolist()
+    ]
+    terms += [
+        f"{_exact(claim.slope_value[at])} x[{claim.slope_input[at]}] y[{claim.slope_output[at]}]"
+        for at in own[:TERMS].tolist()
+    ]
+    more = len(plain) + len(own) - min(len(terms), TERMS)
+    shown = terms[:TERMS] + ([f"... ({more} more terms)"] if more else [])
+    return " + ".join(shown) or "0"

@@ -10,10 +10,11 @@ import certificate_cases as cases
 import numpy as np
 import pytest
 
-from cg4ai.checker import Rejected, check
+from cg4ai.checker import OutOfTime, Rejected, check
 from cg4ai.checker.cells import Cells, check_tree, leaf_cells
 from cg4ai.checker.file import parse_certificate
 from cg4ai.checker.shipped import compare
+from cg4ai.checker.verify import at_most
 from cg4ai.errors import InvalidInput
 from cg4ai.rules.regions import Ball, Box
 
@@ -50,6 +51,38 @@ def test_a_true_claim_is_proven_and_said_in_words():
     assert "mixture of 4 members in 2 block(s)" in text
     assert verdict.mixture_digest in text
     assert verdict.digest == data.split(b"\n")[0].split()[-1].decode()
+
+
+@pytest.mark.parametrize(
+    ("bound", "limit", "shown"),
+    [
+        (0.1, 1.0, "0.1"),
+        (0.8, 0.8, "0.8"),
+        (0.1234567891, 1.0, "0.12345679"),
+        (0.1234567890001, 1.0, "0.12345679"),
+        (123456789.1, 1e9, "123456790"),
+        (-0.1234567899, 0.0, "-0.123456789"),
+        (0.33333333333, 1 / 3, "0.33333333333"),  # nine digits would be above the limit
+        (1.00000000001, 1.0, "1.00000001"),
+    ],
+)
+def test_a_bound_is_never_shown_below_itself(bound, limit, shown):
+    assert at_most(bound, limit) == shown
+    assert float(shown) >= bound
+
+
+def test_the_bound_that_is_printed_is_not_below_the_one_proven():
+    verdict = check(case()[2])
+    closest = next(line for line in str(verdict).splitlines() if "Closest" in line)
+    shown = float(closest.partition("at most ")[2].split(" of ")[0])
+    assert shown >= verdict.bounds[verdict.room.argmin()]
+
+
+def test_a_time_limit_ends_the_check():
+    _, _, data = case()
+    with pytest.raises(OutOfTime, match="time limit ended the check at rule 1 of"):
+        check(data, time_limit_s=0.0)
+    assert check(data, time_limit_s=60.0).leaves
 
 
 def test_a_claim_that_fails_by_a_hair_is_rejected():
