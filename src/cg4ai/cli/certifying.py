@@ -14,12 +14,12 @@ import numpy as np
 
 from cg4ai.apps.protocol import Proposition
 from cg4ai.apps.runner import trained
+from cg4ai.checker.verify import at_most
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.saved import save_about
 from cg4ai.errors import InvalidInput
 from cg4ai.proofs import Certification, Progress, certify
-from cg4ai.proofs.bounds.memory import MEMORY_LIMIT
 from cg4ai.proofs.certificate import (
     FILE_NAME,
     check_texts,
@@ -28,6 +28,7 @@ from cg4ai.proofs.certificate import (
     save_unfinished,
     write_certificate,
 )
+from cg4ai.proofs.certify import MEMORY_LIMIT
 from cg4ai.records import Array
 from cg4ai.runs.folder import Run
 
@@ -164,7 +165,8 @@ def _proven(job: Proposition, result: Certification, path: Path) -> str:
     return (
         f"PROVEN: {job.requirement.name} holds at every input of {job.requirement.region}.\n"
         f"  {len(result.rules)} rules, {result.cells} cells, {result.seconds:.1f} s; closest: "
-        f"{_name(job, closest.rule)}, at most {closest.bound:.9g} of {closest.limit:.9g}.\n"
+        f"{_name(job, closest.rule)}, at most {at_most(closest.bound, closest.limit)} of "
+        f"{closest.limit:.9g}.\n"
         f"  Certificate: {path}; verify with cg4ai check {path} --run {path.parent}"
     )
 
@@ -187,15 +189,16 @@ def unproven(job: Proposition, result: Certification, folder: Path) -> str:
         f"cells and {result.seconds:.1f} s; {len(result.open_cells)} cells are open. "
         f"{result.note}".rstrip()
     )
-    if not resisting:  # the search is done, and the note says what the checker objects to
-        return unknown
-    lines = [
-        unknown,
-        f"  {len(result.rules) - len(resisting)} of {len(result.rules)} rules are proven; "
-        "these resist:",
-    ]
+    lines = [unknown]
+    if resisting:  # else the search is done, and the note says what the checker objects to
+        lines.append(
+            f"  {len(result.rules) - len(resisting)} of {len(result.rules)} rules are proven; "
+            "these resist:"
+        )
     for proof in resisting[:SHOWN]:
-        known = f"at most {proof.bound:.9g}" if np.isfinite(proof.bound) else "not bounded yet"
+        known = "not bounded yet"
+        if np.isfinite(proof.bound):
+            known = f"at most {at_most(proof.bound, proof.limit)}"
         lines.append(f"  {_name(job, proof.rule)}: {known}, its limit is {proof.limit:.9g}")
     if len(resisting) > SHOWN:
         lines.append(f"  and {len(resisting) - SHOWN} more")

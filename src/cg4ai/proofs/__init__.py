@@ -1,9 +1,9 @@
 """Certification: prove a requirement at every input of a region, or find where it fails."""
 
 from cg4ai.proofs.cell_bounds import CellBounds
+from cg4ai.proofs.certificate import verified
 from cg4ai.proofs.certify import certify
 from cg4ai.proofs.records import Certification, OpenCells, Progress, RuleProof
-from cg4ai.proofs.verified import verified
 from cg4ai.rules.affine import AffineCoefficients, AffineFunctional, AffineRules, rules_of
 
 __all__ = [

@@ -1,9 +1,15 @@
-"""Bounds of given cells for training: differentiable in parameters, and as rows of the master."""
+"""Bounds of given cells for training: differentiable in parameters, and as rows of the master.
+
+Training asks for a few cells of every rule at a time. So the terms of all rules stand in tables; a
+cell is paired with the terms of its rule, and each pair is bounded by itself. The search, which
+has many cells of one rule, does not need this.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -19,9 +25,11 @@ from cg4ai.proofs.bounds.bound import (
     quadratic,
     quadratic_above,
     separable_peak,
+    shares_above,
 )
-from cg4ai.proofs.bounds.pairs import PairBounds
-from cg4ai.proofs.bounds.terms import Parts, RuleTerms
+from cg4ai.proofs.bounds.networks import relax
+from cg4ai.proofs.bounds.softmax import Above
+from cg4ai.proofs.bounds.terms import Group, Parts, RuleTerms
 from cg4ai.protocols import Parameters
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Requirement
@@ -45,18 +53,20 @@ class CellBounds:
         self.weights = torch.as_tensor(
             np.concatenate([part.weights for part in ensemble.parts]), device=self.parts.device
         )
-        self._terms: dict[int, RuleTerms] = {}
-        self._pairs: PairBounds | None = None
 
-    def _rule(self, rule: int) -> RuleTerms:
-        if rule not in self._terms:
-            terms = self.parts.take_apart(self.rules, rule, everyone=True)
-            if terms.trees:
+    @cached_property
+    def _terms(self) -> list[RuleTerms]:
+        terms = [self.parts.take_apart(self.rules, rule) for rule in range(len(self.rules))]
+        for one in terms:
+            if one.trees is not None:
                 raise InvalidInput(
-                    f"rule {rule} involves trees, whose bounds have no gradients and no pieces"
+                    f"rule {one.rule} involves trees, whose bounds have no gradients and no pieces"
                 )
-            self._terms[rule] = terms
-        return self._terms[rule]
+        return terms
+
+    @cached_property
+    def _pairs(self) -> _Pairs:
+        return _Pairs(self._terms)
 
     def _cells(self, lower: Array, upper: Array) -> Cells:
         device = self.parts.device
@@ -81,30 +91,18 @@ class CellBounds:
             part: {name: value.double() for name, value in own.items()}
             for part, own in (parameters or {}).items()
         }
-        if self._pairs is None:
-            everything = [self._rule(rule) for rule in range(len(self.rules))]
-            self._pairs = PairBounds(everything, self.parts.parts)
         cells = self._cells(lower, upper)
         return self._pairs.upper(rules, cells, weights=mixing, parameters=given)
 
     def coefficients(
-        self,
-        rules: IntArray,
-        lower: Array,
-        upper: Array,
-        *,
-        weights: Array | None = None,
-        form: Literal["cut", "sufficient"] = "cut",
+        self, rules: IntArray, lower: Array, upper: Array, *, weights: Array | None = None
     ) -> Array:
         """(members, m): rows `sum_i coefficient[i, j] weight_i <= limit` for the master.
 
-        "cut": the quadratic bound is convex and homogeneous in the weights; this is its slope at
+        The quadratic bound is convex and homogeneous in the weights; this is its slope at
         `weights`, so the row holds with equality of bound and value there and every mixture whose
-        bound is within the limit keeps it. "sufficient": each member's own bound on the cell, so
-        that every mixture that keeps the row is within the limit all over the cell.
+        bound is within the limit keeps it.
         """
-        if form not in ("cut", "sufficient"):
-            raise InvalidInput(f'form must be "cut" or "sufficient", got {form!r}')
         mixing = self.weights
         if weights is not None:
             mixing = torch.as_tensor(weights, device=self.parts.device)
@@ -113,9 +111,7 @@ class CellBounds:
             for rule in np.unique(rules):
                 chosen = np.flatnonzero(rules == rule)
                 cells = self._cells(lower[chosen], upper[chosen])
-                summed = pieces(self._rule(int(rule)), self.parts.parts, cells)
-                own = _cut(summed, cells, mixing) if form == "cut" else _own(summed, cells)
-                for at, values in own:
+                for at, values in _cut(pieces(self._terms[rule], cells), cells, mixing):
                     np.add.at(
                         result, (at.cpu().numpy()[:, None], chosen[None]), values.cpu().numpy()
                     )
@@ -139,23 +135,129 @@ def _cut(summed: list[Pieces], cells: Cells, weights: Tensor) -> list[tuple[Tens
     return result
 
 
-def _own(summed: list[Pieces], cells: Cells) -> list[tuple[Tensor, Tensor]]:
-    """Each member's quadratic bounded by itself, base and terms together."""
-    members, place = torch.unique(torch.cat([piece.at for piece in summed]), return_inverse=True)
-    constant = torch.cat([piece.constant for piece in summed])
-    linear = torch.cat([piece.linear for piece in summed])
-    batch, size = cells.lower.shape
-    square = linear.new_zeros(len(members), batch, size, size)
-    starts = np.cumsum([0, *(len(piece.at) for piece in summed)])
-    for piece, start in zip(summed, starts, strict=False):
-        if piece.share is not None:
-            own = place[int(start) : int(start) + len(piece.at)]
-            products = torch.einsum("ni,nbj->nbij", piece.factor, piece.share)
-            square = square.index_add(0, own, products)
-    form = Quadratic(
-        constant.new_zeros(len(members), batch).index_add(0, place, constant).flatten(),
-        linear.new_zeros(len(members), batch, size).index_add(0, place, linear).flatten(0, 1),
-        (0.5 * (square + square.mT)).flatten(0, 1),
+class _Sums:
+    """A quadratic and an affine bound per cell, summed up from pairs."""
+
+    def __init__(self, cells: Cells) -> None:
+        batch, size = cells.lower.shape
+        self.constant, self.ceiling = (cells.lower.new_zeros(batch) for _ in range(2))
+        self.linear, self.ceiling_slope = (cells.lower.new_zeros(batch, size) for _ in range(2))
+        self.square = cells.lower.new_zeros(batch, size, size)
+
+    def add(
+        self, cell: Tensor, weight: Tensor, *, factor: Tensor, slope: Tensor, above: Above
+    ) -> None:
+        """weight (factor + slope . delta)(share), pair by pair: share <= value + q . delta."""
+        value, q, ceiling = above.value[:, 0], above.slope[:, 0], above.ceiling[:, 0]
+        wide = weight.unsqueeze(-1)
+        linear = factor.unsqueeze(-1) * q + value.unsqueeze(-1) * slope
+        self.constant = self.constant.index_add(0, cell, weight * factor * value)
+        self.linear = self.linear.index_add(0, cell, wide * linear)
+        products = (wide * slope).unsqueeze(-1) * q.unsqueeze(-2)
+        self.square = self.square.index_add(0, cell, products)
+        self.ceiling = self.ceiling.index_add(0, cell, weight * factor * ceiling)
+        self.ceiling_slope = self.ceiling_slope.index_add(
+            0, cell, (weight * ceiling).unsqueeze(-1) * slope
+        )
+
+    def upper(self, radius: Tensor) -> Tensor:
+        form = Quadratic(self.constant, self.linear, 0.5 * (self.square + self.square.mT))
+        ceiling = self.ceiling + (self.ceiling_slope.abs() * radius).sum(-1)
+        return torch.minimum(quadratic_above(form, radius), ceiling)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Terms of all rules that one call can bound; rule l has those from `start[l]` on."""
+
+    start: IntArray
+    terms: Group
+
+
+class _Pairs:
+    """The rules of a requirement, each taken apart, in tables."""
+
+    def __init__(self, rules: Sequence[RuleTerms]) -> None:
+        self._tables = _tables(rules)
+        self._base_start = np.cumsum([0, *(len(rule.base_at) for rule in rules)])
+        self._base_at = torch.cat([rule.base_at for rule in rules])
+        self._base_constant = torch.cat([rule.base_constant for rule in rules])
+        self._base_slope = torch.cat([rule.base_slope for rule in rules])
+
+    def upper(
+        self,
+        rules: IntArray,
+        cells: Cells,
+        *,
+        weights: Tensor,
+        parameters: Mapping[int, Parameters],
+    ) -> Tensor:
+        centre, sums = cells.centre, _Sums(cells)
+        term, cell = _paired(self._base_start, rules, device=centre.device)
+        slope = self._base_slope[term]
+        factor = self._base_constant[term] + (slope * centre[cell]).sum(-1)
+        one = torch.ones_like(factor).unsqueeze(-1)
+        flat = Above(one, torch.zeros_like(slope).unsqueeze(1), one, one)
+        weight = weights[self._base_at[term]]
+        sums.add(cell, weight, factor=factor, slope=slope, above=flat)
+        for table in self._tables:
+            term, cell = _paired(table.start, rules, device=centre.device)
+            if len(term):
+                terms = table.terms.take(term)
+                above = _above(terms, cell, cells, parameters.get(terms.part))
+                factor = terms.constant + (terms.slope * centre[cell]).sum(-1)
+                weight = weights[terms.weights_at]
+                sums.add(cell, weight, factor=factor, slope=terms.slope, above=above)
+        return sums.upper(cells.radius)
+
+
+def _above(terms: Group, cell: Tensor, cells: Cells, parameters: Parameters | None) -> Above:
+    """The share of term p on cell `cell[p]` for every p; the networks' own parameters if None."""
+    used, network = torch.unique(terms.members, return_inverse=True)
+    given = terms.networks.parameters if parameters is None else parameters
+    chosen = {name: value[used] for name, value in given.items()}
+    architecture = terms.networks.architecture
+    relaxed = relax(architecture, chosen, centre=cells.centre, radius=cells.radius)
+    return shares_above(terms, relaxed.pairs(network, cell))
+
+
+def _paired(start: IntArray, rules: IntArray, *, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Every term of a cell's rule beside the cell: term and cell numbers, (pairs,) each."""
+    first, count = start[rules], start[rules + 1] - start[rules]
+    cell = np.repeat(np.arange(len(rules)), count)
+    begin = np.cumsum(count) - count
+    term = np.arange(len(cell)) - np.repeat(begin - first, count)
+    return torch.as_tensor(term, device=device), torch.as_tensor(cell, device=device)
+
+
+def _tables(rules: Sequence[RuleTerms]) -> list[_Table]:
+    """One table per part and number of outputs on, over all rules."""
+    kinds: dict[tuple[int, int], list[list[Group]]] = {}
+    for number, rule in enumerate(rules):
+        for group in rule.groups:
+            kind = (group.part, 0 if group.on is None else group.on.shape[1])
+            kinds.setdefault(kind, [[] for _ in rules])[number].append(group)
+    return [_table(groups) for groups in kinds.values()]
+
+
+def _table(by_rule: list[list[Group]]) -> _Table:
+    counts = [sum(len(group.weights_at) for group in groups) for groups in by_rule]
+    groups = [group for own in by_rule for group in own]
+    terms = Group(
+        groups[0].part,
+        groups[0].networks,
+        torch.cat([group.network for group in groups]),
+        None,
+        torch.cat([group.weights_at for group in groups]),
+        torch.cat([group.constant for group in groups]),
+        torch.cat([group.slope for group in groups]),
+        _joined([group.on for group in groups]),
+        _joined([group.off for group in groups]),
+        _joined([group.combination for group in groups]),
     )
-    bounds = quadratic_above(form, cells.radius.repeat(len(members), 1))
-    return [(members, bounds.reshape(len(members), batch))]
+    return _Table(np.cumsum([0, *counts]), terms)
+
+
+def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
+    present = [part for part in parts if part is not None]
+    return torch.cat(present) if present else None

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai import __version__
-from cg4ai.checker import Rejected, check
+from cg4ai.checker import OutOfTime, Rejected, check
+from cg4ai.checker.cells import check_tree
 from cg4ai.ensemble.claims import refuse_shield, subject_digest
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.proofs.records import Certification
-from cg4ai.proofs.stored import certification_arrays, certification_of, tree_arrays
-from cg4ai.records import MemberState
+from cg4ai.proofs.records import (
+    Certification,
+    certification_arrays,
+    certification_of,
+    tree_arrays,
+)
 from cg4ai.rules import Requirement
 from cg4ai.rules.affine import AffineRules, rules_of
 from cg4ai.rules.regions import Ball, Box
@@ -121,7 +127,8 @@ def claim_bytes(
     _check_proven(certification, rules, names)
     words, arrays = _region(region)
     parts, member_arrays = _parts(ensemble)
-    arrays |= member_arrays | _rules(rules) | tree_arrays(certification)
+    arrays |= member_arrays | tree_arrays(certification)
+    arrays |= {RULE_NAMES[name]: array for name, array in rules.arrays.items()}
     claim = {
         "title": title,
         "requirement": requirement,
@@ -147,6 +154,43 @@ def _check(data: bytes) -> None:
         raise InvalidInput(
             f"the checker rejects this certificate, so it is not written: {error}"
         ) from error
+
+
+def verified(
+    certification: Certification, ensemble: Ensemble, requirement: Requirement
+) -> Certification:
+    """A proven certification as `checked`, or as unknown with the checker's reason in its note.
+
+    The checker has the last word, whatever the search found. What is not proven, or was checked
+    before, comes back as it is.
+    """
+    rules = rules_of(requirement, output_size=ensemble.output_size)
+    return verified_rules(certification, ensemble, rules, region=_certifiable(requirement))
+
+
+def verified_rules(
+    certification: Certification,
+    ensemble: Ensemble,
+    rules: AffineRules,
+    *,
+    region: Box | Ball,
+    time_limit_s: float = math.inf,
+) -> Certification:
+    """As `verified`, for rules in normal form and any region, within a time limit."""
+    if certification.status != "proven" or certification.checked:
+        return certification
+    try:
+        data = claim_bytes(ensemble, rules, region=region, certification=certification)
+        check(data, time_limit_s=time_limit_s)
+    except (Rejected, InvalidInput) as error:
+        return replace(
+            certification,
+            status="unknown",
+            rules=tuple(replace(proof, status="unknown") for proof in certification.rules),
+            note=f"the search closed every cell, but the checker says: {error}",
+            exhausted=not isinstance(error, OutOfTime),
+        )
+    return replace(certification, checked=True)
 
 
 def check_texts(*texts: str) -> None:
@@ -208,16 +252,12 @@ def _region(region: Box | Ball) -> tuple[dict[str, Any], Arrays]:
     return words, {**numbers, "lower": lower, "upper": upper}
 
 
-def used_states(ensemble: Ensemble) -> list[tuple[MemberState, NDArray[Any], NDArray[Any]]]:
-    """State, blocks and weights of the members that predict, stack by stack."""
-    return [(part.members.state(), part.blocks, part.weights) for part in ensemble.used]
-
-
 def _parts(ensemble: Ensemble) -> tuple[list[dict[str, Any]], Arrays]:
     parts: list[dict[str, Any]] = []
     arrays: Arrays = {}
     total = np.zeros(len(ensemble.layout))
-    for number, (state, blocks, weights) in enumerate(used_states(ensemble)):
+    for number, part in enumerate(ensemble.used):
+        state, blocks, weights = part.members.state(), part.blocks, part.weights
         if state.kind not in CERTIFIABLE:
             raise InvalidInput(
                 f"members of kind {state.kind!r} cannot be certified; use cg4ai's own networks, "
@@ -241,10 +281,6 @@ def _parts(ensemble: Ensemble) -> tuple[list[dict[str, Any]], Arrays]:
             f"within {WEIGHT_SUM:g}: divide the weights of each block by their sum"
         )
     return parts, arrays
-
-
-def _rules(rules: AffineRules) -> Arrays:
-    return {RULE_NAMES[name]: array for name, array in rules.arrays.items()}
 
 
 # ---- certifications that are not finished ------------------------------------------------------
@@ -276,6 +312,12 @@ def load_unfinished(
     arrays = files.read_arrays(path)
     try:
         answer = certification_of(arrays, status="unknown")
+        for proof in answer.rules:
+            name = f"rule {proof.rule}"
+            if check_tree(proof.dimensions, ensemble.input_size, name=name) != len(
+                proof.leaf_bounds
+            ):
+                raise ValueError(f"{name} has not as many bounds as leaves")
     except (KeyError, IndexError, ValueError) as error:
         raise RunFolderError(f"{path} is damaged: {error}; start anew without --resume") from error
     if answer.subject != _subject(ensemble, requirement):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cg4ai.proofs.cells import CellMemory
+from cg4ai.proofs.certificate import verified
 from cg4ai.proofs.phase import ProofPhase, ProofRecipe, proven_requirement
 from cg4ai.proofs.pricer import Harder, ProofPricer, ProofTraining
-from cg4ai.proofs.prover import Prover
+from cg4ai.proofs.prover import CellMemory, Prover
 from cg4ai.proofs.records import Certification
-from cg4ai.proofs.verified import verified
 from cg4ai.protocols import Architecture
 from cg4ai.records import IterationRecord
 from cg4ai.runs.folder import Run

@@ -14,18 +14,13 @@ from numpy.typing import NDArray
 from cg4ai.ensemble.claims import subject_digest
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
-from cg4ai.members.networks import NetworkMembers
-from cg4ai.members.trees import TreeMembers
 from cg4ai.proofs.bounds.bound import Ball as Sphere
-from cg4ai.proofs.bounds.bound import CellBound, Cells, bound_cells
-from cg4ai.proofs.bounds.magnitudes import check_magnitudes
-from cg4ai.proofs.bounds.memory import MEMORY_LIMIT, cell_bytes
-from cg4ai.proofs.bounds.rounding import margins
+from cg4ai.proofs.bounds.bound import CellBound, Cells, bound_cells, cell_bytes
+from cg4ai.proofs.bounds.rounding import check_magnitudes, margins
 from cg4ai.proofs.bounds.search import Batch, Search
 from cg4ai.proofs.bounds.terms import Parts, RuleTerms
-from cg4ai.proofs.bounds.trees import TreeBound, WeightedTrees, plain
+from cg4ai.proofs.certificate import verified_rules
 from cg4ai.proofs.records import Certification, OpenCells, Progress, RuleProof, Status
-from cg4ai.proofs.verified import verified_rules
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
 from cg4ai.rules.affine import AffineRules, rules_of
@@ -33,6 +28,7 @@ from cg4ai.rules.regions import Ball, Box
 
 CPU_VALUES = 2**16  # hidden values of a batch of cells that stay in cache
 GPU_VALUES = 2**25
+MEMORY_LIMIT = 4 * 2**30  # bytes: half for a batch, half for trees and open cells
 FIRST_ROUND = 4096  # cells per rule in the first round; each later round has eight times more
 TELL_EVERY_S = 0.5  # progress is told no more often
 LOOKS = 64  # cells of a batch at whose worst corner the ensemble itself is asked
@@ -41,7 +37,6 @@ LOOKS = 64  # cells of a batch at whose worst corner the ensemble itself is aske
 @dataclass(frozen=True)
 class _Found:
     point: Array
-    rule: int
     value: float
 
 
@@ -56,15 +51,15 @@ class _Certifier:
         region: Box | Ball,
         device: str,
         batch: int,
-        memory_limit: int = MEMORY_LIMIT,
+        memory_limit: int,
     ) -> None:
         self.ensemble, self.rules, self.region, self.batch = ensemble, rules, region, batch
         self.memory_limit = memory_limit
         self.subject = subject_digest(ensemble, rules, region)
         check_magnitudes(ensemble, rules, region)
         self.lower, self.upper = region.bounds()
-        self.moved = ensemble.to(device)
-        self.parts = Parts(self.moved.used, ensemble.layout, lower=self.lower, upper=self.upper)
+        used = ensemble.to(device).used
+        self.parts = Parts(used, ensemble.layout, lower=self.lower, upper=self.upper)
         self.device = self.parts.device
         self.weights = torch.as_tensor(
             np.concatenate([part.weights for part in ensemble.used]), device=self.device
@@ -89,7 +84,7 @@ class _Certifier:
                 "resume with what it was made for, or start anew without resume"
             )
         for proof, search in zip(earlier.rules, self.searches, strict=True):
-            Search.resumed(proof.dimensions, proof.leaf_bounds, start=search, cells=proof.cells)
+            search.resume(proof.dimensions, proof.leaf_bounds, cells=proof.cells)
 
     def outside(self, lower: Array, upper: Array) -> NDArray[np.bool_]:
         """Cells surely further from the centre than the radius, rounding included."""
@@ -109,50 +104,26 @@ class _Certifier:
         centre = torch.as_tensor(self.region.centre, device=self.device)
         return Sphere(centre, self.region.radius + 1e-11 * scale)
 
-    def tree_bound(self, terms: RuleTerms) -> TreeBound | None:
-        stacks = []
-        for number, chosen in terms.trees:
-            part = self.ensemble.used[number]
-            if not isinstance(part.members, TreeMembers):
-                raise InvalidInput(f"{type(part.members).__name__} are no trees")
-            slopes = self.rules.slopes(terms.rule)
-            fixed = self.rules.constant[terms.rule]
-            size = max(len(self.ensemble.layout.blocks[int(b)]) for b in part.blocks[chosen])
-            constant = np.zeros((len(chosen), size))
-            slope = np.zeros((len(chosen), size, len(self.lower)))
-            for n, i in enumerate(chosen):
-                positions = self.ensemble.layout.blocks[int(part.blocks[i])]
-                constant[n, : len(positions)] = fixed[positions]
-                slope[n, : len(positions)] = slopes[positions]
-            members = plain(part.members.take(chosen)).to("cpu")  # bounded in NumPy
-            stacks.append(WeightedTrees(members, part.weights[chosen], constant, slope))
-        return TreeBound(stacks) if stacks else None
-
     def bounder(self, rule: int) -> tuple[Callable[[Cells], CellBound], int]:
         """The bound of one rule, and how many cells to give it at a time."""
         terms = self.parts.take_apart(self.rules, rule)
-        trees = self.tree_bound(terms)
 
         def bound(cells: Cells) -> CellBound:
             moved = Cells(cells.lower.to(self.device), cells.upper.to(self.device))
-            return bound_cells(
-                terms, self.moved.used, moved, weights=self.weights, trees=trees, ball=self.sphere
-            )
+            return bound_cells(terms, moved, weights=self.weights, ball=self.sphere)
 
-        return bound, self._batch_size(terms, trees)
+        return bound, self._batch_size(terms)
 
-    def _batch_size(self, terms: RuleTerms, trees: TreeBound | None) -> int:
+    def _batch_size(self, terms: RuleTerms) -> int:
         """As many cells as are quick together, fewer where half the memory holds no more."""
         values = 1
         for group in terms.groups:
-            members = self.moved.used[group.part].members
-            if isinstance(members, NetworkMembers):
-                hidden = members.architecture.hidden
-                width = sum(hidden) * max(hidden[1:], default=1)
-                values += len(group.weights_at) * max(width, members.output_size)
+            hidden = group.networks.architecture.hidden
+            width = sum(hidden) * max(hidden[1:], default=1)
+            values += len(group.weights_at) * max(width, group.networks.output_size)
         budget = CPU_VALUES if self.device.type == "cpu" else GPU_VALUES
         quick = int(min(self.batch, max(16, budget // values)))
-        own = cell_bytes(terms, self.moved.used, trees, input_size=len(self.lower))
+        own = cell_bytes(terms, input_size=len(self.lower))
         room = self.memory_limit // 2 // own
         if room < 1:
             raise InvalidInput(
@@ -193,7 +164,7 @@ class _Certifier:
             point = points[at : at + 1]
             value = float(self._values(point)[0, number])
             if value > self.rules.limit[number]:
-                self.found[number] = _Found(point[0].copy(), number, value)
+                self.found[number] = _Found(point[0].copy(), value)
 
 
 def certify(
@@ -219,8 +190,9 @@ def certify(
     requirement and region. The search ends at the first violation, or, with `all_rules`, goes on
     with the rules not refuted. Of a shielded ensemble certify `unshielded`.
 
-    Proven is what the separate checker proves, too: what it rejects is unknown. With `verify`
-    False that is left for later, to `verified`, and nothing is recorded as certified before.
+    Proven is what the separate checker proves, too: what it rejects is unknown, and so is what
+    `time_limit_s`, which includes the check, ends before the checker is done. With `verify` False
+    the check is left for later, to `verified`, and nothing is recorded as certified before.
     """
     started = time.perf_counter()
     _check_limits(time_limit_s, cell_limit, batch=batch, memory_limit=memory_limit)
@@ -253,7 +225,8 @@ def certify(
     answer = _answer(work, before + time.perf_counter() - started)
     if not verify:
         return answer
-    answer = verified_rules(answer, ensemble, rules, region=place)
+    left = started + time_limit_s - time.perf_counter()
+    answer = verified_rules(answer, ensemble, rules, region=place, time_limit_s=left)
     return replace(answer, seconds=before + time.perf_counter() - started)
 
 
@@ -321,7 +294,10 @@ def _progress(work: _Certifier, seconds: float) -> Progress:
 
 def _answer(work: _Certifier, seconds: float) -> Certification:
     proofs = []
-    found = max(work.found.values(), key=lambda f: f.value - work.rules.limit[f.rule], default=None)
+    worst = max(
+        work.found, key=lambda rule: work.found[rule].value - work.rules.limit[rule], default=None
+    )
+    found = None if worst is None else work.found[worst]
     for rule, search in enumerate(work.searches):
         status: Status = "unknown" if search.open else "proven"
         if rule in work.found:
@@ -339,7 +315,7 @@ def _answer(work: _Certifier, seconds: float) -> Certification:
         status,
         tuple(proofs),
         None if found is None else found.point,
-        None if found is None else found.rule,
+        worst,
         None if found is None else found.value,
         _open_cells(work),
         sum(search.cells for search in work.searches),

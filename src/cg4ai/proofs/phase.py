@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from cg4ai.checker.verify import at_most
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.proofs.pricer import ProofPricer
 from cg4ai.proofs.prover import Prover
-from cg4ai.proofs.records import Certification
-from cg4ai.proofs.stored import certification_arrays, certification_of
+from cg4ai.proofs.records import Certification, certification_arrays, certification_of
 from cg4ai.proofs.weights import CellWeights, weigh_cells
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, Duals, MasterSolution, PartState, StopReason
@@ -289,7 +289,10 @@ def proven_requirement(problem: Problem) -> int:
 def resisting_note(answer: Certification) -> str:
     """Which rules are not proven, and the best bound of each."""
     left = [proof for proof in answer.rules if proof.status != "proven"]
-    words = [f"rule {proof.rule} ({proof.status}, at most {proof.bound:.4f})" for proof in left]
+    words = [
+        f"rule {proof.rule} ({proof.status}, at most {at_most(proof.bound, proof.limit)})"
+        for proof in left
+    ]
     shown = ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")
     return f"not proven: {shown}"
 

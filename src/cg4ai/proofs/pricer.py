@@ -20,7 +20,8 @@ from cg4ai.members.mixture import Layout, Mixture, Part
 from cg4ai.objectives import Batch, Objective
 from cg4ai.pricing.gradient.training import Training, train
 from cg4ai.proofs.cell_bounds import CellBounds
-from cg4ai.proofs.cells import CellMemory, RuleCells
+from cg4ai.proofs.prover import CellMemory
+from cg4ai.proofs.records import RuleCells
 from cg4ai.protocols import Architecture, Members, Parameters, Pricer, PricingRequest
 from cg4ai.records import MemberState, PartState, PricingResult
 from cg4ai.rules.rows import LinearRows, RowSet, merged

@@ -2,22 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Mixture
-from cg4ai.proofs.cells import CellMemory, cells_of
 from cg4ai.proofs.certify import certify
-from cg4ai.proofs.records import Certification
+from cg4ai.proofs.records import Certification, RuleCells
 from cg4ai.records import PartState, SeparationResult
 from cg4ai.rules import Requirement
+from cg4ai.rules.regions import Ball, Box
 from cg4ai.separation.scan import harvest
 from cg4ai.solving.clock import Deadline
 
 LEAST_S = 0.1  # a proof is tried for this long, even past its deadline
+PER_RULE = 200  # cells kept of each rule after a proof was tried
+MOST = 6000  # cells remembered in all, the newest
+
+
+def cells_of(answer: Certification, *, seed: int) -> RuleCells:
+    """Some of the cells left open, as many of every rule."""
+    left = answer.open_cells
+    made = np.random.default_rng(seed)
+    chosen = [np.empty(0, np.int64)]
+    for rule in np.unique(left.rules):
+        mine = np.flatnonzero((left.rules == rule) & np.isfinite(left.bounds))
+        chosen.append(made.permutation(mine)[:PER_RULE])
+    which = np.concatenate(chosen)
+    return left.take(which)
+
+
+class CellMemory:
+    """The newest cells of a requirement, over a box or ball, that resisted a proof."""
+
+    def __init__(self, requirement: Requirement) -> None:
+        region = requirement.region
+        if not isinstance(region, Box | Ball):
+            raise InvalidInput(
+                f"{requirement.name} is over no Box or Ball, so it has no cells to prove"
+            )
+        self.requirement = requirement
+        size = len(region.bounds()[0])
+        self.cells = RuleCells(np.empty(0, np.int64), np.empty((0, size)), np.empty((0, size)))
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def add(self, cells: RuleCells) -> None:
+        joined = self.cells.joined(cells)
+        self.cells = joined.take(np.arange(max(0, len(joined) - MOST), len(joined)))
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All of it as named arrays, for a checkpoint."""
+        return {
+            "rules": self.cells.rules,
+            "lower": self.cells.lower,
+            "upper": self.cells.upper,
+        }
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` returned."""
+        self.cells = RuleCells(state["rules"], state["lower"], state["upper"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,13 @@
-"""What a certification says: status, proven bounds, trees of cells and what was left open."""
+"""What a certification says: status, proven bounds, trees of cells and what was left open.
+
+As named arrays, too, for checkpoints and for proofs to be continued.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +15,9 @@ from numpy.typing import NDArray
 from cg4ai.records import Array, IntArray
 
 Status = Literal["proven", "refuted", "unknown"]
+STATUSES: tuple[Status, ...] = ("proven", "refuted", "unknown")
+
+Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,16 +41,32 @@ class RuleProof:
 
 
 @dataclass(frozen=True, eq=False)
-class OpenCells:
-    """Cells that could not be closed: rule (m,), corners (m, d) each, proven bounds (m,)."""
+class RuleCells:
+    """Cells, each of one rule: `rules` (m,), corners `lower` and `upper` (m, d)."""
 
     rules: IntArray
     lower: Array
     upper: Array
-    bounds: Array
 
     def __len__(self) -> int:
         return len(self.rules)
+
+    def take(self, which: IntArray) -> RuleCells:
+        return RuleCells(self.rules[which], self.lower[which], self.upper[which])
+
+    def joined(self, other: RuleCells) -> RuleCells:
+        return RuleCells(
+            np.concatenate([self.rules, other.rules]),
+            np.concatenate([self.lower, other.lower]),
+            np.concatenate([self.upper, other.upper]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class OpenCells(RuleCells):
+    """Cells that could not be closed, with their proven bounds (m,)."""
+
+    bounds: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +104,7 @@ class Certification:
 
     def __str__(self) -> str:
         counts = {
-            status: sum(proof.status == status for proof in self.rules)
-            for status in ("proven", "refuted", "unknown")
+            status: sum(proof.status == status for proof in self.rules) for status in STATUSES
         }
         listed = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
         text = f"{self.status}: rules {listed}; {self.cells} cells, {self.seconds:.1f} s"
@@ -110,3 +131,62 @@ class Progress:
     open: int
     excess: float
     seconds: float
+
+
+def tree_arrays(certification: Certification) -> Arrays:
+    """The trees of cells of all rules, one after the other."""
+    trees = [proof.dimensions.astype(np.int16) for proof in certification.rules]
+    bounds = [proof.leaf_bounds.astype(np.float64) for proof in certification.rules]
+    return {
+        "tree_start": np.cumsum([0, *map(len, trees)], dtype=np.int64),
+        "tree_dimension": np.concatenate(trees),
+        "leaf_start": np.cumsum([0, *map(len, bounds)], dtype=np.int64),
+        "leaf_bound": np.concatenate(bounds),
+    }
+
+
+def certification_arrays(certification: Certification) -> Arrays:
+    """What is known of every rule, and of which mixture; not the counterexamples."""
+    proofs = certification.rules
+    return {
+        **tree_arrays(certification),
+        "rule": np.array([proof.rule for proof in proofs]),
+        "status": np.array([STATUSES.index(proof.status) for proof in proofs]),
+        "limit": np.array([proof.limit for proof in proofs]),
+        "bound": np.array([proof.bound for proof in proofs]),
+        "cells": np.array([proof.cells for proof in proofs]),
+        "total": np.array([certification.cells, certification.seconds]),
+        "subject": np.frombuffer(bytes.fromhex(certification.subject), np.uint8),
+    }
+
+
+def certification_of(arrays: Mapping[str, NDArray[Any]], *, status: Status) -> Certification:
+    """The certification that `certification_arrays` took apart; its trees say what is open."""
+    trees = np.split(arrays["tree_dimension"], arrays["tree_start"][1:-1])
+    bounds = np.split(arrays["leaf_bound"], arrays["leaf_start"][1:-1])
+    proofs = tuple(
+        RuleProof(
+            rule=int(arrays["rule"][k]),
+            status=STATUSES[int(arrays["status"][k])],
+            limit=float(arrays["limit"][k]),
+            bound=float(arrays["bound"][k]),
+            dimensions=trees[k],
+            leaf_bounds=bounds[k],
+            cells=int(arrays["cells"][k]),
+        )
+        for k in range(len(arrays["rule"]))
+    )
+    cells, seconds = arrays["total"].tolist()
+    nothing = OpenCells(np.empty(0, np.int64), np.empty((0, 0)), np.empty((0, 0)), np.empty(0))
+    return Certification(
+        status,
+        proofs,
+        None,
+        None,
+        None,
+        nothing,
+        int(cells),
+        seconds,
+        "",
+        subject=arrays["subject"].tobytes().hex(),
+    )

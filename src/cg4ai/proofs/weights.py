@@ -17,7 +17,8 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.mixture import Part
 from cg4ai.objectives import Epigraph
 from cg4ai.proofs.cell_bounds import CellBounds
-from cg4ai.proofs.cells import CellMemory, RuleCells
+from cg4ai.proofs.prover import CellMemory
+from cg4ai.proofs.records import RuleCells
 from cg4ai.records import Array, IntArray, MasterSolution
 from cg4ai.solving.workspace import Workspace
 

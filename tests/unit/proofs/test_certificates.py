@@ -187,6 +187,20 @@ def test_unfinished_certifications_go_on_where_they_stopped(tmp_path):
         load_unfinished(tmp_path, ensemble, wanted, number=2)
 
 
+@pytest.mark.parametrize(
+    ("tree", "leaves"), [([], 0), ([0, -1], 1), ([-1, -1], 2), ([9, -1, -1], 2), ([0, -1, -1], 3)]
+)
+def test_an_unfinished_tree_that_is_none_is_refused_with_one_line(tmp_path, tree, leaves):
+    ensemble, wanted = small(), Linear(BOX, [1.0, 1.0, 0.0], 0.985, "<=")
+    answer = certify(ensemble, wanted, cell_limit=1)
+    broken = dataclasses.replace(
+        answer.rules[0], dimensions=np.array(tree, np.int16), leaf_bounds=np.ones(leaves)
+    )
+    save_unfinished(tmp_path, ensemble, wanted, dataclasses.replace(answer, rules=(broken,)))
+    with pytest.raises(RunFolderError, match="is damaged"):
+        load_unfinished(tmp_path, ensemble, wanted)
+
+
 # ---- the commands ----------------------------------------------------------------------------
 
 

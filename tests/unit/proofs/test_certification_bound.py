@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from certification_cases import points_in, random_networks, single_block
+from certification_cases import points_in, single_block
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +15,7 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members import ConstantMembers
 from cg4ai.members.mixture import Layout, Part
-from cg4ai.proofs import CellBounds, rules_of
+from cg4ai.proofs import CellBounds
 from cg4ai.proofs.bounds.bound import Cells, Quadratic, bound_cells, quadratic_above
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
@@ -95,7 +95,7 @@ def test_cells_of_many_rules_have_the_bounds_of_the_search(routing):
             own = rules == rule
             cells = Cells(torch.as_tensor(lower[own]), torch.as_tensor(upper[own]))
             terms = bounds.parts.take_apart(bounds.rules, int(rule))
-            alone = bound_cells(terms, ensemble.parts, cells, weights=bounds.weights)
+            alone = bound_cells(terms, cells, weights=bounds.weights)
             assert together[own] == pytest.approx(alone.upper.numpy(), abs=1e-12)
 
 
@@ -136,14 +136,13 @@ def test_the_bound_is_differentiable_in_parameters_and_weights(routing):
     assert torch.isfinite(weights.grad).all()
 
 
-def test_cuts_support_the_convex_bound_and_own_rows_imply_it(routing):
+def test_cuts_support_the_convex_bound(routing):
     network, ensemble, requirement = routing
     bounds = CellBounds(ensemble, requirement)
     rules = np.arange(len(network.arcs))
     lower, upper = random_cells(network, len(rules), width=0.1)
     here = bounds.weights.numpy()
     cut = bounds.coefficients(rules, lower, upper)
-    own = bounds.coefficients(rules, lower, upper, form="sufficient")
     generator = np.random.default_rng(1)
     for weights in [here, *(generator.dirichlet(np.ones(3), 5).T.ravel() for _ in range(5))]:
         values = np.zeros((len(rules), 200))
@@ -156,13 +155,12 @@ def test_cuts_support_the_convex_bound_and_own_rows_imply_it(routing):
                     at = ensemble.layout.blocks[block]
                     y[:, at] += weights[start + i] * outputs[i, :, : len(at)]
             values[rule] = network.utilisation(x, y)[:, rule]
-        assert np.all(weights @ own >= values.max(1) - 1e-12)
         bound = bounds.upper(rules, lower, upper, weights=torch.as_tensor(weights)).numpy()
-        # a cut is at most the quadratic bound, which the ceiling may undercut
-        assert np.all(weights @ cut <= weights @ own + 1e-12)
-        if weights is here:
-            assert np.all(weights @ cut >= bound - 1e-12)
-            assert np.all(weights @ cut >= values.max(1) - 1e-12)
+        # the quadratic bound, which the ceiling may undercut, is that of the cut made here
+        quadratic = weights @ bounds.coefficients(rules, lower, upper, weights=weights)
+        assert np.all(quadratic >= bound - 1e-12)
+        assert np.all(quadratic >= values.max(1) - 1e-12)
+        assert np.all(weights @ cut <= quadratic + 1e-12)
 
 
 def test_two_demands_by_hand():
@@ -191,7 +189,7 @@ def test_two_demands_by_hand():
     assert float(got) == pytest.approx(6.0, abs=1e-9)
 
 
-def test_trees_and_unknown_forms_are_refused():
+def test_trees_are_refused():
     from sklearn.tree import DecisionTreeRegressor
 
     from cg4ai.members import from_sklearn
@@ -202,8 +200,5 @@ def test_trees_and_unknown_forms_are_refused():
     one = np.zeros(1, np.int64)
     with pytest.raises(InvalidInput, match="trees"):
         CellBounds(ensemble, requirement).upper(one, np.zeros((1, 1)), np.ones((1, 1)))
-    networks = single_block(random_networks(0))
-    fixed = Linear(Box([0.0, 0.0], [1.0, 1.0]), [1.0, 0.0, 0.0], 2.0, sense="<=")
-    assert len(rules_of(fixed, output_size=3)) == 1
-    with pytest.raises(InvalidInput, match="form"):
-        CellBounds(networks, fixed).coefficients(one, np.zeros((1, 2)), np.ones((1, 2)), form="row")
+    with pytest.raises(InvalidInput, match="trees"):
+        CellBounds(ensemble, requirement).coefficients(one, np.zeros((1, 1)), np.ones((1, 1)))

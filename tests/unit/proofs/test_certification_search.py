@@ -65,7 +65,8 @@ def test_resuming_ends_with_the_same_leaves():
     whole = run(start())
     half = run(start(), steps=4)
     dimensions, bounds = half.preorder()
-    again = Search.resumed(dimensions, bounds, start=start(), cells=half.cells)
+    again = start()
+    again.resume(dimensions, bounds, cells=half.cells)
     assert again.open == half.open
     run(again)
     assert again.cells == whole.cells
@@ -110,4 +111,5 @@ def test_points_stay_open_but_do_not_hang():
     assert bounds.tolist() == [1.0]
     dimensions, leaf_bounds = search.preorder()
     again = Search(0.3, 0.0, lower=np.ones(2), upper=np.ones(2))
-    assert Search.resumed(dimensions, leaf_bounds, start=again, cells=1).open == 1
+    again.resume(dimensions, leaf_bounds, cells=1)
+    assert again.open == 1

@@ -289,9 +289,9 @@ def test_batches_keep_to_the_memory_limit(monkeypatch):
     requirement = Linear(box, [1.0], root - 0.05, "<=")
     taken, bound_cells = [], certification.bound_cells
 
-    def counted(terms, parts, cells, **rest):
+    def counted(terms, cells, **rest):
         taken.append(len(cells.lower))
-        return bound_cells(terms, parts, cells, **rest)
+        return bound_cells(terms, cells, **rest)
 
     monkeypatch.setattr(certification, "bound_cells", counted)
     limit = 32 * 2**20

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cg4ai.errors import InvalidInput
-from cg4ai.proofs.cells import MOST, CellMemory, RuleCells, cells_of
-from cg4ai.proofs.records import Certification, OpenCells
+from cg4ai.proofs.prover import MOST, CellMemory, cells_of
+from cg4ai.proofs.records import Certification, OpenCells, RuleCells
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
 

@@ -12,8 +12,8 @@ from cg4ai.cli.certifying import unproven
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.errors import InvalidInput
 from cg4ai.members import NetworkArchitecture, NetworkMembers
-from cg4ai.proofs import certify, verified
-from cg4ai.proofs.certificate import write_certificate
+from cg4ai.proofs import certificate, certify, verified
+from cg4ai.proofs.certificate import load_unfinished, save_unfinished, write_certificate
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
 
@@ -65,6 +65,29 @@ def test_what_the_checker_rejects_is_unknown_and_says_why(tmp_path):
     assert said.startswith("UNKNOWN: cap is neither proven nor refuted")
     assert "the checker says" in said
     assert "--resume" not in said  # there is nothing to go on with
+
+
+def test_the_time_limit_covers_the_check_which_can_be_gone_on_with(tmp_path, monkeypatch):
+    ensemble, given = tiny_units(1.0), []
+
+    def slow(data, *, time_limit_s):
+        given.append(time_limit_s)
+        return check(data, time_limit_s=0.0)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(certificate, "check", slow)
+        cut = certify(ensemble, cap(), time_limit_s=60.0)
+    assert 0 < given[0] < 60.0
+    assert cut.status == "unknown"
+    assert not cut.checked
+    assert "the time limit ended the check" in cut.note
+    said = unproven(Proposition(cap(), "a mixture", None, ["x"]), cut, tmp_path)
+    assert said.endswith("--resume")
+    save_unfinished(tmp_path, ensemble, cap(), cut)
+    again = certify(ensemble, cap(), resume=load_unfinished(tmp_path, ensemble, cap()))
+    assert again.status == "proven"
+    assert again.checked
+    assert again.cells == cut.cells
 
 
 def test_a_search_alone_is_neither_recorded_nor_written(tmp_path):

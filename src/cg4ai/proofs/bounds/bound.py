@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.mixture import Part
-from cg4ai.members.networks import NetworkMembers
-from cg4ai.proofs.bounds.networks import relax
+from cg4ai.proofs.bounds.networks import Relaxation, relax
 from cg4ai.proofs.bounds.softmax import Above, scores_above, share_above
 from cg4ai.proofs.bounds.terms import Group, RuleTerms
-from cg4ai.proofs.bounds.trees import TreeBound
-from cg4ai.protocols import Parameters
+from cg4ai.proofs.bounds.trees import PIECES
 
 # Halving also shrinks first-order terms, which need not be an error: they count this much.
 LINEAR_SCORE = 0.3
+NUMBER = 8  # bytes
+SQUARES = 6  # (d, d) arrays of a cell alive at once: the sum, its halves, sizes, products
+SLOPES = 6  # (terms, d) arrays of a cell alive at once
 
 
 class Cells(NamedTuple):
@@ -79,13 +79,7 @@ class CellBound(NamedTuple):
     direction: Tensor
 
 
-def pieces(
-    rule: RuleTerms,
-    parts: Sequence[Part],
-    cells: Cells,
-    *,
-    spread: bool = False,
-) -> list[Pieces]:
+def pieces(rule: RuleTerms, cells: Cells, *, spread: bool = False) -> list[Pieces]:
     """The bases of all members, then the groups of terms."""
     centre, radius = cells.centre, cells.radius
     count, (batch, size) = len(rule.base_at), centre.shape
@@ -96,27 +90,17 @@ def pieces(
         Pieces(rule.base_at, at_centre, flat, at_centre, flat, rule.base_slope, None, nothing)
     ]
     for group in rule.groups:
-        members = parts[group.part].members
-        if not isinstance(members, NetworkMembers):
-            raise InvalidInput(f"terms of {type(members).__name__} cannot be bounded")
-        chosen = {name: value[group.members] for name, value in members.parameters.items()}
-        above = _shares(members, chosen, group, centre=centre, radius=radius, spread=spread)
-        result.append(_products(group, above, centre))
+        networks = group.networks
+        chosen = {name: value[group.members] for name, value in networks.parameters.items()}
+        relaxed = relax(networks.architecture, chosen, centre=centre, radius=radius)
+        if group.term_network is not None:
+            relaxed = relaxed.take(group.term_network)
+        result.append(_products(group, shares_above(group, relaxed, spread=spread), centre))
     return result
 
 
-def _shares(
-    members: NetworkMembers,
-    parameters: Parameters,
-    group: Group,
-    *,
-    centre: Tensor,
-    radius: Tensor,
-    spread: bool,
-) -> Above:
-    relaxed = relax(members.architecture, parameters, centre=centre, radius=radius)
-    if group.term_network is not None:
-        relaxed = relaxed.take(group.term_network)
+def shares_above(group: Group, relaxed: Relaxation, *, spread: bool = False) -> Above:
+    """The shares of all terms, each of whose networks was relaxed."""
     if group.combination is not None:
         return scores_above(relaxed, group.combination, spread=spread)
     if group.on is None or group.off is None:
@@ -216,23 +200,34 @@ def upper_bounds(
 
 
 def bound_cells(
-    rule: RuleTerms,
-    parts: Sequence[Part],
-    cells: Cells,
-    *,
-    weights: Tensor,
-    trees: TreeBound | None = None,
-    ball: Ball | None = None,
+    rule: RuleTerms, cells: Cells, *, weights: Tensor, ball: Ball | None = None
 ) -> CellBound:
     """An upper bound of the rule's value on every cell, without the margin for rounding."""
     radius = cells.radius
-    summed = pieces(rule, parts, cells, spread=True)
+    summed = pieces(rule, cells, spread=True)
     upper, form = upper_bounds(summed, cells, weights=weights, ball=ball)
     crossed = (form.square.abs() @ radius.unsqueeze(-1)).squeeze(-1) * radius
     scores = crossed + LINEAR_SCORE * form.linear.abs() * radius
     for piece in summed:
         scores = scores + torch.tensordot(weights[piece.at], piece.spread, dims=1)
-    if trees is not None:
-        extra, extra_scores = trees.above(cells.lower, cells.upper)
+    if rule.trees is not None:
+        extra, extra_scores = rule.trees.above(cells.lower, cells.upper)
         upper, scores = upper + extra, scores + extra_scores
     return CellBound(upper, scores, form.linear)
+
+
+def cell_bytes(rule: RuleTerms, *, input_size: int) -> int:
+    """About how much memory one more cell in a batch takes."""
+    numbers = SQUARES * input_size**2 + SLOPES * len(rule.base_at) * input_size
+    for group in rule.groups:
+        hidden = group.networks.architecture.hidden
+        # slopes of the units of all hidden layers but the first depend on the cell
+        wide = sum(hidden) * max(hidden[1:], default=1) + sum(hidden[1:]) * input_size
+        own = max(wide, group.networks.output_size) + SLOPES * input_size
+        numbers += len(group.weights_at) * own
+    for stack in [] if rule.trees is None else rule.trees.stacks:
+        size, count, nodes, outputs = stack.members.value.shape
+        numbers += count * nodes * (3 * input_size + 2 * outputs)  # member after member
+        numbers += size * (count * nodes // NUMBER + 2 * PIECES * outputs)
+        numbers += 5 * PIECES * input_size
+    return NUMBER * numbers

@@ -42,23 +42,16 @@ class Search:
         self._open_lower, self._open_upper = lower[None].copy(), upper[None].copy()
         self._stuck: list[tuple[IntArray, Array, Array]] = []
 
-    @classmethod
-    def resumed(
-        cls, dimensions: NDArray[np.int16], leaf_bounds: Array, *, start: Search, cells: int
-    ) -> Search:
-        """`start` with the tree of an earlier search; leaves above the limit are open again."""
-        lower, upper = start._root
-        start._dimension = dimensions.copy()
-        start._left = np.full(len(dimensions), -1, np.int64)
-        start._bound = np.full(len(dimensions), np.inf)
-        start._count, start.cells = len(dimensions), cells
-        # in preorder the children of a node are not neighbours: renumber in order of creation
-        start._renumber(dimensions, leaf_bounds, lower, upper)
-        return start
+    def resume(self, dimensions: NDArray[np.int16], leaf_bounds: Array, *, cells: int) -> None:
+        """Go on from the tree of an earlier search; leaves above the limit are open again.
 
-    def _renumber(
-        self, dimensions: NDArray[np.int16], leaf_bounds: Array, lower: Array, upper: Array
-    ) -> None:
+        In preorder the children of a node are no neighbours: nodes are numbered anew.
+        """
+        lower, upper = self._root
+        self._dimension = np.empty(len(dimensions), np.int16)
+        self._left = np.full(len(dimensions), -1, np.int64)
+        self._bound = np.full(len(dimensions), np.inf)
+        self._count, self.cells = len(dimensions), cells
         nodes, lowers, uppers = [], [], []
         stack = [(0, lower, upper)]
         made, leaf = 1, 0
@@ -133,7 +126,9 @@ class Search:
         take = slice(max(0, self.waiting - count), None)
         nodes = self._open_nodes[take]
         lower, upper = self._open_lower[take], self._open_upper[take]
-        self._keep(slice(0, take.start))
+        self._open_nodes = self._open_nodes[: take.start]
+        self._open_lower = self._open_lower[: take.start]
+        self._open_upper = self._open_upper[: take.start]
         self.cells += len(nodes)
         if outside is not None:
             away = outside(lower, upper)
@@ -154,10 +149,6 @@ class Search:
         self._halve(nodes[left], lower[left], upper[left], scores=scores)
         direction = result.direction.cpu().numpy()[left]
         return Batch(lower[left], upper[left], bounds[left], direction)
-
-    def _keep(self, which: slice) -> None:
-        self._open_nodes = self._open_nodes[which]
-        self._open_lower, self._open_upper = self._open_lower[which], self._open_upper[which]
 
     def _halve(self, nodes: IntArray, lower: Array, upper: Array, *, scores: Array) -> None:
         """Two children each, with their parent's bound until they have their own."""
@@ -182,12 +173,10 @@ class Search:
         pairs = 2 * np.arange(len(nodes))
         high[pairs, dimension] = at
         low[pairs + 1, dimension] = at
-        self._append(np.stack([first, first + 1], 1).ravel(), low, high)
-
-    def _append(self, nodes: IntArray, lower: Array, upper: Array) -> None:
-        self._open_nodes = np.concatenate([self._open_nodes, nodes])
-        self._open_lower = np.concatenate([self._open_lower, lower])
-        self._open_upper = np.concatenate([self._open_upper, upper])
+        children = np.stack([first, first + 1], 1).ravel()
+        self._open_nodes = np.concatenate([self._open_nodes, children])
+        self._open_lower = np.concatenate([self._open_lower, low])
+        self._open_upper = np.concatenate([self._open_upper, high])
 
     def _grow(self, count: int) -> None:
         self._count += count

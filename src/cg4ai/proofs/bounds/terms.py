@@ -4,7 +4,7 @@ Over the region the value of a rule is a sum over members i of
 `weight_i (base_i(x) + sum_t factor_t(x) share_t(x))`, where base and factors are affine in x,
 every factor is >= 0 on the region, and a share is the softmax share of some outputs or a
 combination of linear outputs. So upper bounds of shares are all that is needed. Trees have no
-such terms: they are only listed here, and `trees.py` bounds them as a whole.
+such terms: `trees.py` bounds them as a whole.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from cg4ai.members.mixture import Layout, Part
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.trees import TreeMembers
 from cg4ai.proofs.bounds.networks import relax
-from cg4ai.records import Array, IntArray
+from cg4ai.proofs.bounds.trees import TreeBound, WeightedTrees, plain
+from cg4ai.records import Array
 from cg4ai.rules.affine import AffineRules
 
 # Outputs whose softmax share is below exp(-690) < 1e-299 all over the region are left out.
@@ -62,7 +63,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Group:
-    """Terms of one stack of networks that are bounded in one call.
+    """Terms of one stack of networks, that of part `part`, that are bounded in one call.
 
     `members` (M,) are the networks in the stack, `term_network` (N,) says which of them each term
     uses (None: term n uses network n), `weights_at` (N,) the terms' members in the whole ensemble.
@@ -71,6 +72,7 @@ class Group:
     """
 
     part: int
+    networks: NetworkMembers
     members: Tensor
     term_network: Tensor | None
     weights_at: Tensor
@@ -80,28 +82,40 @@ class Group:
     off: Tensor | None
     combination: Tensor | None
 
+    @property
+    def network(self) -> Tensor:
+        """(N,): the network of each term."""
+        return self.members if self.term_network is None else self.members[self.term_network]
+
+    def take(self, terms: Tensor) -> Group:
+        """Some of the terms, each with a network of its own."""
+        return Group(
+            self.part,
+            self.networks,
+            self.network[terms],
+            None,
+            self.weights_at[terms],
+            self.constant[terms],
+            self.slope[terms],
+            None if self.on is None else self.on[terms],
+            None if self.off is None else self.off[terms],
+            None if self.combination is None else self.combination[terms],
+        )
+
 
 @dataclass(frozen=True)
 class RuleTerms:
     """One rule: groups of terms, the members' affine bases, and tree members bounded apart.
 
     `base_constant` (n,), `base_slope` (n, d) for the members `base_at` (n,) of the ensemble;
-    `trees` are (part, positions of its members that matter to the rule), one for each part of
-    trees; their coefficients are looked up in the rule when they are bounded.
     """
 
     rule: int
-    limit: float
     groups: tuple[Group, ...]
     base_at: Tensor
     base_constant: Tensor
     base_slope: Tensor
-    trees: tuple[tuple[int, IntArray], ...]
-
-    @property
-    def bilinear(self) -> bool:
-        """Whether some factor depends on the input."""
-        return any(bool(group.slope.any()) for group in self.groups)
+    trees: TreeBound | None
 
 
 class Parts:
@@ -116,6 +130,7 @@ class Parts:
                     f"members of kind {type(part.members).__name__} cannot be certified; "
                     "networks, affine models, trees and constants can"
                 )
+            self.device = part.members.device  # one for all parts
         self.parts, self.layout = parts, layout
         self.lower, self.upper = lower, upper
         self.starts = np.cumsum([0, *(len(part.members) for part in parts)])
@@ -144,21 +159,21 @@ class Parts:
             start += size
         return absent
 
-    def take_apart(self, rules: AffineRules, rule: int, *, everyone: bool = False) -> RuleTerms:
-        """The terms of one rule; members of zero weight only with `everyone`."""
+    def take_apart(self, rules: AffineRules, rule: int) -> RuleTerms:
+        """The terms of one rule."""
         constant, slope = rules.constant[rule], rules.slopes(rule)
         bases: dict[int, Affine] = {}
-        trees: list[tuple[int, IntArray]] = []
+        trees: list[WeightedTrees] = []
         groups: list[Group] = []
         for number, part in enumerate(self.parts):
             chosen = [
-                int(i)
-                for i in np.flatnonzero(np.ones_like(part.weights) if everyone else part.weights)
-                if self._used(int(part.blocks[i]), constant, slope)
+                i
+                for i, block in enumerate(part.blocks.tolist())
+                if self._used(block, constant, slope)
             ]
             if isinstance(part.members, TreeMembers):
                 if chosen:
-                    trees.append((number, np.array(chosen)))
+                    trees.append(self._weighted(part.members, part, chosen, constant, slope))
                 continue
             terms: list[Term] = []
             for i in chosen:
@@ -166,11 +181,11 @@ class Parts:
                 base, own = self._member_terms(part, number, i, outputs)
                 bases[int(self.starts[number]) + i] = base
                 terms += own
-            groups += self._grouped(number, terms)
+            if isinstance(part.members, NetworkMembers):
+                groups += self._grouped(number, part.members, terms)
         device = self.device
         return RuleTerms(
             rule,
-            float(rules.limit[rule]),
             tuple(groups),
             torch.as_tensor(np.array(list(bases), np.int64), device=device),
             torch.as_tensor(np.array([b.constant for b in bases.values()]), device=device),
@@ -178,19 +193,26 @@ class Parts:
                 np.array([b.slope for b in bases.values()]).reshape(-1, len(self.lower)),
                 device=device,
             ),
-            tuple(trees),
+            TreeBound(trees) if trees else None,
         )
-
-    @property
-    def device(self) -> torch.device:
-        for part in self.parts:
-            if isinstance(part.members, NetworkMembers | ConstantMembers | TreeMembers):
-                return part.members.device
-        return torch.device("cpu")
 
     def _used(self, block: int, constant: Array, slope: Array) -> bool:
         positions = self.layout.blocks[block]
         return bool(constant[positions].any() or slope[positions].any())
+
+    def _weighted(
+        self, trees: TreeMembers, part: Part, chosen: list[int], constant: Array, slope: Array
+    ) -> WeightedTrees:
+        """The chosen members with their coefficients, zero beyond the outputs of their blocks."""
+        blocks = [self.layout.blocks[int(part.blocks[i])] for i in chosen]
+        size = max(len(positions) for positions in blocks)
+        own_constant = np.zeros((len(chosen), size))
+        own_slope = np.zeros((len(chosen), size, len(self.lower)))
+        for n, positions in enumerate(blocks):
+            own_constant[n, : len(positions)] = constant[positions]
+            own_slope[n, : len(positions)] = slope[positions]
+        which = np.array(chosen)
+        return WeightedTrees(plain(trees.take(which)), part.weights[which], own_constant, own_slope)
 
     def _coefficients(self, part: Part, member: int, constant: Array, slope: Array) -> list[Affine]:
         """One per output of the member; outputs beyond its block count nothing."""
@@ -267,14 +289,14 @@ class Parts:
         flat = np.zeros_like(factor.slope)
         return [(Affine(factor.constant - low, factor.slope), 1), (Affine(-low, flat), -1)]
 
-    def _grouped(self, number: int, terms: list[Term]) -> list[Group]:
+    def _grouped(self, number: int, networks: NetworkMembers, terms: list[Term]) -> list[Group]:
         """Terms with as many outputs on in one group each, and those of linear outputs in one."""
         kinds: dict[int, list[Term]] = {}
         for term in terms:
             kinds.setdefault(0 if term.on is None else len(term.on), []).append(term)
-        return [self._group(number, own) for own in kinds.values()]
+        return [self._group(number, networks, own) for own in kinds.values()]
 
-    def _group(self, number: int, terms: list[Term]) -> Group:
+    def _group(self, number: int, networks: NetworkMembers, terms: list[Term]) -> Group:
         device = self.device
         network, place = np.unique([term.member for term in terms], return_inverse=True)
         alone = len(network) == len(terms) and np.array_equal(place, np.arange(len(terms)))
@@ -284,13 +306,14 @@ class Parts:
             rows = np.stack([np.asarray(term.combination) for term in terms])
             combination = torch.as_tensor(rows, device=device)
         else:
-            mask = np.zeros((len(terms), self.parts[number].members.output_size), bool)
+            mask = np.zeros((len(terms), networks.output_size), bool)
             for n, term in enumerate(terms):
                 mask[n, list(term.off or ())] = True
             off = torch.as_tensor(mask, device=device)
         on = None if first.on is None else torch.tensor([t.on for t in terms], device=device)
         return Group(
             number,
+            networks,
             torch.as_tensor(network, device=device),
             None if alone else torch.as_tensor(place, device=device),
             torch.as_tensor(self.starts[number] + network[place], device=device),

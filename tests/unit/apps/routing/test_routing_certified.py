@@ -14,9 +14,10 @@ from cg4ai.apps.routing.settings import Recipe
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import CellBounds, certify
-from cg4ai.proofs.cells import CellMemory, RuleCells
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.proofs.pricer import ProofPricer, ProofTraining
+from cg4ai.proofs.prover import CellMemory
+from cg4ai.proofs.records import RuleCells
 from cg4ai.proofs.weights import weigh_cells
 from cg4ai.records import StopReason
 from cg4ai.runs.folder import Run
