@@ -20,8 +20,7 @@ import numpy as np
 import torch
 
 from cg4ai.apps.routing import instance
-from cg4ai.apps.routing.certified import certified
-from cg4ai.apps.routing.guarantee import proof_summary, write_proof
+from cg4ai.apps.routing.guarantee import certified, proof_summary, write_proof
 from cg4ai.apps.routing.problem import routing_problem, routing_settings
 from cg4ai.apps.routing.settings import Recipe
 from cg4ai.apps.tables import markdown

@@ -7,8 +7,11 @@ of it what the commands for finished runs ask: predict, audit, certify.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -25,6 +28,8 @@ from cg4ai.solving.clock import Deadline
 from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
+
+PORTIONS = (0.001, 0.01, 0.04, 0.16, 1.0)  # of a measurement that has a limit, one by one
 
 
 class RunSettings(Protocol):
@@ -62,6 +67,7 @@ class Task:
     heard: Callable[[IterationRecord], None] = lambda record: None
     solver: Solver = solve
     journal: Any = None  # what the application wants to read when it evaluates
+    evaluation_share: float = 0.2  # of a time limit, kept for what comes after training
 
 
 @dataclass
@@ -72,13 +78,29 @@ class Review:
     say: Callable[[str], None] = lambda text: None
     cut: list[str] = field(default_factory=list)
 
-    def begins(self, what: str) -> bool:
-        """Whether there is time for this step."""
-        if self.deadline.passed:
+    def begins(self, what: str, *, needed: float = 0.0) -> bool:
+        """Whether there is time for this step, which takes about `needed` seconds."""
+        if self.deadline.left() <= needed:
             self.cut.append(what)
             return False
         self.say(f"evaluating: {what}")
         return True
+
+    def portions(self, what: str) -> Iterator[float]:
+        """Shares of an effort to try in turn: all at once, or under a limit as far as it goes.
+
+        The next one is tried while, at the pace of the last, it takes at most half of what is left.
+        """
+        if math.isinf(self.deadline.ends):
+            yield 1.0
+            return
+        for share, larger in pairwise((*PORTIONS, math.inf)):
+            started = time.perf_counter()
+            yield share
+            spent = time.perf_counter() - started
+            if share < 1 and larger / share * spent > self.deadline.left() / 2:
+                self.cut.append(f"{what}, to {100 * share:g} % of its effort")
+                return
 
 
 @dataclass(frozen=True)

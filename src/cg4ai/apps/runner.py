@@ -43,7 +43,6 @@ KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130
 ARRAYS = "arrays.safetensors"
 DESCRIPTION = "description"
 APPLICATIONS = {"train": "tabular", "route": "routing", "digits": "digits"}
-EVALUATION_SHARE = 0.2  # of a time limit, kept for what comes after training
 USUAL_THREADS = 2  # more hardly ever help: members are small
 
 
@@ -80,13 +79,19 @@ class Outcome(Generic[P]):
 
 
 def execute(
-    app: Application[S, P], given: Mapping[str, Any], options: RunOptions, screen: Screen
+    app: Application[S, P],
+    given: Mapping[str, Any],
+    options: RunOptions,
+    screen: Screen,
+    *,
+    started: float | None = None,
 ) -> int:
     """Run one command: train, evaluate and report; returns the exit code.
 
     `given` holds the settings that were named; the others are usual, or those of the run resumed.
+    A time limit counts from `started` (of `time.perf_counter`), by default from now.
     """
-    started = time.perf_counter()
+    started = time.perf_counter() if started is None else started
     try:
         chosen = choose(app, given, options)
         outcome = perform(
@@ -278,7 +283,7 @@ def _listening(task: Task, screen: Screen) -> Callable[[IterationRecord], None]:
 
 def _within(task: Task, time_limit_s: float, ready_s: float) -> Settings:
     """The loop's settings with what the limit of the whole command leaves it."""
-    left = max(0.0, time_limit_s * (1 - EVALUATION_SHARE) - ready_s)
+    left = max(0.0, time_limit_s * (1 - task.evaluation_share) - ready_s)
     return replace(task.settings, time_limit_s=min(left, task.settings.time_limit_s))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 # only methods that draw no random numbers of their own: NLopt's generator is not ours to seed
 LOCAL = ("LN_COBYLA", "LN_BOBYQA", "LN_NELDERMEAD", "LN_SBPLX")
 GLOBAL = ("GN_DIRECT", "GN_DIRECT_L")
+LEAST_S = 1e-3  # to NLopt no seconds are no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +45,15 @@ class BlackBox:
 
     Starts come from the centre, random inputs and up to `vertices` vertices: half the most
     violated, half at random. Global methods (GN_...) ignore the start and run once per rule.
-    Searches run one by one: threads only waited for each other.
+    Searches run one by one: threads only waited for each other. `seconds` is the most that one of
+    them takes.
     """
 
     algorithm: str = "LN_COBYLA"
     starts: int = 8
     evaluations: int = 300
     vertices: int = 64
+    seconds: float = math.inf
 
     def __post_init__(self) -> None:
         if self.algorithm not in LOCAL + GLOBAL:
@@ -118,6 +122,8 @@ class BlackBox:
         optimiser.set_upper_bounds(np.ones(len(free)))
         optimiser.set_initial_step(0.25)
         optimiser.set_maxeval(self.evaluations)
+        if math.isfinite(self.seconds):
+            optimiser.set_maxtime(max(self.seconds, LEAST_S))
         optimiser.set_xtol_abs(1e-9)
         optimiser.set_max_objective(climb)
         start = (job.start - lower)[free] / (upper - lower)[free]

@@ -150,6 +150,23 @@ def test_what_time_does_not_allow_is_noted_instead() -> None:
     assert said == ["evaluating: speed"]
 
 
+def test_a_step_known_to_take_longer_than_is_left_does_not_begin() -> None:
+    review = Review(Deadline.after(5.0))
+    assert review.begins("one", needed=1.0)
+    assert not review.begins("other", needed=6.0)
+    assert review.cut == ["other"]
+
+
+def test_portions_grow_as_far_as_they_can_be_expected_to_fit() -> None:
+    assert list(Review().portions("attack")) == [1.0]
+    ample = Review(Deadline.after(1000.0))
+    assert list(ample.portions("attack")) == [0.001, 0.01, 0.04, 0.16, 1.0]
+    assert ample.cut == []
+    over = Review(Deadline(0.0))
+    assert list(over.portions("attack")) == [0.001]
+    assert over.cut == ["attack, to 0.1 % of its effort"]
+
+
 def test_a_second_ctrl_c_while_the_first_is_answered_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cg4ai.apps.protocol import Evaluation, Review, Solver, Task
-from cg4ai.apps.routing.certified import certified
 from cg4ai.apps.routing.data import Instance, instance
 from cg4ai.apps.routing.description import Router, described, restored
 from cg4ai.apps.routing.evaluate import evaluate
 from cg4ai.apps.routing.functional import PathCost
 from cg4ai.apps.routing.guarantee import (
+    certified,
     proof_summary,
     shield_summary,
     shielded_router,
@@ -39,6 +39,8 @@ from cg4ai.settings import Settings
 from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
+
+WITH_BASELINE = 0.6  # of a time limit for what comes after training: plain networks train as long
 
 
 @dataclass(frozen=True)
@@ -111,11 +113,14 @@ class Routing:
             f"{later}"
         )
         words = "\n".join([*prepared.instance.notes, words])
+        task = Task(problem, settings, words, solver=solver)
+        if asked.baseline:
+            task = replace(task, evaluation_share=WITH_BASELINE)
         if run is None:
-            return Task(problem, settings, words, solver=solver)
+            return task
         journal = CutJournal(run, settings)
         heard = journal.listen(problem)
-        return Task(heard, settings, words, journal.heard, solver=solver, journal=journal)
+        return replace(task, problem=heard, heard=journal.heard, journal=journal)
 
     def training(self, prepared: Prepared) -> tuple[Problem, Settings]:
         """The problem and how the loop is to solve it; an experiment may have another."""
@@ -149,26 +154,15 @@ class Routing:
             summary |= proof_summary(made, task.solver.proof) | (task.solver.written or {})
             summary |= {"strength": "violated"} if violated else {}
         if isinstance(result.ensemble, ShieldedEnsemble):
-            summary |= self._shield(prepared, result.ensemble, review, kept=found.kept)
+            summary |= shield_summary(made, result.ensemble, asked, review)
+            # a shield holds whatever is measured of it; a violation found is one all the same
+            summary["strength"] = "shielded" if found.kept else "violated"
         if isinstance(task.journal, CutJournal):
             arrays |= task.journal.arrays()
             if "cut_demands" in arrays and not isinstance(result.ensemble, ShieldedEnsemble):
                 record_cuts(made, result.ensemble, arrays["cut_demands"])
         kept = found.kept and summary["strength"] == asked.guarantee
         return Evaluation(finite(summary), kept, arrays)
-
-    def _shield(
-        self, prepared: Prepared, router: ShieldedEnsemble, review: Review, *, kept: bool
-    ) -> dict[str, Any]:
-        """A shield holds whatever is measured of it; a violation found is one all the same."""
-        strength = {"strength": "shielded" if kept else "violated"}
-        asked = prepared.settings
-        if not review.begins(f"{asked.shield_inputs} inputs through the shield"):
-            return strength
-        found = shield_summary(
-            prepared.instance, router, seed=asked.seed, inputs=asked.shield_inputs
-        )
-        return found | strength
 
     def restore(
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]

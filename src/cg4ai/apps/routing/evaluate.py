@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -10,8 +12,7 @@ import torch
 
 from cg4ai.apps.protocol import Evaluation, Review
 from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.measures import cost_arrays, cost_gaps, prediction_speed, tight_arrays
-from cg4ai.apps.routing.optimal import OptimalRouting
+from cg4ai.apps.routing.optimal import OptimalRouting, bottleneck
 from cg4ai.apps.routing.problem import first_request
 from cg4ai.apps.routing.separation import FEASIBLE, Attack, timed_attack
 from cg4ai.apps.routing.settings import RouteSettings
@@ -27,6 +28,8 @@ from cg4ai.solving.result import Result
 from cg4ai.solving.workspace import row_keys
 
 CHUNK = 200  # vectors solved between two looks at the clock
+ROUNDS = 3  # of what is timed, in turns
+PLAIN = 1.2  # times that of training: what plain networks and their attack take
 
 
 @runtime_checkable
@@ -60,11 +63,15 @@ def evaluate(
     instance: Instance, settings: RouteSettings, problem: Problem, result: Result, review: Review
 ) -> Evaluation:
     """Attack and validate a trained router, and if asked the plain one beside it."""
-    ensemble, seed = result.ensemble, settings.seed
+    ensemble, seed, whole = result.ensemble, settings.seed, review
+    training_s = result.seconds_by_step()["pricing_s"]
+    if settings.baseline:  # plain networks train as long once more
+        review = replace(review, deadline=review.deadline.reserving(PLAIN * training_s))
     attack_seed = derived_seed(seed, 0, "final attack") % 2**31
     summary = {**_about(instance, settings, problem, result), **_audited(result)}
     arrays: dict[str, Array] = {}
-    if review.begins("searching for overloads"):
+    # even its smallest portion takes about as long as the search that training ended with
+    if review.begins("searching for overloads", needed=result.ending.audits_s):
         found = timed_attack(instance, ensemble, settings, seed=attack_seed, review=review)
         summary |= _attacked(found)
     validation = None
@@ -89,10 +96,12 @@ def evaluate(
             summary |= cost_gaps(costs)
     if validation is not None and review.begins("speed"):
         few = min(settings.timed, len(validation.vectors))
-        summary |= prediction_speed(instance, ensemble, validation.vectors[:few])
-    if settings.baseline and review.begins("plain networks of equal effort, to compare"):
+        summary |= prediction_speed(instance, ensemble, validation.vectors[:few], review)
+    if settings.baseline and whole.begins(
+        "plain networks of equal effort, to compare", needed=training_s
+    ):
         plain = plain_router(problem, settings, result)
-        more, drawn = _beside(instance, settings, ensemble, plain, validation, review)
+        more, drawn = _beside(instance, settings, ensemble, plain, validation, whole)
         summary |= more
         arrays |= drawn
     kept = summary["worst_utilisation"] <= FEASIBLE
@@ -105,13 +114,13 @@ def validated(instance: Instance, settings: RouteSettings, review: Review) -> Va
     labelled = settings.baseline or settings.objective == "split"
     if not np.isfinite(review.deadline.ends):
         return Validation(vectors, instance.optimal(vectors, splits=labelled))
-    # what is left is shared with the speed, which solves some of these again
-    soon = Deadline.after(review.deadline.left() / 2)
+    # what is left is shared with the speed and the costs, which solve these again
+    shares = 4 if settings.objective == "cost" else 2
+    soon = Deadline.after(review.deadline.left() / shares)
     parts: list[OptimalRouting] = []
-    size = min(CHUNK, len(vectors))
     done = 0
     while done < len(vectors) and (not parts or not soon.passed):
-        chunk = vectors[done : done + (10 if not parts else size)]
+        chunk = vectors[done : done + (CHUNK if parts else 10)]
         parts.append(instance.optimal(chunk))
         done += len(chunk)
     if done < len(vectors):
@@ -172,7 +181,9 @@ def _beside(
     seed = derived_seed(settings.seed, 0, "final attack") % 2**31
     found = timed_attack(instance, plain, settings, seed=seed, review=review)
     summary: dict[str, Any] = {"plain_worst_utilisation": found.worst_utilisation}
-    arrays = tight_arrays(instance, ensemble, plain, settings.tight, seed=settings.seed)
+    arrays: dict[str, Array] = {}
+    if review.begins("both where hardly any room is left"):
+        arrays |= tight_arrays(instance, ensemble, plain, settings.tight, seed=settings.seed)
     if validation is None:
         return summary, arrays
     splits = plain.predict(validation.vectors)
@@ -231,3 +242,76 @@ def plain_router(problem: Problem, settings: RouteSettings, result: Result) -> E
     device = torch.device(settings.device)
     part = Part(proposed.members.to(device), proposed.blocks, np.ones(count))
     return Ensemble((part,), problem.layout, device=device)
+
+
+# ---- further measurements -----------------------------------------------------------------------
+
+
+def prediction_speed(
+    instance: Instance, ensemble: Ensemble, vectors: Array, review: Review
+) -> dict[str, float]:
+    """Seconds per 1,000 vectors: predicted at once, and solved one by one from warm starts.
+
+    Both take turns, and of three rounds of each the fastest counts: others are slowed by what else
+    the machine does. Under a time limit there may be fewer rounds.
+    """
+    seconds: list[tuple[float, float]] = []
+    for done in range(ROUNDS):
+        if done and review.deadline.left() <= max(map(sum, seconds)):
+            review.cut.append(f"speed, to {done} of {ROUNDS} rounds")
+            break
+        predicting = _seconds(lambda: ensemble.predict(vectors))
+        seconds.append((predicting, _seconds(lambda: instance.optimal(vectors))))
+    predicting, solving = (min(each) for each in zip(*seconds, strict=True))
+    return {
+        "predict_1000_s": predicting * 1000 / len(vectors),
+        "highs_1000_s": solving * 1000 / len(vectors),
+        "speedup": solving / predicting,
+    }
+
+
+def _seconds(task: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    task()
+    return time.perf_counter() - started
+
+
+def tight_arrays(
+    instance: Instance, ensemble: Ensemble, plain: Ensemble, count: int, *, seed: int
+) -> dict[str, Array]:
+    """MLUs at `count` vectors, optimal and of both routers, where hardly any room is left.
+
+    The demands that fill the bottleneck are drawn within a hundredth of their largest volume, the
+    others anywhere, so the optimum lies within a hundredth below the largest optimum of the box,
+    which is the load: at load 0.99 between 0.9801 and 0.99.
+    """
+    generator = np.random.default_rng(derived_seed(seed, 0, "tight"))
+    shares = generator.uniform(0, 1, (count, len(instance.demand_max)))
+    full = bottleneck(instance).demands
+    shares[:, full] = 0.99 + 0.01 * shares[:, full]
+    vectors = shares * instance.demand_max
+    routers = {"tight_predicted": ensemble, "tight_plain": plain}
+    return {
+        "tight_optimal": instance.optimal(vectors).mlu,
+        **{
+            name: instance.utilisation(vectors, router.predict(vectors)).max(axis=1)
+            for name, router in routers.items()
+        },
+    }
+
+
+def cost_arrays(instance: Instance, vectors: Array, *, splits: Array) -> dict[str, Array]:
+    """Total path cost (length x flow) of each vector: least possible, and predicted."""
+    best = instance.optimal(vectors, objective="cost").cost
+    assert best is not None
+    demands = vectors[:, instance.path_demand]
+    return {
+        "optimal_cost": best,
+        "predicted_cost": np.asarray((demands * splits) @ instance.path_length),
+    }
+
+
+def cost_gaps(arrays: Mapping[str, Array]) -> dict[str, float]:
+    """Mean share by which the cost of a router exceeds the least possible."""
+    share = (arrays["predicted_cost"] / arrays["optimal_cost"]).mean()
+    return {"mean_cost_gap": float(share) - 1.0}

@@ -1,25 +1,64 @@
-"""What a routing run was asked to guarantee, established and written down."""
+"""What a routing run was asked to guarantee: trained for, established and written down."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.members import RoutingPricer
 from cg4ai.apps.routing.problem import capacity
-from cg4ai.apps.routing.settings import Recipe
+from cg4ai.apps.routing.settings import Recipe, RouteSettings
 from cg4ai.apps.routing.shield import measure_shield, shield
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.shield import ShieldedEnsemble
 from cg4ai.proofs import Certification
 from cg4ai.proofs.certificate import FILE_NAME, write_certificate
+from cg4ai.proofs.certified import CertifiedResult, solve_certified
+from cg4ai.proofs.phase import ProofRecipe
+from cg4ai.proofs.pricer import ProofTraining
+from cg4ai.records import IterationRecord
+from cg4ai.runs.folder import Run
+from cg4ai.settings import Settings
+from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble
 
-SHIELD_INPUTS = 1_000_000
+VALIDATION = 10_000  # demand vectors on which the shield's effect is measured
+
+
+def certified(
+    problem: Problem,
+    settings: Settings,
+    *,
+    recipe: ProofRecipe | None = None,
+    training: ProofTraining | None = None,
+    progress: Callable[[IterationRecord], None] | None = None,
+    run: Run | None = None,
+) -> CertifiedResult:
+    """Train until the whole box is proven for the final weights, or a limit ends the run.
+
+    Later groups are trained on demand vectors where the group before was furthest from optimal,
+    too. See `cg4ai.proofs.certified.solve_certified`.
+    """
+    pricer = problem.pricers[0]
+    assert isinstance(pricer, RoutingPricer)
+    return solve_certified(
+        problem,
+        settings,
+        architecture=pricer.architecture,
+        recipe=recipe,
+        training=training,
+        harder=pricer.harder,
+        progress=progress,
+        run=run,
+    )
 
 
 def shielded_router(instance: Instance, result: Result, *, seed: int) -> Result:
@@ -28,11 +67,21 @@ def shielded_router(instance: Instance, result: Result, *, seed: int) -> Result:
 
 
 def shield_summary(
-    instance: Instance, router: ShieldedEnsemble, *, seed: int, inputs: int = SHIELD_INPUTS
+    instance: Instance, router: ShieldedEnsemble, settings: RouteSettings, review: Review
 ) -> dict[str, Any]:
-    """How often and how much the shield acts, and what it costs."""
-    report = measure_shield(instance, router, inputs=inputs, seed=seed)
-    return {"strength": "shielded", "shield": asdict(report)}
+    """How often and how much the shield acts, and what it costs; measured as far as time allows."""
+    found: dict[str, Any] = {}
+    if review.begins(f"{settings.shield_inputs} inputs through the shield"):
+        for share in review.portions("measuring the shield"):
+            report = measure_shield(
+                instance,
+                router,
+                inputs=math.ceil(settings.shield_inputs * share),
+                validation=math.ceil(VALIDATION * share),
+                seed=settings.seed,
+            )
+            found = {"shield": asdict(report)}
+    return found
 
 
 def proof_summary(instance: Instance, answer: Certification) -> dict[str, Any]:

@@ -17,21 +17,25 @@ from cg4ai.records import Array
 from cg4ai.rules import Linear
 from cg4ai.separation import BlackBox, GradientAscent
 from cg4ai.separation.scan import region_violations
+from cg4ai.solving.clock import Deadline
 
 FEASIBLE = 1 + 1e-6  # the highest utilisation that still counts as kept
-ATTACK_SHARE = 0.5  # of the time left for an evaluation that is limited
 ALL_VERTICES = 20  # up to so many demands every vertex of the box is looked at
 
 
 @dataclass(frozen=True)
 class Attack:
-    """The highest utilisation found, where, and the effort in numbers."""
+    """The highest utilisation found, where, and the effort in numbers.
+
+    `hurried`: the time was over before NLopt had ended.
+    """
 
     worst_utilisation: float
     demands: Array
     arc: tuple[str, str]
     found_by: str
     effort: dict[str, int | str]
+    hurried: bool = False
 
     @property
     def strength(self) -> str:
@@ -49,10 +53,12 @@ def attack(
     random: int = 10_000,
     nlopt_starts: int = 10,
     vertices: int = 2**ALL_VERTICES,
+    deadline: Deadline | None = None,
 ) -> Attack:
     """Search the whole box: ascent per arc, vertices, random vectors, NLopt from the worst.
 
-    Values are recomputed in float64 from predictions. A search is no proof.
+    Values are recomputed in float64 from predictions. With a deadline NLopt, whose steps take long
+    where demands are many, gets half of the time that is left then. A search is no proof.
     """
     requirement: Linear = capacity(instance, Recipe(device=str(ensemble.device)))
     requirement.check(ensemble.input_size, ensemble.output_size)
@@ -67,10 +73,13 @@ def attack(
     names = ["random vectors", "gradient ascent and vertices"]
     worst = region_violations(ensemble, requirement, climbed.rows.inputs)
     rules = worst.argmax(axis=1)
-    nlopt = BlackBox(starts=1, evaluations=300)
+    seconds = math.inf if deadline is None else deadline.left() / 2 / len(rules)
+    nlopt = BlackBox(starts=1, evaluations=300, seconds=seconds)
+    climbing = time.perf_counter()
     # one input at a time is quicker on a CPU
     points.append(nlopt.climb(ensemble.to("cpu"), requirement, climbed.rows.inputs, rules))
     names.append("NLopt from the worst")
+    hurried = time.perf_counter() - climbing >= seconds
     values = [region_violations(ensemble, requirement, part) for part in points]
     best = int(np.argmax([part.max() for part in values]))
     where, arc = np.unravel_index(int(values[best].argmax()), values[best].shape)
@@ -88,6 +97,7 @@ def attack(
             "nlopt_starts": len(rules),
             "seed": seed,
         },
+        hurried=hurried,
     )
 
 
@@ -96,13 +106,10 @@ def timed_attack(
 ) -> Attack:
     """The attack with the effort of the settings; under a time limit the part that fits.
 
-    Under a limit a hundredth is tried first, then four times as much while that can be expected to
-    fit; the worst of all is kept, with the effort of the last.
+    The worst of all that was found is kept, with the effort of the last portion.
     """
     found: Attack | None = None
-    limited = np.isfinite(review.deadline.ends)
-    for share, growth in ((0.01, 4), (0.04, 4), (0.16, 7), (1.0, 1)) if limited else ((1.0, 1),):
-        started = time.perf_counter()
+    for share in review.portions("attack"):
         now = attack(
             instance,
             ensemble,
@@ -112,16 +119,14 @@ def timed_attack(
             random=_part(settings.attack_vectors, share),
             nlopt_starts=_part(settings.nlopt_starts, share),
             vertices=_part(2**ALL_VERTICES, share),
+            deadline=review.deadline,
         )
-        worse = found is not None and found.worst_utilisation > now.worst_utilisation
-        found = replace(found, effort=now.effort) if worse and found is not None else now
-        if (
-            share < 1
-            and growth * (time.perf_counter() - started) > ATTACK_SHARE * review.deadline.left()
-        ):
-            review.cut.append(f"attack, to {share:.0%} of its effort")
-            break
+        before = now if found is None else found
+        worst = max(now, before, key=lambda one: one.worst_utilisation)
+        found = replace(worst, effort=now.effort, hurried=now.hurried)
     assert found is not None
+    if found.hurried:
+        review.cut.append("NLopt, to the time that was left for it")
     return found
 
 

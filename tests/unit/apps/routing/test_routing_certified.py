@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cg4ai.apps.routing import instance
-from cg4ai.apps.routing.certified import certified
+from cg4ai.apps.routing.guarantee import certified
 from cg4ai.apps.routing.problem import first_request, routing_problem, routing_settings
 from cg4ai.apps.routing.settings import Recipe
 from cg4ai.ensemble.ensemble import Ensemble

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import networkx
 import numpy as np
 import pytest
 
 import cg4ai
+from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing import Instance, evaluate, instance
 from cg4ai.apps.routing.app import Prepared, Routing
-from cg4ai.apps.routing.measures import _fastest, tight_arrays
+from cg4ai.apps.routing.evaluate import prediction_speed, tight_arrays
 from cg4ai.apps.routing.problem import routing_problem, routing_settings
 from cg4ai.apps.routing.separation import Attack, attack
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.runner import ARRAYS, Outcome, perform
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
+from cg4ai.solving.clock import Deadline
 from cg4ai.solving.workspace import Workspace
 from experiments.routing import figures as routing_figures
 
@@ -122,11 +125,41 @@ def test_an_overload_is_a_violation_and_no_attack_withstood() -> None:
     assert Attack(1 + 1e-5, **found).strength == "violated"  # type: ignore[arg-type]
 
 
-def test_both_speeds_are_measured_alike(trained: tuple[Path, Outcome[Prepared]]) -> None:
-    calls = []
-    fastest = _fastest(lambda: calls.append("ours"), lambda: calls.append("solver"), rounds=3)
-    assert calls == ["ours", "solver"] * 3
-    assert len(fastest) == 2
+class Called:
+    """A router and an instance in one, of which only the order of calls matters."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def predict(self, vectors: object) -> None:
+        self.calls.append("ours")
+
+    def optimal(self, vectors: object) -> None:
+        self.calls.append("solver")
+
+
+def test_both_speeds_are_measured_alike_and_in_fewer_rounds_if_time_is_over() -> None:
+    both: Any = Called()
+    measured = prediction_speed(both, both, np.zeros((10, 2)), Review())
+    assert both.calls == ["ours", "solver"] * 3
+    assert measured["speedup"] == measured["highs_1000_s"] / measured["predict_1000_s"]
+    both.calls.clear()
+    late = Review(Deadline(0.0))
+    prediction_speed(both, both, np.zeros((10, 2)), late)
+    assert both.calls == ["ours", "solver"]
+    assert late.cut == ["speed, to 1 of 3 rounds"]
+
+
+def test_nlopt_gets_no_more_than_the_time_that_is_left(
+    trained: tuple[Path, Outcome[Prepared]],
+) -> None:
+    """Its steps take long where demands are many: one search went on for 18 s beyond a limit."""
+    made, router = trained[1].prepared.instance, trained[1].result.ensemble
+    effort: dict[str, Any] = {"seed": 5, "starts": 1, "steps": 2, "random": 10, "vertices": 4}
+    assert not attack(made, router, nlopt_starts=1, **effort).hurried
+    hurried = attack(made, router, nlopt_starts=1, deadline=Deadline(0.0), **effort)
+    assert hurried.hurried
+    assert hurried.worst_utilisation > 0
 
 
 def test_attack_reports_a_utilisation_that_exists(trained: tuple[Path, Outcome[Prepared]]) -> None:
