@@ -24,7 +24,7 @@ import torch
 
 import cg4ai
 from cg4ai.apps.digits.data import CLASSES, Split, digits
-from cg4ai.apps.digits.measures import accuracy
+from cg4ai.apps.digits.evaluate import accuracy
 from cg4ai.apps.digits.members import DigitPricer, SmoothNetwork
 from cg4ai.apps.digits.problem import BY_RULE, DigitLoss
 from cg4ai.apps.tables import markdown

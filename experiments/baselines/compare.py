@@ -14,11 +14,8 @@ from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
 from experiments.baselines.boosting import BOOSTING
 from experiments.baselines.choice import tuned
-from experiments.baselines.dc3 import DC3
-from experiments.baselines.lagrangian import LAGRANGIAN
-from experiments.baselines.penalty import PENALTY
-from experiments.baselines.plain import AVERAGE, SINGLE, WIDE
-from experiments.baselines.projection import PROJECTION
+from experiments.baselines.enforcing import DC3, LAGRANGIAN, PENALTY
+from experiments.baselines.plain import AVERAGE, PROJECTION, SINGLE, WIDE
 from experiments.baselines.records import (
     BaselineData,
     BaselineResult,

@@ -17,7 +17,14 @@ from cg4ai.pricing.gradient.training import LossOf, Training, train
 from cg4ai.protocols import Parameters
 from cg4ai.records import Array
 from cg4ai.seeds import derived_seed, generator
-from experiments.baselines.records import BaselineData, BaselineSettings, Correct, Fitted, Predict
+from experiments.baselines.records import (
+    BaselineData,
+    BaselineSettings,
+    Correct,
+    FitAll,
+    Fitted,
+    Predict,
+)
 from experiments.baselines.rule import LabelRule
 
 
@@ -141,32 +148,34 @@ def train_networks(
     return [trained[position] for position in range(len(models))]
 
 
-def fitted_networks(
-    data: BaselineData,
-    candidates: Sequence[BaselineSettings],
-    *,
-    seed: int,
-    repeats: int,
+def networks(
     fit: Callable[[Stack], None],
+    *,
     correction: Callable[[BaselineSettings], Correct] | None = None,
     note: str = "",
-) -> list[Fitted]:
-    """One network per candidate and repeat as a finished predictor, the best of its starts."""
-    models = [
-        Model(settings, index)
-        for settings in candidates
-        for index in range(repeats * settings.starts)
-    ]
-    trained = iter(train_networks(data, models, seed=seed, fit=fit))
-    fitted = []
-    for settings in candidates:
-        correct = None if correction is None else correction(settings)
-        for _ in range(repeats):
-            starts = [next(trained) for _ in range(settings.starts)]
-            member = kept_start(data, settings, starts)
-            predict = mixture_predictor(member, np.ones(1))
-            fitted.append(Fitted(predict, member, np.ones(1), note, correct))
-    return fitted
+) -> FitAll:
+    """Trains by `fit` one network per candidate and repeat: the best of its starts."""
+
+    def fit_all(
+        data: BaselineData, candidates: Sequence[BaselineSettings], seed: int, repeats: int
+    ) -> list[Fitted]:
+        models = [
+            Model(settings, index)
+            for settings in candidates
+            for index in range(repeats * settings.starts)
+        ]
+        trained = iter(train_networks(data, models, seed=seed, fit=fit))
+        fitted = []
+        for settings in candidates:
+            correct = None if correction is None else correction(settings)
+            for _ in range(repeats):
+                starts = [next(trained) for _ in range(settings.starts)]
+                member = kept_start(data, settings, starts)
+                predict = mixture_predictor(member, np.ones(1))
+                fitted.append(Fitted(predict, member, np.ones(1), note, correct))
+        return fitted
+
+    return fit_all
 
 
 def kept_start(

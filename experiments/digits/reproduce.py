@@ -1,8 +1,8 @@
 """The paper's experiments on digits, unit by unit, each in a run folder of its own.
 
 A unit that has ended is not run again, one that was killed goes on, and one that another process
-is at is left to it: several processes may share one folder. Tables and figures are made elsewhere
-(`cg4ai.report`), from what has been saved.
+is at is left to it: several processes may share one folder. Tables and figures are made from what
+has been saved (tables.py, figures.py).
 """
 
 from __future__ import annotations

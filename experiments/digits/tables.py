@@ -15,8 +15,13 @@ import numpy as np
 from cg4ai.apps.digits.problem import RELABELLED
 from cg4ai.apps.tables import cell, csv_text
 from cg4ai.runs import files
-from experiments.digits.paper import COMPARED_ACCURACY, PAPER_SIZES
-from experiments.digits.paper_tables import paper_accuracy, paper_comparison, paper_satisfaction
+from experiments.digits.paper import (
+    COMPARED_ACCURACY,
+    PAPER_SIZES,
+    paper_accuracy,
+    paper_comparison,
+    paper_satisfaction,
+)
 from experiments.digits.results import (
     SETTINGS,
     Measure,

@@ -1,4 +1,4 @@
-"""Names for everything that `cg4ai reproduce digits` trains: variants, groups of them, and units.
+"""Names for all that `python -m experiments.digits` trains: variants, groups of them, and units.
 
 A variant is a way to train, a unit is a variant with a number of images and a seed. Units carry
 the same name in every group, so that work which groups share is done once.

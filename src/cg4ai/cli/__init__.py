@@ -1,1 +1,1 @@
-"""The command `cg4ai`: one file per command, its options beside its work."""
+"""The command `cg4ai`: those that train in runs.py, a file for each other one."""

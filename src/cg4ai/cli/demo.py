@@ -1,4 +1,7 @@
-"""`cg4ai demo`: its options and help; the work is in demo_routing.py and demo_tumours.py."""
+"""`cg4ai demo`: a router of the research network Abilene that overloads no link, in a minute.
+
+The other demonstration, a tumour classifier, is in demo_tumours.py.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,32 @@ from typing import Annotated
 import typer
 
 from cg4ai.errors import InvalidInput
+
+INTRODUCTION = """\
+Abilene, a research network: 12 cities, 15 links. Its 15 largest demands can each be split over
+three paths. Neural networks see the demands and choose the splits. They must overload no link,
+for EVERY vector of demands between zero and the largest: at the largest, even the best splits
+fill some link to 99 %.
+
+Two routers are trained: plain networks, and a mixture of such networks under that rule.
+"""
+
+# shorter than `cg4ai route`: a demonstration should take about a minute on one core
+ASKED = {
+    "network": "abilene",
+    "demands": 15,
+    "threads": 1,
+    "baseline": True,
+    "first_steps": 1000,
+    "later_steps": 300,
+    "priced": 1000,
+    "rounds": 4,
+}
+
+MEANING = """
+What this means: for any demands up to these sizes the splits come at once, without solving
+anything, and the search described above found no demands that overload a link. A search is no
+proof. The distance from optimal is measured on 10,000 vectors that training never saw."""
 
 
 def demo(
@@ -27,6 +56,19 @@ def demo(
         raise typer.Exit(demo_tumours.run(out, seed=seed))
     if data != "routing":
         raise InvalidInput(f"--data must be routing or cancer, got {data!r}")
-    from cg4ai.cli import demo_routing
+    raise typer.Exit(_route(out, seed=seed))
 
-    raise typer.Exit(demo_routing.run(out, seed=seed))
+
+def _route(out: Path | None, *, seed: int) -> int:
+    """Train both, compare them, say what is guaranteed; returns the exit code."""
+    from cg4ai.apps.options import RunOptions
+    from cg4ai.apps.routing.app import APPLICATION
+    from cg4ai.apps.runner import KEPT, execute
+    from cg4ai.cli.progress import progress
+
+    print(INTRODUCTION, flush=True)
+    with progress() as screen:
+        code = execute(APPLICATION, {**ASKED, "seed": seed}, RunOptions(out=out), screen)
+    if code == KEPT:
+        print(MEANING)
+    return code

@@ -19,13 +19,20 @@ import typer
 from cg4ai.apps.digits.settings import DigitsSettings
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.tabular.settings import TrainSettings
-from cg4ai.cli import digits, route, train
 from cg4ai.cli.audit import audit
 from cg4ai.cli.certify import certify
 from cg4ai.cli.check import check
 from cg4ai.cli.demo import demo
 from cg4ai.cli.options import settings_command
 from cg4ai.cli.predict import predict
+from cg4ai.cli.runs import (
+    DIGITS_EXAMPLE,
+    ROUTE_EXAMPLES,
+    TRAIN_EXAMPLE,
+    digits,
+    route,
+    train,
+)
 from cg4ai.cli.show import show
 from cg4ai.errors import Cg4aiError, SolverFailure
 
@@ -95,9 +102,9 @@ def _common(
 settings_command(
     app,
     TrainSettings,
-    train.train,
+    train,
     short_help="Train on a CSV file under rules.",
-    epilog=train.EPILOG,
+    epilog=TRAIN_EXAMPLE,
 )
 app.command(
     short_help="Predict with a trained mixture.",
@@ -115,9 +122,9 @@ app.command(
 settings_command(
     app,
     RouteSettings,
-    route.route,
+    route,
     short_help="Train a router that overloads no link.",
-    epilog=route.EPILOG,
+    epilog=ROUTE_EXAMPLES,
 )
 app.command(
     short_help="Prove the rules of a run over their whole region.",
@@ -130,9 +137,9 @@ app.command(
 settings_command(
     app,
     DigitsSettings,
-    digits.digits,
+    digits,
     short_help="Train a digit classifier that answers listed images right.",
-    epilog=digits.EPILOG,
+    epilog=DIGITS_EXAMPLE,
 )
 app.command(
     short_help="A two-minute demonstration on built-in data.",

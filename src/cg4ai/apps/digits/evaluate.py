@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +11,15 @@ from numpy.typing import NDArray
 
 from cg4ai.apps.digits.data import CLASSES, PIXELS, Split
 from cg4ai.apps.digits.journal import Journal
-from cg4ai.apps.digits.measures import accuracy, class_accuracies, robustness
 from cg4ai.apps.digits.problem import RELABELLED, RELABELLED_AS, Demand, listed
+from cg4ai.apps.digits.separation import Attack, broken, checked
 from cg4ai.apps.digits.settings import DigitsSettings
 from cg4ai.apps.protocol import Evaluation, Review
 from cg4ai.ensemble.audit import audit
 from cg4ai.ensemble.claims import record_audited
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array, IntArray
+from cg4ai.separation.scan import Predictor
 from cg4ai.solving.result import Result
 
 TOLERANCE = 1e-7  # what a recomputed row may lack
@@ -189,3 +191,40 @@ def _robustness(prepared: Prepared, ensemble: Ensemble, review: Review) -> dict[
             figures[f"withstand_{part}_{when}"] = found.withstand
             figures[f"change_{part}_{when}"] = found.change
     return figures
+
+
+def accuracy(scores: Array, labels: IntArray) -> float:
+    """Share of images whose highest score is that of their label."""
+    return float(np.mean(scores.argmax(1) == labels))
+
+
+def class_accuracies(scores: Array, labels: IntArray) -> list[float]:
+    """The accuracy on each class, 0 to 9."""
+    return [accuracy(scores[labels == c], labels[labels == c]) for c in range(CLASSES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Robustness:
+    """`withstand`: share of images answered right as they are and after every attack.
+
+    `change`: mean Euclidean size, over pixels, of the smallest perturbation found for each image
+    that was answered right before; None if none was found.
+    """
+
+    withstand: float
+    change: float | None
+
+
+def robustness(
+    mixture: Predictor, images: Array, labels: IntArray, attacks: Sequence[Attack], *, seed: int
+) -> Robustness:
+    """Attack this very mixture with every attack, on every image."""
+    right = ~broken(mixture, images, labels)
+    smallest = np.full(len(images), np.inf)
+    for number, attack in enumerate(attacks):
+        found = checked(attack, mixture, images, labels, seed + number)
+        size = np.linalg.norm(found - images, axis=1)
+        smallest = np.where(broken(mixture, found, labels), np.minimum(smallest, size), smallest)
+    fooled = right & np.isfinite(smallest)
+    change = float(smallest[fooled].mean()) if fooled.any() else None
+    return Robustness(float((right & ~fooled).mean()), change)

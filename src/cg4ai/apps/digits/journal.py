@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cg4ai.apps.digits.data import PIXELS
-from cg4ai.apps.digits.withstand import Withstand
+from cg4ai.apps.digits.separation import Withstand
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members import concatenate, restore
 from cg4ai.members.mixture import Layout, Part

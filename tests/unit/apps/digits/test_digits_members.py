@@ -8,10 +8,9 @@ import torch
 from scipy import ndimage
 
 from cg4ai.apps.digits.app import alone
-from cg4ai.apps.digits.augment import Affine
 from cg4ai.apps.digits.data import digits
 from cg4ai.apps.digits.members import DigitPricer, SmoothNetwork, base_member, network
-from cg4ai.apps.digits.problem import DigitLoss
+from cg4ai.apps.digits.problem import Affine, DigitLoss
 from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Layout
 from cg4ai.pricing.gradient.pricer import GradientPricer

@@ -8,9 +8,8 @@ import torch
 
 from cg4ai.apps.digits.app import alone
 from cg4ai.apps.digits.data import digits
-from cg4ai.apps.digits.measures import robustness
-from cg4ai.apps.digits.separation import PixelFlips, SmallestChange, broken, checked
-from cg4ai.apps.digits.withstand import Withstand
+from cg4ai.apps.digits.evaluate import robustness
+from cg4ai.apps.digits.separation import PixelFlips, SmallestChange, Withstand, broken, checked
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members.networks import NetworkArchitecture

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, minimize
 
 from experiments.baselines import METHODS
-from experiments.baselines.projection import project_margin, project_probability
+from experiments.baselines.plain import project_margin, project_probability
 from experiments.baselines.rule import LabelRule
 
 

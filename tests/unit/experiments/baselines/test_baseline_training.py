@@ -15,9 +15,13 @@ from hypothesis import strategies as st
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.pricing.gradient.training import Training
 from experiments.baselines import METHODS, BaselineData, BaselineSettings
-from experiments.baselines.dc3 import corrected_logits, correction
-from experiments.baselines.lagrangian import augmented_terms, next_multipliers
-from experiments.baselines.penalty import squared_violations
+from experiments.baselines.enforcing import (
+    augmented_terms,
+    corrected_logits,
+    correction,
+    next_multipliers,
+    squared_violations,
+)
 from experiments.baselines.rule import LabelRule
 from experiments.baselines.stacks import Model, Stack
 

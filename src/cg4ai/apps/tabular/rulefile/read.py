@@ -1,15 +1,21 @@
-"""The rules file itself: JSON without surprises, each object of its list one rule."""
+"""The rules file: JSON without surprises, each object of its list one rule, which is made here."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+
+from cg4ai.apps.csvdata import listed
 from cg4ai.apps.protocol import Rule
-from cg4ai.apps.tabular.rulefile.build import rules_of
-from cg4ai.apps.tabular.rulefile.entry import Entry, Subject, kind_of
-from cg4ai.errors import InvalidInput
+from cg4ai.apps.tabular.rulefile.entry import Entry, Subject, canonical, kind_of
+from cg4ai.apps.tabular.rulefile.places import Place, place_of
+from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.records import Array, IntArray
+from cg4ai.rules import Linear, Margin, Probability, Rate, Requirement
 
 
 def read_rules(path: str | Path, subject: Subject) -> list[Rule]:
@@ -62,3 +68,162 @@ def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number of JSON")
+
+
+def rules_of(entry: Entry) -> list[Rule]:
+    """The rules that one object of the file stands for."""
+    make: dict[str, Callable[[Entry, Place], list[Requirement]]] = {
+        "probability": _probability,
+        "margin": _margin,
+        "linear": _linear,
+        "rate": _rate,
+    }
+    try:
+        place = place_of(entry)
+        return [
+            Rule(requirement, entry.subject.outputs, place.table, place.rows)
+            for requirement in make[entry.kind](entry, place)
+        ]
+    except InvalidInput as error:
+        start = f"{entry.path}, rule {entry.rule_number}"
+        if str(error).startswith(start):
+            raise
+        raise InvalidInput(f"{start} ({entry.kind}): {error}") from error
+
+
+def _probability(entry: Entry, place: Place) -> list[Requirement]:
+    least = entry.number("at_least")
+    return [Probability(place.inputs, _labels(entry, place), least, name=entry.name)]
+
+
+def _margin(entry: Entry, place: Place) -> list[Requirement]:
+    least, form = entry.number("at_least"), entry.text("form", default="member")
+    return [Margin(place.inputs, _labels(entry, place), least, form=form, name=entry.name)]
+
+
+def _linear(entry: Entry, place: Place) -> list[Requirement]:
+    senses = {"at_least": ">=", "at_most": "<=", "equal": "=="}
+    given = [key for key in senses if key in entry.content]
+    if not given or ("equal" in given and len(given) > 1):
+        entry.refuse(None, "needs at_least, at_most, both of these, or equal")
+    coefficients = _coefficients(entry)
+    return [
+        Linear(
+            place.inputs,
+            coefficients,
+            entry.number(key),
+            senses[key],
+            name=entry.name if len(given) == 1 else f"{entry.name}, {key.replace('_', ' ')}",
+        )
+        for key in given
+    ]
+
+
+def _rate(entry: Entry, place: Place) -> list[Requirement]:
+    groups: list[str] | None = None
+    if "group_column" in entry.content:
+        column = _column(entry, place, "group_column")
+        groups = [canonical(text) for text in column]
+    between = entry.content.get("between")
+    if between is not None:
+        if not isinstance(between, list) or len(between) != 2:
+            entry.refuse("between", f"must name two groups, [a, b], got {between!r}")
+        between = (canonical(between[0]), canonical(between[1]))
+    numbers = {
+        key: entry.number(key) if key in entry.content else None
+        for key in ("tolerance", "mean_at_least", "mean_at_most")
+    }
+    rate = Rate(
+        place.inputs,
+        None if groups is None else np.array(groups),
+        output=_output(entry),
+        tolerance=numbers["tolerance"],
+        between=between,
+        mean_at_least=numbers["mean_at_least"],
+        mean_at_most=numbers["mean_at_most"],
+        name=entry.name,
+    )
+    return [rate]
+
+
+def _labels(entry: Entry, place: Place) -> IntArray | int:
+    """One class for all inputs, or the class of each from a column (the target if unsaid)."""
+    subject = entry.subject
+    if not subject.classification:
+        entry.refuse("rule", "speaks of classes, but the task is regression; use linear")
+    given = entry.content.get("label")
+    if given is not None and canonical(given) in subject.outputs:
+        one = subject.outputs.index(canonical(given))
+        return one if place.rows is None else np.full(len(place.rows), one)
+    if place.table is None:
+        known = listed(subject.outputs)
+        hint = did_you_mean(str(given), subject.outputs)
+        entry.refuse("label", f"must be a class ({known}), got {json.dumps(given)}{hint}")
+    column = subject.target if given is None else given
+    if not isinstance(column, str) or column not in place.table.names:
+        hint = did_you_mean(str(column), (*subject.outputs, *place.table.names))
+        entry.refuse(
+            "label",
+            f"must be a class ({listed(subject.outputs)}) or a column of {place.table.path}, "
+            f"got {json.dumps(column)}{hint}",
+        )
+    return _classes_of(entry, place, column)
+
+
+def _classes_of(entry: Entry, place: Place, column: str) -> IntArray:
+    assert place.table is not None
+    assert place.rows is not None
+    texts = place.table.texts(column)
+    numbers = {name: number for number, name in enumerate(entry.subject.outputs)}
+    for row in place.rows:
+        if canonical(texts[row]) not in numbers:
+            entry.refuse(
+                "label",
+                f"takes column {column!r}, which holds {texts[row]!r} on line "
+                f"{place.table.lines[row]} of {place.table.path}; the classes are "
+                f"{listed(entry.subject.outputs)}",
+            )
+    return np.array([numbers[canonical(texts[row])] for row in place.rows], np.int64)
+
+
+def _coefficients(entry: Entry) -> Array:
+    outputs = entry.subject.outputs
+    value = entry.content.get("coefficients")
+    if value is None:
+        if len(outputs) > 1:
+            entry.refuse(
+                "coefficients", f"is missing; give {{output: number}} for {listed(outputs)}"
+            )
+        return np.ones(1)
+    if not isinstance(value, dict) or not value:
+        entry.refuse("coefficients", f"needs {{output: number}}, got {json.dumps(value)}")
+    plain = {canonical(name): number for name, number in value.items()}
+    named = entry.values("coefficients", plain, outputs, "output")
+    return np.array([named.get(name, 0.0) for name in outputs])
+
+
+def _output(entry: Entry) -> int:
+    outputs = entry.subject.outputs
+    given = entry.content.get("output")
+    if given is None:
+        if len(outputs) > 1:
+            entry.refuse("output", f"is missing; say whose score: {listed(outputs)}")
+        return 0
+    if canonical(given) not in outputs:
+        hint = did_you_mean(str(given), outputs)
+        entry.refuse("output", f"must be one of {listed(outputs)}, got {json.dumps(given)}{hint}")
+    return outputs.index(canonical(given))
+
+
+def _column(entry: Entry, place: Place, key: str) -> list[str]:
+    assert place.table is not None
+    assert place.rows is not None
+    name = entry.text(key, default="")
+    if name not in place.table.names:
+        entry.refuse(
+            key,
+            f"must be a column of {place.table.path}, got {name!r}"
+            f"{did_you_mean(name, place.table.names)}",
+        )
+    texts = place.table.texts(name)
+    return [texts[row] for row in place.rows]

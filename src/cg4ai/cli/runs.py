@@ -1,0 +1,67 @@
+"""`cg4ai train`, `route` and `digits`: their help; the options are those of their settings."""
+
+from __future__ import annotations
+
+import time
+
+from cg4ai.apps.options import RunOptions
+from cg4ai.cli.options import Given
+
+TRAIN_EXAMPLE = """\b
+Example:
+  cg4ai train patients.csv --target diagnosis --rules rules.json --out run
+"""
+ROUTE_EXAMPLES = """\b
+Examples:
+  cg4ai route abilene --demands 5 --paths 3 --out router
+  cg4ai route abilene --demands 15 --guarantee certified --time-limit 900 --out proven
+  cg4ai route --resume --out router
+"""
+DIGITS_EXAMPLE = """\b
+Example:
+  cg4ai digits hard --n 100 --rule margin --augment --out classifier
+"""
+
+
+def train(given: Given, options: RunOptions) -> int:
+    """Train a mixture of models on DATA.csv that keeps the rules of RULES.json.
+
+    Prints what is guaranteed and how that was established, and the score beside a plain model's.
+    Exit code 0: all requirements are met; 3: some are not; 2: bad input; 130: interrupted (continue
+    with --resume --out DIR).
+    """
+    return _run("train", given, options)
+
+
+def route(given: Given, options: RunOptions) -> int:
+    """Train networks that split each demand of NETWORK over paths, for every demand vector.
+
+    The largest demands span a box; in all of it no link may be overloaded. Prints the worst
+    utilisation that a search found and the gap to optimal routing, with --baseline also those of
+    plain networks. Exit code 0: no overload was found and the guarantee asked for was established;
+    3: not so; 2: bad input; 1: no router came out, e.g. a time limit too short for each demand to
+    have a member; 130: interrupted (continue with --resume --out DIR).
+    """
+    return _run("route", given, options)
+
+
+def digits(given: Given, options: RunOptions) -> int:
+    """Train a mixture of small networks on images of digits, with rules on listed images.
+
+    Scenarios: plain (no rules), hard (listed images must be right), robust (attacked images too),
+    correct (what the base member gets wrong), relabel (a 3 becomes a 2). Exit code 0: every
+    required image is answered as demanded; 3: some are not; 2: bad input; 130: interrupted
+    (continue with --resume --out DIR).
+    """
+    return _run("digits", given, options)
+
+
+def _run(name: str, given: Given, options: RunOptions) -> int:
+    """The application of this command, with a screen to show itself on."""
+    started = time.perf_counter()  # what is imported now takes seconds of a time limit
+    from cg4ai.apps.runner import application, execute
+    from cg4ai.cli.progress import progress
+
+    mode = "json" if options.json else "quiet" if options.quiet else "auto"
+    with progress(mode) as screen:
+        return execute(application(name), given, options, screen, started=started)
