@@ -34,7 +34,10 @@ CHUNK_VALUES = 2**22  # outputs, or inputs where those are wider, over all membe
 
 
 # what factories and modules of others raise when they are called in a way they are not made for
-FAILURES = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+FAILURES = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError),
+    *(RuntimeError, TypeError, ValueError),
+)
 
 
 class MissingFactory(InvalidInput):

@@ -7,12 +7,11 @@ meet a row meets the rule itself.
 
 from cg4ai.rules.concave import Concave
 from cg4ai.rules.contradictions import contradictions, improbable
-from cg4ai.rules.difference import Difference
 from cg4ai.rules.labels import Margin, Probability
 from cg4ai.rules.linear import Linear
 from cg4ai.rules.place import Requirement
-from cg4ai.rules.rates import Rate
 from cg4ai.rules.regions import Ball, Box, Pool
+from cg4ai.rules.sums import Difference, Rate
 
 __all__ = [
     "Ball",

@@ -21,7 +21,7 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput
 from cg4ai.objectives import LinearFunctional
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.regions import Ball, Region
+from cg4ai.rules.regions import Ball, Box, Region
 from cg4ai.rules.rows import LinearRows, region_origin
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ class AffineRules:
 def rules_of(requirement: Requirement, *, output_size: int) -> AffineRules:
     """The normal form of a linear requirement over a Box or Ball, or an error that says why not."""
     name, kind = requirement.name, type(requirement).__name__
-    if not getattr(requirement, "over_region", False):
+    if not isinstance(requirement.region, Box | Ball):
         raise InvalidInput(
             f"{name} lists its inputs; a certificate speaks of a Box or Ball. Audit listed inputs "
             "with ensemble.audit(requirement)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,8 +15,6 @@ from cg4ai.rules.rows import LinearRows, Rows
 if TYPE_CHECKING:
     from cg4ai.rules.place import Requirement
 
-Describe = Callable[[int], str]
-
 
 def contradictions(requirements: Sequence[Requirement]) -> list[str]:
     """One line for each pair of listed rows that exclude each other whatever the outputs are.
@@ -25,14 +23,17 @@ def contradictions(requirements: Sequence[Requirement]) -> list[str]:
     are multiples of each other: an empty answer does not mean that the requirements can be met.
     Requirements must have been checked, since some learn from `check` how many outputs there are.
     """
-    batches: list[tuple[Rows, Describe]] = []
+    return opposed(list(_known_rows(requirements)))
+
+
+def _known_rows(requirements: Sequence[Requirement]) -> Iterator[tuple[Requirement, Rows]]:
+    """The rows of lists and pools, and over a region those at its centre."""
     for number, requirement in enumerate(requirements):
         rows = requirement.rows(number)
         if rows is None and isinstance(requirement, Placed):
             rows = rows_at_centre(requirement, requirement.known_output_size(), number)
         if rows is not None:
-            batches.append((rows, _describer(requirement, rows)))
-    return opposed(batches)
+            yield requirement, rows
 
 
 def improbable(requirements: Sequence[Requirement]) -> list[str]:
@@ -43,10 +44,7 @@ def improbable(requirements: Sequence[Requirement]) -> list[str]:
     """
     texts = []
     lowest: dict[bytes, dict[int, tuple[float, str]]] = {}
-    for number, requirement in enumerate(requirements):
-        rows = requirement.rows(number)
-        if rows is None and isinstance(requirement, Placed):
-            rows = rows_at_centre(requirement, requirement.known_output_size(), number)
+    for requirement, rows in _known_rows(requirements):
         if not isinstance(rows, LinearRows) or rows.index is None:
             if isinstance(requirement, Margin) and np.max(requirement.at_least) > 1:
                 texts.append(f"{requirement.name}: a margin between probabilities is at most 1")
@@ -71,27 +69,24 @@ def improbable(requirements: Sequence[Requirement]) -> list[str]:
     return texts
 
 
-def _describer(requirement: Requirement, rows: Rows) -> Describe:
-    return lambda j: requirement.describe(rows, j)
-
-
-def opposed(batches: Sequence[tuple[Rows, Describe]]) -> list[str]:
+def opposed(batches: Sequence[tuple[Requirement, Rows]]) -> list[str]:
     """The same for batches of rows; rows that sum over inputs are left out."""
     single = [
-        (rows, text)
-        for rows, text in batches
+        (requirement, rows)
+        for requirement, rows in batches
         if isinstance(rows, LinearRows) and rows.index is not None and len(rows)
     ]
     if not single:
         return []
-    places = _input_numbers([rows for rows, _ in single])
-    coefficients = np.concatenate([rows.coefficients for rows, _ in single])
-    bounds = np.concatenate([rows.bounds for rows, _ in single])
-    ends = np.cumsum([len(rows) for rows, _ in single])
+    places = _input_numbers([rows for _, rows in single])
+    coefficients = np.concatenate([rows.coefficients for _, rows in single])
+    bounds = np.concatenate([rows.bounds for _, rows in single])
+    ends = np.cumsum([len(rows) for _, rows in single])
 
     def describe(j: int) -> str:
         batch = int(np.searchsorted(ends, j, side="right"))
-        return single[batch][1](j - int(ends[batch] - len(single[batch][0])))
+        requirement, rows = single[batch]
+        return requirement.describe(rows, j - int(ends[batch] - len(rows)))
 
     scale = np.abs(coefficients).max(axis=1)
     impossible = np.flatnonzero((scale == 0) & (bounds > 0))

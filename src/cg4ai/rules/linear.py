@@ -83,7 +83,7 @@ class Linear(Placed):
             return  # one direction and one side only: nothing to clash with
         else:
             rows = self._listed(0)
-        clashes = opposed([(rows, lambda j: self.describe(rows, j))])
+        clashes = opposed([(self, rows)])
         if clashes:
             more = f" (and {len(clashes) - 1} more like it)" if len(clashes) > 1 else ""
             raise InvalidInput(f"{self.name} contradicts itself: {clashes[0]}{more}")

@@ -39,7 +39,7 @@ class GradientAscent:
     that improves is taken and the next is longer, one that does not is halved. `step_size` is the
     first step relative to the region's half-width; `batch` bounds how many points climb in one
     call. From the `polish` worst points reached NLopt climbs on: its long first steps leave ridges
-    where following the slope gets stuck. The mixture must live on `device`.
+    where following the slope gets stuck.
     """
 
     starts: int = 64
@@ -48,7 +48,6 @@ class GradientAscent:
     vertices: int = 256
     batch: int = 16384
     polish: int = 0
-    device: str = "cpu"
 
     def __post_init__(self) -> None:
         lowest = {"starts": 1, "steps": 0, "vertices": 0, "batch": 1, "polish": 0}
@@ -122,7 +121,7 @@ class GradientAscent:
     ) -> Array:
         """The best point reached from each start, (n, d)."""
         region = search_region(requirement, "GradientAscent")
-        own = torch.as_tensor(rules, device=self.device)[:, None]
+        own = torch.as_tensor(rules, device=ensemble.device)[:, None]
 
         def value(inputs: Tensor) -> tuple[Tensor, Tensor]:
             x = inputs.detach().requires_grad_(True)
@@ -132,15 +131,15 @@ class GradientAscent:
             (slope,) = torch.autograd.grad(violation.sum(), x, materialize_grads=True)
             return violation.detach(), slope
 
-        lower, upper = (torch.as_tensor(end, device=self.device) for end in region.bounds())
+        lower, upper = (torch.as_tensor(end, device=ensemble.device) for end in region.bounds())
         half = (upper - lower) / 2
         euclidean = isinstance(region, Ball) and region.norm == 2
-        x = torch.as_tensor(points, device=self.device)
+        x = torch.as_tensor(points, device=ensemble.device)
         best, slope = value(x)
-        step = torch.full((len(x), 1), self.step_size, dtype=x.dtype, device=self.device)
+        step = torch.full((len(x), 1), self.step_size, dtype=x.dtype, device=ensemble.device)
         # half of the starts move all coordinates alike, which is quick to corners; the others
         # follow the slope, which is better inside
-        alike = (torch.arange(len(x), device=self.device) % 2 == 0)[:, None]
+        alike = (torch.arange(len(x), device=ensemble.device) % 2 == 0)[:, None]
         for _ in range(self.steps):
             way = _direction(slope * half, alike & (not euclidean), euclidean=euclidean)
             moved = region.project(x + step * half * way)

@@ -13,7 +13,6 @@ from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.extras import optional
 from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.rules.place import whole_number
-from cg4ai.rules.regions import Region
 from cg4ai.separation.scan import (
     Predictor,
     candidates,
@@ -31,12 +30,6 @@ if TYPE_CHECKING:
 LOCAL = ("LN_COBYLA", "LN_BOBYQA", "LN_NELDERMEAD", "LN_SBPLX")
 GLOBAL = ("GN_DIRECT", "GN_DIRECT_L")
 LEAST_S = 1e-3  # to NLopt no seconds are no limit
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    rule: int
-    start: Array
 
 
 @dataclass(frozen=True)
@@ -99,21 +92,21 @@ class BlackBox:
         self, ensemble: Predictor, requirement: Requirement, points: Array, rules: IntArray
     ) -> Array:
         """The best input reached from each start, (n, d); start i climbs rule `rules[i]`."""
-        jobs = [_Job(int(rule), point) for rule, point in zip(rules, points, strict=True)]
-        return np.stack([self._search(ensemble, requirement, job) for job in jobs])
+        climbs = [
+            _Climb(ensemble, requirement, rule=int(rule), start=point)
+            for rule, point in zip(rules, points, strict=True)
+        ]
+        return np.stack([self._search(climb) for climb in climbs])
 
     def thorough(self) -> BlackBox:
         """The same search with four times the starts, for a last look."""
         return replace(self, starts=4 * self.starts)
 
-    def _search(self, ensemble: Predictor, requirement: Requirement, job: _Job) -> Array:
+    def _search(self, climb: _Climb) -> Array:
         """The most violated input seen by one search, (d,)."""
-        region = search_region(requirement, "BlackBox")
-        lower, upper = region.bounds()
-        free = np.flatnonzero(upper > lower)
+        free = climb.free
         if len(free) == 0:
-            return job.start
-        climb = _Climb(ensemble, requirement, region, job, free)
+            return climb.best_input
         nlopt = optional("nlopt")
         # raised when a search cannot go on; the best point seen before that is kept
         ended = (nlopt.RoundoffLimited, getattr(nlopt, "runtime_error", RuntimeError))
@@ -126,7 +119,7 @@ class BlackBox:
             optimiser.set_maxtime(max(self.seconds, LEAST_S))
         optimiser.set_xtol_abs(1e-9)
         optimiser.set_max_objective(climb)
-        start = (job.start - lower)[free] / (upper - lower)[free]
+        start = (climb.best_input - climb.lower)[free] / climb.width[free]
         try:
             optimiser.optimize(np.clip(start, 0.0, 1.0))
         except ended:
@@ -139,25 +132,21 @@ class _Climb:
     """The objective in unit coordinates; remembers the best input it was asked about."""
 
     def __init__(
-        self,
-        ensemble: Predictor,
-        requirement: Requirement,
-        region: Region,
-        job: _Job,
-        free: Any,
+        self, ensemble: Predictor, requirement: Requirement, *, rule: int, start: Array
     ) -> None:
-        self.ensemble, self.requirement, self.region = ensemble, requirement, region
-        self.rule, self.free = job.rule, free
-        self.lower, self.upper = region.bounds()
-        self.best_input = job.start
+        self.ensemble, self.requirement, self.rule = ensemble, requirement, rule
+        self.region = search_region(requirement, "BlackBox")
+        self.lower, upper = self.region.bounds()
+        self.width = upper - self.lower
+        self.free = np.flatnonzero(self.width > 0)
+        self.best_input = start
         self.best_value = -np.inf
 
     def __call__(self, unit: Array, gradient: Array) -> float:
         if not np.isfinite(unit).all():  # COBYLA asks about such points when its model degenerates
             return -1e300
         point = self.best_input.copy()
-        width = self.upper - self.lower
-        point[self.free] = self.lower[self.free] + unit * width[self.free]
+        point[self.free] = self.lower[self.free] + unit * self.width[self.free]
         inputs = self.region.project(torch.as_tensor(point)[None])
         with torch.no_grad():
             found = self.requirement.violations(inputs, self.ensemble.outputs(inputs))

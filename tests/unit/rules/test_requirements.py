@@ -375,7 +375,7 @@ class TestRate:
             (lambda g: Rate(X, g, tolerance=0.1, between=("a", "z")), "between"),
             (lambda g: Rate(X, g, tolerance=0.1, between=("a", "a")), "different"),
             (lambda g: Rate(X, g, between=("a", "b"), mean_at_most=1), "tolerance too"),
-            (lambda g: Rate(BOX, g, tolerance=0.1), "list of inputs"),
+            (lambda g: Rate(BOX, g, tolerance=0.1), "listed inputs, got a Box"),
             (lambda g: Rate.budget(X, mean_at_least=0.6, mean_at_most=0.5), "contradicts"),
             (lambda g: Rate.budget(X, mean_at_least=[0.1, 0.2]), "one number"),
             (lambda g: Rate.budget(X, mean_at_least=0.1, output=-1), "output"),

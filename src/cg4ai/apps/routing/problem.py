@@ -50,7 +50,6 @@ def capacity(instance: Instance, recipe: Recipe) -> Linear:
             starts=recipe.starts * (4 if wide else 1),
             steps=math.ceil(recipe.ascent_steps / (2 if wide else 1)),
             vertices=512,
-            device=recipe.device,
         )
         if recipe.separator == "ascent"
         else BlackBox(starts=1, evaluations=300)

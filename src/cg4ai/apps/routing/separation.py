@@ -63,9 +63,7 @@ def attack(
     requirement: Linear = capacity(instance, Recipe(device=str(ensemble.device)))
     requirement.check(ensemble.input_size, ensemble.output_size)
     vertices = min(vertices, 2 ** min(len(instance.demand_max), ALL_VERTICES))
-    ascent = GradientAscent(
-        starts=starts, steps=steps, vertices=vertices, device=str(ensemble.device)
-    )
+    ascent = GradientAscent(starts=starts, steps=steps, vertices=vertices)
     climbed = ascent.find(ensemble, requirement, seed=seed, limit=nlopt_starts, tolerance=-np.inf)
     points = [instance.sample(random, seed)]
     assert climbed.rows is not None

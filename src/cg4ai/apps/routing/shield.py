@@ -130,7 +130,7 @@ def adversarial(instance: Instance, shielded: ShieldedEnsemble, count: int, *, s
 def _ascent(instance: Instance, shielded: ShieldedEnsemble, *, seed: int) -> Array:
     requirement = _capacity(instance, shielded)
     requirement.check(shielded.input_size, shielded.output_size)
-    search = GradientAscent(starts=16, steps=40, vertices=4096, device=str(shielded.device))
+    search = GradientAscent(starts=16, steps=40, vertices=4096)
     found = [
         search.find(router, requirement, seed=seed, limit=1000, tolerance=-0.02)
         for router in (shielded.unshielded, shielded)

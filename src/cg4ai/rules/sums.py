@@ -1,4 +1,4 @@
-"""`Rate`: mean scores of groups, close to each other or within a budget."""
+"""`Rate` and `Difference`: rules whose rows compare or sum outputs at several listed inputs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,40 @@ from torch import Tensor
 
 from cg4ai import arrays
 from cg4ai.errors import InvalidInput
-from cg4ai.records import Array
+from cg4ai.records import Array, IntArray
 from cg4ai.rules.place import Placed, whole_number
 from cg4ai.rules.rows import LinearRows, Rows
+
+PAIR_LIMIT = 5000  # each pair is a dense row over all inputs of the list
+
+
+@dataclass(frozen=True, eq=False)
+class _Summed(Placed):
+    """One output at listed inputs, several in each row."""
+
+    output: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.region is not None:
+            raise InvalidInput(
+                f"a {type(self).__name__} speaks of several listed inputs, got a "
+                f"{type(self.inputs).__name__}; give the inputs as an array"
+            )
+        object.__setattr__(self, "output", whole_number(self.output, "output", least=0))
+
+    def check(self, input_size: int, output_size: int) -> None:
+        if self.output >= output_size:
+            raise InvalidInput(
+                f"{self.name} looks at output {self.output}, but the predictor has {output_size}; "
+                "outputs count from 0"
+            )
+        self.fit(input_size, output_size)
+
+    def _rows(self, number: int, mixing: Array, bounds: Array, origin: IntArray) -> LinearRows:
+        coefficients = np.zeros((len(mixing), self.known_output_size()))
+        coefficients[:, self.output] = 1.0
+        return LinearRows(number, self.points, coefficients, bounds, None, mixing, origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +58,7 @@ class _Rule:
 
 
 @dataclass(frozen=True, eq=False)
-class Rate(Placed):
+class Rate(_Summed):
     """The mean of output `output` over each group; every row sums over many inputs.
 
     `groups` (m,) names the group of each input (numbers or text); None is one group of all.
@@ -60,15 +91,9 @@ class Rate(Placed):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.region is not None:
-            raise InvalidInput(
-                f"a Rate sums over a list of inputs, got a {type(self.inputs).__name__}; give the "
-                "inputs as an array"
-            )
         count = len(self.points)
         given = np.zeros(count, np.int64) if self.groups is None else _names(self.groups, count)
         object.__setattr__(self, "groups", given)
-        object.__setattr__(self, "output", whole_number(self.output, "output", least=0))
         for what in ("tolerance", "mean_at_least", "mean_at_most"):
             self._one_number(what)
         self._refuse_bounds()
@@ -138,28 +163,12 @@ class Rate(Placed):
                 rules.append(_Rule(-self._shares(name), -self.mean_at_most, text))
         return rules
 
-    def check(self, input_size: int, output_size: int) -> None:
-        if self.output >= output_size:
-            raise InvalidInput(
-                f"{self.name} looks at output {self.output}, but the predictor has {output_size}; "
-                "outputs count from 0"
-            )
-        self.fit(input_size, output_size)
-
     def rows(self, number: int) -> LinearRows:
         rules = self._rules()
-        a = np.zeros((len(rules), self.known_output_size()))
-        a[:, self.output] = 1.0
-        which = np.arange(len(rules))
-        return LinearRows(
-            number,
-            self.points,
-            a,
-            np.array([rule.bound for rule in rules]),
-            None,
-            np.stack([rule.weights for rule in rules]),
-            np.stack([np.full(len(rules), -1), which], axis=1),
-        )
+        mixing = np.stack([rule.weights for rule in rules])
+        bounds = np.array([rule.bound for rule in rules])
+        origin = np.stack([np.full(len(rules), -1), np.arange(len(rules))], axis=1)
+        return self._rows(number, mixing, bounds, origin)
 
     def describe(self, rows: Rows, j: int) -> str:
         rule = j if rows.origin is None else int(rows.origin[j, 1])
@@ -189,3 +198,77 @@ def _names(groups: Any, count: int) -> NDArray[Any]:
     if plain.dtype.kind not in "iubU":
         raise InvalidInput(f"groups must be whole numbers or text, got dtype {plain.dtype}")
     return np.array(plain)
+
+
+@dataclass(frozen=True, eq=False)
+class Difference(_Summed):
+    """`f_output(inputs[b]) - f_output(inputs[a]) >= at_least` for each pair (a, b).
+
+    `pairs` (m, 2) are positions in the list `inputs`; `at_least` is one number or (m,). With 0 the
+    output must not fall from a to b: monotonicity at the listed pairs. Pairs in both directions
+    with `at_least` -d keep two outputs within d of each other. Nothing is said of other pairs.
+    """
+
+    pairs: Any
+    at_least: Any = 0.0
+
+    @classmethod
+    def between(
+        cls, lower: Any, higher: Any, at_least: Any = 0.0, *, output: int = 0, name: str = ""
+    ) -> Difference:
+        """`f(higher[k]) - f(lower[k]) >= at_least` for two lists (m, d) of equal length."""
+        low = arrays.matrix(lower, "the lower inputs of a Difference")
+        high = arrays.matrix(higher, "the higher inputs of a Difference")
+        if low.shape != high.shape:
+            raise InvalidInput(
+                f"lower and higher inputs are paired one by one, got shapes {low.shape} and "
+                f"{high.shape}; give two lists of equal length"
+            )
+        first = np.arange(len(low))
+        pairs = np.stack([first, first + len(low)], axis=1)
+        return cls(np.concatenate([low, high]), pairs, at_least, output=output, name=name)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "pairs", self._checked_pairs())
+        least = arrays.vector(self.at_least, "at_least", len(self.pairs))
+        object.__setattr__(self, "at_least", least)
+        self._refuse_equal_inputs()
+
+    def _checked_pairs(self) -> IntArray:
+        given = arrays.matrix(self.pairs, "pairs")
+        if given.shape[1] != 2:
+            raise InvalidInput(f"pairs must have shape (m, 2), got {given.shape}")
+        if len(given) > PAIR_LIMIT:
+            raise InvalidInput(
+                f"{self.name} has {len(given)} pairs, at most {PAIR_LIMIT} are possible; thin "
+                "them out"
+            )
+        pairs = given.astype(np.int64)
+        if not np.array_equal(pairs, given) or pairs.min() < 0 or pairs.max() >= len(self.points):
+            raise InvalidInput(
+                f"pairs must be positions 0 to {len(self.points) - 1} in the list of inputs, got "
+                f"values from {given.min():g} to {given.max():g}"
+            )
+        return pairs
+
+    def _refuse_equal_inputs(self) -> None:
+        same = (self.points[self.pairs[:, 0]] == self.points[self.pairs[:, 1]]).all(axis=1)
+        wrong = np.flatnonzero(same & (self.at_least > 0))
+        if len(wrong):
+            raise InvalidInput(
+                f"{self.name} cannot be met: pair {wrong[0]} compares an input with itself and "
+                f"asks for a difference of {self.at_least[wrong[0]]:g}"
+            )
+
+    def rows(self, number: int) -> LinearRows:
+        each = np.arange(len(self.pairs))
+        mixing = np.zeros((len(each), len(self.points)))
+        mixing[each, self.pairs[:, 1]] += 1.0
+        mixing[each, self.pairs[:, 0]] -= 1.0
+        origin = np.stack([self.pairs[:, 0], each], axis=1)
+        return self._rows(number, mixing, self.at_least, origin)
+
+    def describe(self, rows: Rows, j: int) -> str:
+        a, b = self.pairs[j if rows.origin is None else int(rows.origin[j, 1])]
+        return f"{self.name}: f{self.output} at input {b} minus input {a} >= {rows.bounds[j]:.6g}"
