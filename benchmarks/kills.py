@@ -20,11 +20,13 @@ from pathlib import Path
 import cg4ai
 from cg4ai.ensemble.claims import mixture_digest
 
+ROUTE = ["route", "abilene", "--demands", "5", "--set", "first_steps=600"]
+QUICK = ["--set", "later_steps=200", "--set", "validation=500"]
 RUNS = {
     "tabular": ["train", "{folder}/data.csv", "--target", "y", "--rules", "{folder}/rules.json"],
-    "routing": ["route", "abilene", "--demands", "5"],
-    "digits": ["digits", "hard", "--n", "100"],
-    "certified": ["route", "abilene", "--demands", "5", "--guarantee", "certified"],
+    "routing": [*ROUTE, *QUICK],
+    "digits": ["digits", "hard", "--n", "100", "--set", "steps=300", "--set", "group=20"],
+    "certified": [*ROUTE, *QUICK, "--guarantee", "certified"],
 }
 
 
