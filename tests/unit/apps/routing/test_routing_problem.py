@@ -9,7 +9,7 @@ import torch
 from cg4ai.apps.routing import Instance, instance
 from cg4ai.apps.routing.problem import capacity, first_rows, margin, routing_problem
 from cg4ai.apps.routing.settings import Recipe
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import InvalidSettings
 from cg4ai.objectives import Epigraph, Supervised
 
 TINY = Recipe(scenarios=20, priced=20, first_steps=5, later_steps=5, batch_size=8)
@@ -22,6 +22,7 @@ def abilene() -> Instance:
 
 def test_capacity_rows_are_utilisation(abilene: Instance) -> None:
     requirement = capacity(abilene, Recipe())
+    requirement.check(len(abilene.demand_max), len(abilene.path_demand))
     vectors = abilene.sample(7, 0)
     generator = np.random.default_rng(0)
     splits = generator.uniform(0.1, 1, (7, len(abilene.path_demand)))
@@ -48,7 +49,9 @@ def test_anchors_keep_every_link_within_capacity(abilene: Instance) -> None:
 
 
 def test_first_rows_hold_the_corner_and_captives(abilene: Instance) -> None:
-    rows = first_rows(abilene, capacity(abilene, TINY))
+    requirement = capacity(abilene, TINY)
+    requirement.check(len(abilene.demand_max), len(abilene.path_demand))
+    rows = first_rows(abilene, requirement)
     assert rows.origin is not None
     arcs = rows.origin[:, 1]
     assert set(arcs.tolist()) == set(range(len(abilene.arcs)))
@@ -75,5 +78,5 @@ def test_objectives(abilene: Instance, objective: str, kind: type) -> None:
 
 
 def test_recipes_refuse_nothing_to_do() -> None:
-    with pytest.raises(InvalidInput, match="scenarios must be at least 1, got 0"):
+    with pytest.raises(InvalidSettings, match=r"scenarios must lie in \[1, inf\], got 0"):
         Recipe(scenarios=0)
