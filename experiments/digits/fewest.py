@@ -15,7 +15,7 @@ from cg4ai.apps.digits.journal import Journal
 from cg4ai.apps.digits.problem import listed
 from cg4ai.apps.protocol import Evaluation, Review, Task
 from cg4ai.errors import SolverFailure
-from cg4ai.pricing.coefficients import row_values
+from cg4ai.pricing.reduced_cost import row_values
 from cg4ai.records import Array
 from cg4ai.solving.clock import Deadline
 from cg4ai.solving.result import Result

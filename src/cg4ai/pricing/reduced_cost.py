@@ -1,4 +1,6 @@
-"""What a member is worth at given duals: its cost, for the loop and all pricers, and its prices.
+"""What a member contributes, and what it is worth at given duals, for the loop and all pricers.
+
+It contributes a coefficient to every row, and its outputs in their block.
 
 `Duals.reduced_costs` defines the reduced cost; here is what it is made of. The cost of a member is
 `loss_weight` x mean loss of s for an `average` objective and 0 for `epigraph`. For `mixture` it is
@@ -14,16 +16,64 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Layout, Mixture
 from cg4ai.objectives import Objective, Supervised
-from cg4ai.pricing.coefficients import CHUNK, all_values
 from cg4ai.protocols import Members, PricingRequest
 from cg4ai.records import Array, Duals, IntArray
-from cg4ai.rules.rows import ConcaveRows, LinearRows, RowSet
+from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, RowSet, joined
 
-ConcaveMode = Literal["refuse", "linearise", "skip"]
+ConcaveMode = Literal["refuse", "linearise"]
+CHUNK = 20_000_000  # numbers held at once while evaluating members
+
+
+def row_values(
+    rows: Rows, layout: Layout, members: Members, blocks: IntArray, device: str
+) -> Array:
+    """The coefficient of each member in each row: (len(rows), len(members)), float64."""
+    result = np.zeros((len(rows), len(members)))
+    inputs = torch.as_tensor(rows.inputs, device=device)
+    size = max(1, CHUNK // max(1, len(inputs) * members.output_size))
+    for start in range(0, len(members), size):
+        chunk = np.arange(start, min(start + size, len(members)))
+        with torch.no_grad():
+            own = members if len(chunk) == len(members) else members.take(chunk)
+            outputs = own.outputs(inputs)
+            if len(layout) > 1:  # many small products: a GPU would be launching all the time
+                outputs = outputs.cpu()
+            for number in np.unique(blocks[chunk]):
+                mine, positions = np.flatnonzero(blocks[chunk] == number), layout.blocks[number]
+                picked = outputs[torch.as_tensor(mine, device=outputs.device)]
+                picked = picked[..., : len(positions)]
+                result[:, chunk[mine]] = rows.values(picked, positions).cpu().numpy().T
+    return result
+
+
+def block_outputs(
+    inputs: Array, layout: Layout, members: Members, blocks: IntArray, device: str
+) -> Tensor:
+    """Outputs of members embedded in all r outputs, zero outside their block: (count, n, r)."""
+    x = torch.as_tensor(inputs, device=device)
+    with torch.no_grad():
+        raw = members.outputs(x)
+    full = torch.zeros(
+        (len(members), len(inputs), layout.output_size), dtype=torch.float64, device=device
+    )
+    for number, positions in enumerate(layout.blocks):
+        mine = torch.as_tensor(np.flatnonzero(blocks == number), device=device)
+        where = torch.as_tensor(positions, device=device)
+        full[mine[:, None], :, where[None, :]] = raw[mine][..., : len(positions)].transpose(1, 2)
+    return full
+
+
+def all_values(rows: RowSet, members: Members, blocks: IntArray, device: str) -> Array:
+    """Coefficients of candidate members in all rows of the master: (m, count)."""
+    parts = [
+        row_values(batch, rows.layout, members, blocks, device) for batch in joined(rows.batches)
+    ]
+    return np.concatenate(parts) if parts else np.zeros((0, len(members)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +81,7 @@ class PriceTerms:
     """A reduced cost rearranged by output, for pricers that minimise it over linear rows.
 
     For a member s of block g with output positions P the reduced cost is
-    `charge * mean loss(s) + sum_k <prices[k, P], s(inputs[k])> - gammas[g]`.
+    `charge * mean loss(s) + sum_k <prices[k, P], s(inputs[k])> - gamma[g]`.
     `inputs` (k, d) are the inputs of rows with a positive dual and, for `mixture`, the data;
     `prices` (k, r); `charge` is 0 where no loss is charged member by member.
     """
@@ -39,7 +89,6 @@ class PriceTerms:
     inputs: Array
     prices: Array
     charge: float
-    gammas: Array
 
 
 def loss_is_linearised(request: PricingRequest) -> bool:
@@ -81,7 +130,7 @@ def price_terms(
     """The price of each output at each input that matters, at `row_duals` (default: the true ones).
 
     Concave rows have no fixed price: an exact pricer refuses them, a heuristic may linearise them
-    at the current mixture, and `skip` leaves them to the caller.
+    at the current mixture.
     """
     layout = request.rows.layout
     duals = request.duals.rows if row_duals is None else row_duals
@@ -95,7 +144,7 @@ def price_terms(
                 "pairwise form (one linear row per other class), or price by gradient"
             )
         used = np.flatnonzero(weights)
-        if len(used) == 0 or (isinstance(batch, ConcaveRows) and concave == "skip"):
+        if len(used) == 0:
             continue
         part = batch.take(used)
         inputs.append(part.inputs)
@@ -116,19 +165,16 @@ def price_terms(
         inputs=np.concatenate([np.empty((0, width)), *inputs]),
         prices=np.concatenate([np.empty((0, layout.output_size)), *prices]),
         charge=charge,
-        gammas=request.duals.blocks,
     )
 
 
-def reduced_costs(
-    request: PricingRequest, members: Members, blocks: IntArray, row_duals: Array | None = None
-) -> Array:
+def reduced_costs(request: PricingRequest, members: Members, blocks: IntArray) -> Array:
     """Reduced costs (len(members),) in float64, from the members' real outputs.
 
-    Handles every objective, several blocks, linear and concave rows; `row_duals` replaces the
-    master's own (a pricer proposing by smoothed duals), rows with dual 0 cost nothing.
+    Handles every objective, several blocks, linear and concave rows; rows with dual 0 cost
+    nothing.
     """
-    duals = request.duals.rows if row_duals is None else row_duals
+    duals = request.duals.rows
     used = [np.flatnonzero(part) for part in request.rows.split(duals)]
     parts = [
         batch.take(which)

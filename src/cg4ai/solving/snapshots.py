@@ -19,7 +19,7 @@ from cg4ai.master.convex import ConvexMaster
 from cg4ai.members import restore as restore_members
 from cg4ai.members.modules import ModuleArchitecture
 from cg4ai.protocols import Stateful
-from cg4ai.records import MemberState, PartState
+from cg4ai.records import MemberState, PartState, below
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows
 from cg4ai.settings import Settings
 from cg4ai.solving.problem import Problem, unwrapped
@@ -75,11 +75,7 @@ def restore(snapshot: Snapshot, problem: Problem, settings: Settings) -> Workspa
             work.rows.add(rows)
             work.remember(rows)
         _restore_columns(work, snapshot, problem)
-        state = {
-            name.removeprefix("master."): value
-            for name, value in arrays.items()
-            if name.startswith("master.")
-        }
+        state = below(arrays, "master.")
         if isinstance(work.master, LinearMaster):
             work.master = LinearMaster.restore(state)
         else:
@@ -178,10 +174,5 @@ def given_back(
 ) -> None:
     """Restore each part from what `taken` gave."""
     for key, part in parts.items():
-        start = f"part {key} "
-        own = {
-            name.removeprefix(start): array.copy()
-            for name, array in arrays.items()
-            if name.startswith(start)
-        }
+        own = {name: array.copy() for name, array in below(arrays, f"part {key} ").items()}
         part.restore(PartState(values[key], own))

@@ -14,8 +14,7 @@ from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.master import LinearMaster
 from cg4ai.master.convex import ConvexMaster, FinalWeights, final_weights
 from cg4ai.objectives import Batch, Epigraph, Supervised
-from cg4ai.pricing.coefficients import all_values, block_outputs
-from cg4ai.pricing.reduced_cost import member_costs
+from cg4ai.pricing.reduced_cost import all_values, block_outputs, member_costs
 from cg4ai.protocols import Members
 from cg4ai.records import Array, Duals, IntArray, MasterSolution, PricingResult
 from cg4ai.rules.rows import LinearRows, Rows, RowSet
@@ -296,9 +295,7 @@ class Workspace:
         try:
             chosen = self._chosen_weights(choice, ruled, solution)
         except InvalidInput as error:  # an average of losses need not be convex in the mixture
-            chosen = FinalWeights(
-                solution.weights, 0.0, np.inf, f"kept the master's weights: {error}"
-            )
+            chosen = FinalWeights(solution.weights, np.inf, f"kept the master's weights: {error}")
         if chosen.note and chosen.note not in self.notes:
             self.notes.append(chosen.note)
         return chosen.weights

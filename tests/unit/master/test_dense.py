@@ -9,8 +9,7 @@ from convex_cases import squared_to
 from cg4ai.errors import SolverFailure
 from cg4ai.master.convex import ConvexMaster, dense, sequential
 from cg4ai.master.convex.dense import DenseQuadratic
-from cg4ai.master.convex.objective import DistanceToUniform
-from cg4ai.master.convex.program import Program
+from cg4ai.master.convex.program import DistanceToUniform, Program
 from cg4ai.master.convex.quadratic import Quadratic
 
 SOLVE = DenseQuadratic.solve

@@ -12,11 +12,10 @@ from cg4ai.members import concatenate
 from cg4ai.members.mixture import Layout, Part
 from cg4ai.members.networks import affine
 from cg4ai.objectives import Epigraph, Supervised
-from cg4ai.pricing import reduced_costs
-from cg4ai.pricing.coefficients import all_values, block_outputs
 from cg4ai.pricing.exact.affine import AffinePricer
 from cg4ai.pricing.exact.affine_problem import AffineProblem, Standardiser
 from cg4ai.pricing.exact.ball import Quadratic
+from cg4ai.pricing.reduced_cost import all_values, block_outputs, reduced_costs
 from cg4ai.rules.rows import ConcaveRows, LinearRows, RowSet
 
 LOSSES = ["squared", "cross_entropy", "absolute", "none"]

@@ -9,9 +9,8 @@ import torch
 from cg4ai.members.mixture import Layout
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.objectives import Epigraph, Supervised
-from cg4ai.pricing.gradient.captured import _Step, train_captured
+from cg4ai.pricing.gradient.captured import _Step, laid_out, train_captured
 from cg4ai.pricing.gradient.guided import Trainer
-from cg4ai.pricing.gradient.laid_out import laid_out
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training, train
 from cg4ai.protocols import PricingRequest
@@ -71,7 +70,7 @@ def trainer(**changes):
         requirements=(requirement,),
     )
     pricer = replace(pricer, **changes)
-    return Trainer(pricer, request, rows.layout, generator(3))
+    return Trainer(pricer, request, generator(3))
 
 
 def test_the_laid_out_loss_is_the_guided_loss():
@@ -141,6 +140,8 @@ def test_training_by_a_graph_agrees_with_plain_training_on_a_gpu():
     goal = torch.tensor([[1.0, -2.0], [0.5, 3.0]], device="cuda")
 
     class Fixed:
+        segment = 20
+
         def lay_out(self, steps):
             pass
 
@@ -150,5 +151,5 @@ def test_training_by_a_graph_agrees_with_plain_training_on_a_gpu():
     training = Training(50, 0.05, "onecycle")
     start = {"a": torch.zeros(2, 2, device="cuda")}
     plain = train(start, lambda p, s: ((p["a"] - goal) ** 2).sum(1), training, models=2)
-    graph = train_captured(start, Fixed(), training, models=2, segment=20)
+    graph = train_captured(start, Fixed(), training, models=2)
     torch.testing.assert_close(graph["a"], plain["a"], rtol=1e-4, atol=1e-5)

@@ -9,8 +9,8 @@ from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Layout, Part
 from cg4ai.members.networks import affine
 from cg4ai.objectives import Epigraph, Supervised
-from cg4ai.pricing import price_terms, reduced_costs
 from cg4ai.pricing.exact.finite import FinitePricer
+from cg4ai.pricing.reduced_cost import price_terms, reduced_costs
 from cg4ai.rules.rows import ConcaveRows, LinearRows, RowSet
 
 LAYOUT = Layout((np.array([2, 0]), np.array([1])))

@@ -17,9 +17,9 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members import ConstantMembers, ModuleArchitecture, NetworkArchitecture
 from cg4ai.members.mixture import Layout, Part
 from cg4ai.objectives import Epigraph, Supervised
-from cg4ai.pricing import reduced_costs
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
+from cg4ai.pricing.reduced_cost import reduced_costs
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.rules.rows import ConcaveRows, RowSet

@@ -12,11 +12,10 @@ from pricing_requests import make_request, point_rows
 from cg4ai.members import NetworkArchitecture
 from cg4ai.members.mixture import Layout
 from cg4ai.objectives import Supervised
+from cg4ai.pricing.gradient.captured import laid_out
 from cg4ai.pricing.gradient.guided import Trainer
-from cg4ai.pricing.gradient.laid_out import laid_out
 from cg4ai.pricing.gradient.pricer import GradientPricer
-from cg4ai.pricing.gradient.row_draws import RowDraws, chances, draw
-from cg4ai.pricing.gradient.row_tensors import ready
+from cg4ai.pricing.gradient.rows import RowDraws, chances, draw, ready
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.rules import Margin, Rate
 from cg4ai.rules.rows import RowSet
@@ -109,7 +108,7 @@ def full_terms(pricer, request, parameters):
 def trainer_of(pricer, rows, guide):
     objective = Supervised(INPUTS, LABELS, "none", "mixture")
     request = make_request(objective, rows, duals=guide, loss_weight=0.0)
-    return Trainer(pricer, request, rows.layout, generator(5)), request
+    return Trainer(pricer, request, generator(5)), request
 
 
 PRICER = GradientPricer(
@@ -178,7 +177,7 @@ def test_graphs_of_fixed_shape_are_not_for_drawn_rows():
     found = []
     for limit in (10, 40):
         pricer = replace(PRICER, row_limit=limit, batch_size=8)
-        trainer = Trainer(pricer, request, rows.layout, generator(5))
+        trainer = Trainer(pricer, request, generator(5))
         found.append(laid_out(trainer, 5, 10))
     assert found[0] is None
     assert found[1] is not None

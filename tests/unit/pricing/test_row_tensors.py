@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.pricing.gradient.row_tensors import SimpleRows, joined, ready
+from cg4ai.pricing.gradient.rows import SimpleRows, joined, ready
 from cg4ai.rules import Margin, Rate
 from cg4ai.rules.rows import LinearRows
 

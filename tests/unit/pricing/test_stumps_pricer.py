@@ -9,9 +9,8 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Layout, Part
 from cg4ai.objectives import Epigraph, Supervised
-from cg4ai.pricing import reduced_costs
-from cg4ai.pricing.exact.leaves import BoxLeaves, SimplexLeaves
-from cg4ai.pricing.exact.stumps import StumpPricer
+from cg4ai.pricing.exact.stumps import BoxLeaves, SimplexLeaves, StumpPricer
+from cg4ai.pricing.reduced_cost import reduced_costs
 from cg4ai.rules.rows import ConcaveRows, RowSet
 
 

@@ -14,8 +14,8 @@ from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.members import ConstantMembers, affine
 from cg4ai.members.mixture import Layout
 from cg4ai.objectives import Epigraph, Supervised
-from cg4ai.pricing.coefficients import all_values, block_outputs
 from cg4ai.pricing.exact.finite import FinitePricer
+from cg4ai.pricing.reduced_cost import all_values, block_outputs
 from cg4ai.records import Array, Duals, IntArray, MasterSolution, PricingResult
 from cg4ai.rules.rows import LinearRows
 from cg4ai.solving.columns import Columns
@@ -339,7 +339,7 @@ class TestColumns:
         np.testing.assert_allclose(self.columns().coefficients(rows), table)
 
     def test_many_members_are_evaluated_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("cg4ai.pricing.coefficients.CHUNK", 5)
+        monkeypatch.setattr("cg4ai.pricing.reduced_cost.CHUNK", 5)
         self.test_coefficients_of_new_rows_agree_with_the_outputs()
 
     def test_the_mixture_renormalises_each_block(self) -> None:

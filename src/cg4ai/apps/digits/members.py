@@ -17,9 +17,9 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Layout, Mixture, Part
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.objectives import cross_entropy
-from cg4ai.pricing.coefficients import row_values
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training, train
+from cg4ai.pricing.reduced_cost import row_values
 from cg4ai.protocols import Architecture, Members, Parameters, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.rules.rows import Rows

@@ -10,22 +10,28 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput, SolverFailure
-from cg4ai.master.convex.objective import DistanceToUniform, Loss, MixtureLoss, Objective
-from cg4ai.master.convex.program import Point, Program, check_table
+from cg4ai.master.convex.program import (
+    DistanceToUniform,
+    Loss,
+    MixtureLoss,
+    Objective,
+    Point,
+    Program,
+    check_table,
+)
 from cg4ai.master.convex.sequential import minimise
 from cg4ai.records import Array, IntArray
 
 
 @dataclass(frozen=True, slots=True)
 class FinalWeights:
-    """Weights (M,) of the product, what their worst row lacks (>= 0) and how good they are.
+    """Weights (M,) of the product, and how good they are.
 
     `gap` is certified: no weights that meet the rows have an objective lower by more; it is inf
     where the start had to be returned. `note` says what was done to get there, or is empty.
     """
 
     weights: Array
-    worst_violation: float
     gap: float
     note: str
 
@@ -66,21 +72,12 @@ def final_weights(
     none, inactive = np.zeros(len(bounds)), np.zeros(len(bounds), np.bool_)
     try:
         found = minimise(program, start, beta=none, active=inactive, tolerance=1e-9)
-        chosen = _chosen(program, found.point, start=start, needed=np.minimum(bounds, reached))
     except SolverFailure as error:
-        chosen = _Chosen(start, np.inf, f"kept the master's weights: {error}")
-    shortfall = bounds - coefficients @ chosen.weights
-    return FinalWeights(chosen.weights, float(shortfall.max(initial=0.0)), chosen.gap, chosen.note)
+        return FinalWeights(start, np.inf, f"kept the master's weights: {error}")
+    return _chosen(program, found.point, start=start, needed=np.minimum(bounds, reached))
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    weights: Array
-    gap: float
-    note: str
-
-
-def _chosen(program: Program, point: Point, *, start: Array, needed: Array) -> _Chosen:
+def _chosen(program: Program, point: Point, *, start: Array, needed: Array) -> FinalWeights:
     """The weights of the point, if they are better than `start` once the rows are met."""
     objective = program.objective
     bound = point.bound - float(point.duals.rows @ (program.bounds - needed))
@@ -94,7 +91,7 @@ def _chosen(program: Program, point: Point, *, start: Array, needed: Array) -> _
     gap = max(0.0, value - bound)
     if gap > 1e-6 * max(1.0, abs(value)):
         note = "; ".join(filter(None, [note, f"optimal only to within {gap:.2g}"]))
-    return _Chosen(weights, gap, note)
+    return FinalWeights(weights, gap, note)
 
 
 def _whole_mixture(start: Array, blocks: IntArray, n_blocks: int) -> Array:

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.master import DUMMY_MULTIPLE, OWN_SLACK
-from cg4ai.master.convex.objective import Loss, MixtureLoss, no_loss
-from cg4ai.master.convex.program import Program, check_table
+from cg4ai.master.convex.program import Loss, MixtureLoss, Program, check_table, no_loss
 from cg4ai.master.convex.sequential import minimise
 from cg4ai.records import Array, IntArray, MasterSolution
 

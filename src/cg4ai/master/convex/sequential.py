@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.master.convex.dense import LARGE, DenseQuadratic
-from cg4ai.master.convex.objective import checked_curvature
-from cg4ai.master.convex.program import Point, Program, assess
+from cg4ai.master.convex.program import Point, Program, assess, checked_curvature
 from cg4ai.master.convex.quadratic import Answer, Quadratic
 from cg4ai.records import Array, IntArray
 

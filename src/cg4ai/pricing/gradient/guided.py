@@ -11,11 +11,16 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.mixture import Layout, Mixture, Part
+from cg4ai.members.mixture import Mixture, Part
 from cg4ai.objectives import Batch, Objective
-from cg4ai.pricing.gradient.row_choice import Weighted, weighted_rows
-from cg4ai.pricing.gradient.row_draws import RowDraws
-from cg4ai.pricing.gradient.row_tensors import ReadyRows, joined, ready
+from cg4ai.pricing.gradient.rows import (
+    ReadyRows,
+    RowDraws,
+    Weighted,
+    joined,
+    ready,
+    weighted_rows,
+)
 from cg4ai.protocols import Architecture, Parameters, PricingRequest
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
@@ -40,12 +45,11 @@ class Trainer:
         self,
         pricer: GradientPricer,
         request: PricingRequest,
-        layout: Layout,
         made: torch.Generator,
     ) -> None:
         self.pricer, self.request, self.made = pricer, request, made
         self.objective: Objective = request.objective
-        self.layout = layout
+        self.layout = layout = request.rows.layout
         self.shape = (pricer.restarts, pricer.group, len(layout))
         places = layout.places(pricer.architecture.output_size)
         self.places = None if places is None else torch.as_tensor(places, device=request.device)
@@ -61,7 +65,7 @@ class Trainer:
             )
             self.rows = self.draws.known
         else:
-            self.rows = joined([self._ready(entry) for entry in core])
+            self.rows = [self._ready(entry) for entry in core]
         self.found: list[Rows] = []
         self.memory: list[ReadyRows] = []
         if pricer.attack_every:
@@ -153,9 +157,8 @@ class Trainer:
         """
         inputs = [entry.inputs for entry in rows]
         if not objective:
-            if not inputs:
-                return self.tensor(np.zeros(self.pricer.restarts)), []
-            return self.tensor(np.zeros(self.pricer.restarts)), self._outputs(parameters, inputs)
+            nothing = self.tensor(np.zeros(self.pricer.restarts))
+            return nothing, self._outputs(parameters, inputs) if inputs else []
         batch, now = self.fixed if self.fixed is not None else self.batch(self.pricer.batch_size)
         own, *others = self._outputs(parameters, [batch.inputs, *inputs])
         return self.objective_loss(batch, now, own), others

@@ -14,9 +14,8 @@ import torch
 
 from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Layout
-from cg4ai.pricing.gradient.captured import train_captured
+from cg4ai.pricing.gradient.captured import laid_out, train_captured
 from cg4ai.pricing.gradient.guided import Trainer, output_scaling
-from cg4ai.pricing.gradient.laid_out import laid_out
 from cg4ai.pricing.gradient.training import Training, train
 from cg4ai.protocols import Architecture, Parameters, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
@@ -114,7 +113,7 @@ class GradientPricer:
     def price(self, request: PricingRequest) -> PricingResult:
         made = generator(request.seed)
         layout = request.rows.layout
-        trainer = Trainer(self, request, layout, made)
+        trainer = Trainer(self, request, made)
         parameters = self._initial(request, layout, made)
         guided = round((1 - self.finish) * self.training.steps)
         if guided:
@@ -156,7 +155,6 @@ class GradientPricer:
                     data,
                     stage,
                     models=self.restarts,
-                    segment=data.segment,
                     pause=pause,
                     until=until,
                 )
