@@ -1,19 +1,24 @@
-"""The arithmetic of stacked networks: one matrix product for the first layer, batched ones after.
+"""The arithmetic of stacked networks: units of inputs and outputs, and the layers between them.
 
 Values inside are kept feature-major, (count, width, n): then the first layer of all members is
-the single product `weight (count * width, d) @ inputs.T`, without copying any parameter.
+the single product `weight (count * width, d) @ inputs.T`, without copying any parameter; those
+after it are batched products.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from cg4ai.errors import InvalidInput
 from cg4ai.protocols import Parameters
+from cg4ai.records import Array
 
 # relu_ and tanh_ work in place on the product just made, which autograd does not need itself.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -27,6 +32,15 @@ GPU_CHUNK = 2**26
 INPUT_CHUNK = 1024
 ERF = "erf"  # the activation that goes with `erf_form`
 ERF_INPUTS = 32  # from so many inputs on, scaling the weights for `erf_form` pays
+UNITS = ("shift", "scale", "output_shift", "output_scale")
+
+
+class Form(NamedTuple):
+    """What outputs are computed by: hidden layers, activation, sizes of groups under a softmax."""
+
+    depth: int
+    activation: str
+    groups: tuple[int, ...] = ()
 
 
 def chunk_steps(count: int, n: int, *, width: int, device: torch.device) -> tuple[int, int]:
@@ -56,7 +70,7 @@ def first_product(weight: Tensor, bias: Tensor | None, inputs: Tensor) -> Tensor
     return flat.view(count, size, inputs.shape[0])
 
 
-def erf_form(parameters: Parameters, *, depth: int) -> Parameters:
+def erf_form(parameters: Parameters, depth: int) -> Parameters:
     """Parameters with which `erf_unit` gives what GELU does with those given.
 
     `gelu(y) = erf_unit(y / sqrt(2)) / sqrt(2)`, so the roots go into the weights around it. The
@@ -89,16 +103,14 @@ def erf_unit(values: Tensor) -> Tensor:
     return values.addcmul_(values, torch.erf(values))
 
 
-def prepared(
-    parameters: Parameters, inputs: Tensor, *, depth: int, activation: str
-) -> tuple[Parameters, Tensor, str]:
-    """Parameters, inputs and activation in the form that is evaluated fastest, with equal outputs.
+def prepared(parameters: Parameters, inputs: Tensor, form: Form) -> tuple[Parameters, Tensor, Form]:
+    """Parameters, inputs and form such that they are evaluated fastest, with equal outputs.
 
     What has been prepared comes back as it is, so those who work in chunks do it once before.
     """
-    if depth == 0 or not _by_erf(parameters, inputs, activation):
-        return parameters, inputs, activation
-    return erf_form(parameters, depth=depth), with_ones(inputs), ERF
+    if form.depth == 0 or not _by_erf(parameters, inputs, form.activation):
+        return parameters, inputs, form
+    return erf_form(parameters, form.depth), with_ones(inputs), form._replace(activation=ERF)
 
 
 def _by_erf(parameters: Parameters, inputs: Tensor, activation: str) -> bool:
@@ -125,21 +137,20 @@ def _needs_gradient(parameters: Parameters, inputs: Tensor) -> bool:
     )
 
 
-def hidden_values(parameters: Parameters, inputs: Tensor, *, depth: int, activation: str) -> Tensor:
-    """The last hidden layer, (count, width, n); `depth` >= 1 hidden layers."""
-    activate = erf_unit if activation == ERF else ACTIVATIONS[activation]
+def hidden_values(parameters: Parameters, inputs: Tensor, form: Form) -> Tensor:
+    """The last hidden layer, (count, width, n), of at least one."""
+    activate = erf_unit if form.activation == ERF else ACTIVATIONS[form.activation]
     values = activate(first_product(parameters["weight_0"], parameters.get("bias_0"), inputs))
-    for layer in range(1, depth):
+    for layer in range(1, form.depth):
         bias = parameters[f"bias_{layer}"].unsqueeze(-1)
         values = activate(torch.baddbmm(bias, parameters[f"weight_{layer}"], values))
     return values
 
 
-def scores(parameters: Parameters, inputs: Tensor, *, depth: int, activation: str) -> Tensor:
+def scores(parameters: Parameters, inputs: Tensor, form: Form) -> Tensor:
     """Outputs before any softmax, (count, r, n)."""
-    parameters, inputs, activation = prepared(
-        parameters, inputs, depth=depth, activation=activation
-    )
+    parameters, inputs, form = prepared(parameters, inputs, form)
+    depth = form.depth
     weight, bias = parameters[f"weight_{depth}"], parameters.get(f"bias_{depth}")
     if depth == 0:
         return first_product(weight, bias, inputs)
@@ -148,7 +159,7 @@ def scores(parameters: Parameters, inputs: Tensor, *, depth: int, activation: st
     else:
         assert bias is not None
         start = bias.unsqueeze(-1)
-    values = hidden_values(parameters, inputs, depth=depth, activation=activation)
+    values = hidden_values(parameters, inputs, form)
     product = torch.baddbmm(start, weight, values)
     if product.requires_grad:
         product.register_hook(_laid_out)  # type: ignore[no-untyped-call]
@@ -158,6 +169,11 @@ def scores(parameters: Parameters, inputs: Tensor, *, depth: int, activation: st
 def _laid_out(gradient: Tensor | None) -> Tensor | None:
     """A gradient in order in memory: batched products of one that came transposed are slow."""
     return None if gradient is None else gradient.contiguous()
+
+
+def outputs(parameters: Parameters, inputs: Tensor, form: Form) -> Tensor:
+    """(count, r, n), in any dtype; inputs are normalised already."""
+    return grouped_softmax(scores(parameters, inputs, form), form.groups)
 
 
 def grouped_softmax(values: Tensor, groups: tuple[int, ...]) -> Tensor:
@@ -172,17 +188,14 @@ def grouped_softmax(values: Tensor, groups: tuple[int, ...]) -> Tensor:
     return torch.cat([part.softmax(1) for part in torch.split(values, list(groups), dim=1)], dim=1)
 
 
-def folded_mixture(
-    parameters: Parameters, inputs: Tensor, weights: Tensor, *, depth: int, activation: str
-) -> Tensor:
+def folded_mixture(parameters: Parameters, inputs: Tensor, weights: Tensor, form: Form) -> Tensor:
     """`sum_i weights_i scores_i`, (r, n), for linear outputs: the weights go into the last layer.
 
     The members' last layers become one product (r, count * width), so no member's outputs are
     ever formed.
     """
-    parameters, inputs, activation = prepared(
-        parameters, inputs, depth=depth, activation=activation
-    )
+    parameters, inputs, form = prepared(parameters, inputs, form)
+    depth = form.depth
     last = parameters[f"weight_{depth}"] * weights[:, None, None]
     bias = parameters.get(f"bias_{depth}")
     start = last.new_zeros(()) if bias is None else (weights @ bias).unsqueeze(-1)
@@ -192,63 +205,121 @@ def folded_mixture(
         skip = torch.tensordot(weights, parameters["skip"], dims=1)
         start = torch.addmm(start, skip, inputs.T)
     count, size, width = last.shape
-    values = hidden_values(parameters, inputs, depth=depth, activation=activation)
+    values = hidden_values(parameters, inputs, form)
     wide = last.permute(1, 0, 2).reshape(size, count * width)
     return torch.addmm(start, wide, values.reshape(count * width, -1))
 
 
-def weighted_outputs(
-    parameters: Parameters,
-    inputs: Tensor,
-    weights: Tensor,
-    *,
-    depth: int,
-    activation: str,
-    groups: tuple[int, ...],
-) -> Tensor:
-    """`sum_i weights_i outputs_i`, (r, n), in any dtype; inputs are normalised already.
+def weighted_outputs(parameters: Parameters, inputs: Tensor, weights: Tensor, form: Form) -> Tensor:
+    """`sum_i weights_i outputs_i`, (r, n).
 
     With `weights` (blocks, count) one such sum for each of their rows, (blocks, r, n).
     """
-    if not groups and weights.ndim == 1:
-        return folded_mixture(parameters, inputs, weights, depth=depth, activation=activation)
-    values = grouped_softmax(scores(parameters, inputs, depth=depth, activation=activation), groups)
+    if not form.groups and weights.ndim == 1:
+        return folded_mixture(parameters, inputs, weights, form)
+    values = outputs(parameters, inputs, form)
     return (weights @ values.flatten(1)).view(*weights.shape[:-1], *values.shape[1:])
 
 
 def mixture_in_chunks(
-    parameters: Parameters,
-    inputs: Tensor,
-    weights: Tensor,
-    *,
-    depth: int,
-    activation: str,
-    groups: tuple[int, ...],
-    steps: tuple[int, int],
+    parameters: Parameters, inputs: Tensor, weights: Tensor, form: Form, *, steps: tuple[int, int]
 ) -> Tensor:
     """`weighted_outputs` of `steps` members and inputs at a time, (n, r) or (blocks, n, r)."""
     *blocks, count = weights.shape
     member_step, input_step = steps
-    size = parameters[f"weight_{depth}"].shape[1]
-    ready, x, activation = prepared(parameters, inputs, depth=depth, activation=activation)
+    size = parameters[f"weight_{form.depth}"].shape[1]
+    ready, x, form = prepared(parameters, inputs, form)
     if torch.compiler.is_compiling():  # one graph for any number of inputs
-        whole = weighted_outputs(
-            ready, x, weights, depth=depth, activation=activation, groups=groups
-        )
-        return whole.transpose(-1, -2)
+        return weighted_outputs(ready, x, weights, form).transpose(-1, -2)
 
     def total(part: Tensor) -> Tensor:
         result = part.new_zeros(*blocks, size, len(part))
         for start in range(0, count, member_step):
-            members = slice(start, start + member_step)
-            result += weighted_outputs(
-                slice_members(ready, members),
-                part,
-                weights[..., members],
-                depth=depth,
-                activation=activation,
-                groups=groups,
-            )
+            own = slice(start, start + member_step)
+            result += weighted_outputs(slice_members(ready, own), part, weights[..., own], form)
         return result.transpose(-1, -2)
 
     return torch.cat([total(part) for part in torch.split(x, input_step)], dim=-2)
+
+
+def checked_units(values: object, name: str, size: int) -> Array:
+    """One finite number for each input or output, read-only; scales are positive."""
+    array = np.array(values, dtype=np.float64)
+    if array.shape != (size,) or not np.all(np.isfinite(array)):
+        raise InvalidInput(f"{name} must be ({size},) finite numbers, got {array.shape}")
+    if name.endswith("scale") and np.any(array <= 0):
+        raise InvalidInput(f"{name} must be positive; use 1 for what does not vary")
+    array.setflags(write=False)
+    return array
+
+
+class Scaling:
+    """The units of one architecture: those of `UNITS` that are given, checked."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self.arrays = arrays
+        # As tensors, by device and dtype: training must not copy from the host.
+        self._tensors: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = {}
+
+    @property
+    def of_outputs(self) -> bool:
+        """Whether outputs have units of their own."""
+        return "output_shift" in self.arrays or "output_scale" in self.arrays
+
+    def key(self) -> tuple[bytes | None, ...]:
+        """What makes two equal."""
+        return tuple(self.arrays[name].tobytes() if name in self.arrays else None for name in UNITS)
+
+    def inputs(self, inputs: Tensor) -> Tensor:
+        """`(inputs - shift) / scale` in the dtype and on the device of the inputs."""
+        known = self.like(inputs)
+        shifted = inputs - known["shift"] if "shift" in known else inputs
+        return shifted / known["scale"] if "scale" in known else shifted
+
+    def outputs(self, outputs: Tensor) -> Tensor:
+        """`output_shift + output_scale * outputs`, the last axis one entry per output."""
+        known = self.like(outputs)
+        scaled = outputs * known["output_scale"] if "output_scale" in known else outputs
+        return scaled + known["output_shift"] if "output_shift" in known else scaled
+
+    def folded(self, parameters: Parameters, *, depth: int) -> Parameters:
+        """Parameters whose last layer gives outputs in their units, float64."""
+        scale, shift = self._output_units(parameters[f"bias_{depth}"])
+        return _rescaled(parameters, scale, shift, depth=depth)
+
+    def unfolded(self, parameters: Parameters, *, depth: int) -> Parameters:
+        """The reverse of `folded`."""
+        scale, shift = self._output_units(parameters[f"bias_{depth}"])
+        return _rescaled(parameters, 1.0 / scale, -shift / scale, depth=depth)
+
+    def _output_units(self, bias: Tensor) -> tuple[Tensor, Tensor]:
+        known = self.like(torch.empty(0, dtype=torch.float64, device=bias.device))
+        ones = torch.ones(bias.shape[-1], dtype=torch.float64, device=bias.device)
+        return known.get("output_scale", ones), known.get("output_shift", 0.0 * ones)
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Scaling:
+        """The same units, given as tensors."""
+        made = Scaling(self.arrays)
+        for tensor in tensors.values():
+            made._tensors = {(tensor.device, tensor.dtype): dict(tensors)}
+        return made
+
+    def like(self, tensor: Tensor) -> dict[str, Tensor]:
+        """The units in the dtype and on the device of a tensor."""
+        key = (tensor.device, tensor.dtype)
+        if key not in self._tensors:
+            # Tensors made under inference mode could not be used in training later.
+            with torch.inference_mode(False):
+                self._tensors[key] = {
+                    name: torch.tensor(array).to(*key) for name, array in self.arrays.items()
+                }
+        return self._tensors[key]
+
+
+def _rescaled(parameters: Parameters, scale: Tensor, shift: Tensor, *, depth: int) -> Parameters:
+    """The last layer's outputs z as `scale * z + shift`, float64 copies of the rest."""
+    result = {name: tensor.detach().double() for name, tensor in parameters.items()}
+    for name in (f"weight_{depth}", *(["skip"] if "skip" in parameters else [])):
+        result[name] = result[name] * scale.unsqueeze(-1)
+    result[f"bias_{depth}"] = result[f"bias_{depth}"] * scale + shift
+    return result

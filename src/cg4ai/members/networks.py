@@ -33,7 +33,6 @@ from cg4ai.members.checks import (
     state_field,
     state_sizes,
 )
-from cg4ai.members.scaling import UNITS, Scaling, checked_units
 from cg4ai.protocols import Members, Parameters
 from cg4ai.records import Array, IntArray, MemberState
 
@@ -69,7 +68,7 @@ class NetworkArchitecture:
     scale: Array | None = None
     output_shift: Array | None = None
     output_scale: Array | None = None
-    _scaling: Scaling = field(init=False, repr=False)  # the four above
+    _scaling: layers.Scaling = field(init=False, repr=False)  # the four above
 
     def __post_init__(self) -> None:
         checked_size(self.input_size, "input_size")
@@ -100,13 +99,13 @@ class NetworkArchitecture:
 
     def _check_normalisation(self) -> None:
         arrays: dict[str, Array] = {}
-        for name in UNITS:
+        for name in layers.UNITS:
             values = getattr(self, name)
             if values is not None:
                 size = self.output_size if name.startswith("output") else self.input_size
-                arrays[name] = checked_units(values, name, size)
+                arrays[name] = layers.checked_units(values, name, size)
                 object.__setattr__(self, name, arrays[name])
-        object.__setattr__(self, "_scaling", Scaling(arrays))
+        object.__setattr__(self, "_scaling", layers.Scaling(arrays))
         if self.scales_outputs and self.output != "linear":
             raise InvalidInput("output_shift and output_scale are for output='linear' only")
 
@@ -188,13 +187,12 @@ class NetworkArchitecture:
 
         In the dtype of parameters and inputs, differentiable in both.
         """
-        outputs = self._feature_major(parameters, self.normalise(inputs)).transpose(1, 2)
+        outputs = layers.outputs(parameters, self.normalise(inputs), self._form).transpose(1, 2)
         return self._scaling.outputs(outputs)
 
-    def _feature_major(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        """Normalised inputs -> (count, output_size, n)."""
-        values = layers.scores(parameters, inputs, depth=self.depth, activation=self.activation)
-        return layers.grouped_softmax(values, self.softmax_groups)
+    @property
+    def _form(self) -> layers.Form:
+        return layers.Form(self.depth, self.activation, self.softmax_groups)
 
     def _chunk_steps(self, count: int, inputs: Tensor) -> tuple[int, int]:
         width = max(*self.hidden, self.output_size, 1)
@@ -209,7 +207,8 @@ class NetworkArchitecture:
         count = len(parameters["weight_0"])
 
         def evaluate(members: slice, rows: slice) -> Tensor:
-            return self._feature_major(layers.slice_members(parameters, members), x[rows])
+            own = layers.slice_members(parameters, members)
+            return layers.outputs(own, x[rows], self._form)
 
         steps = self._chunk_steps(count, x)
         return in_chunks(evaluate, count, x.shape[0], steps=steps, axis=2).transpose(1, 2)
@@ -220,15 +219,8 @@ class NetworkArchitecture:
         With `weights` (blocks, count) one such sum for each of their rows, (blocks, n, r).
         """
         x = self.normalise(inputs)
-        return layers.mixture_in_chunks(
-            parameters,
-            x,
-            weights,
-            depth=self.depth,
-            activation=self.activation,
-            groups=self.softmax_groups,
-            steps=self._chunk_steps(weights.shape[-1], x),
-        )
+        steps = self._chunk_steps(weights.shape[-1], x)
+        return layers.mixture_in_chunks(parameters, x, weights, self._form, steps=steps)
 
     def scale_outputs(self, parameters: Parameters, factors: Tensor) -> Parameters:
         """Each member's linear outputs times its factor (count,): the last layer and the skip."""

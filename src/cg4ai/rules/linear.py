@@ -104,7 +104,7 @@ class Linear(Placed):
             return None
         else:
             affine = given.affine()  # type: ignore[attr-defined]
-        if affine.constant.shape[1] != self.known_output_size():
+        if self.output_size not in (None, affine.constant.shape[1]):
             raise InvalidInput(
                 f"{self.name} has coefficients for {affine.constant.shape[1]} outputs, the "
                 f"predictor has {self.output_size}"
