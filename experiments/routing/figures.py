@@ -1,7 +1,7 @@
 """The paper's routing figures, drawn from saved runs alone: nothing is trained here.
 
-Each function takes run folders that `cg4ai route` or `cg4ai reproduce routing` wrote and returns
-the PNG file it made. `all_figures` draws those whose runs are there.
+Each function takes run folders that `cg4ai route` or `python -m experiments.routing` wrote and
+returns the PNG file it made. `all_figures` draws those whose runs are there.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps.runner import ARRAYS
 from cg4ai.errors import RunFolderError
-from cg4ai.extras import optional
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
+from experiments.drawing import new_panels, saved_arrays, write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,8 +69,8 @@ def slack(run: Path, target: Path) -> Path:
     history = Run.open(run, read_only=True).history()
     iterations = np.array([record["iteration"] for record in history])
     lacking = np.array([record["slack"] for record in history])
-    overload = _overloads(_arrays(run), len(history))
-    figure, (whole, zoomed) = _axes(2)
+    overload = _overloads(saved_arrays(run), len(history))
+    figure, (whole, zoomed) = new_panels(2)
     start = ZOOM_FROM if len(history) > ZOOM_FROM else len(history) // 2
     for axes, first in ((whole, 0), (zoomed, start)):
         axes.plot(iterations[first:], lacking[first:], marker=".", label="slack in the master")
@@ -107,8 +106,8 @@ def _overloads(arrays: Arrays, count: int) -> NDArray[Any]:
 
 def predicted_mlu(run: Path, target: Path) -> Path:
     """Predicted against optimal MLU on the validation vectors."""
-    arrays = _arrays(run)
-    figure, (axes,) = _axes(1)
+    arrays = saved_arrays(run)
+    figure, (axes,) = new_panels(1)
     optimal, predicted = arrays["optimal_mlu"], arrays["predicted_mlu"]
     _against(axes, optimal, predicted, what="MLU")
     axes.axhline(1.0, color="tab:red", linewidth=0.8, label="capacity")
@@ -124,9 +123,9 @@ def plain_violations(run: Path, target: Path) -> Path:
     The demand vectors are those whose optimum lies within a hundredth below the largest of the
     box, which is the load that the demands were scaled to.
     """
-    arrays = _arrays(run)
+    arrays = saved_arrays(run)
     optimal = arrays["tight_optimal"]
-    figure, both = _axes(2)
+    figure, both = new_panels(2)
     for axes, key, name in zip(
         both, ("tight_plain", "tight_predicted"), ("plain networks", "mixture"), strict=True
     ):
@@ -157,14 +156,14 @@ def plain_violations(run: Path, target: Path) -> Path:
 
 def bottleneck_arc(run: Path, target: Path) -> Path:
     """The link found overloaded most often: how much, and by which demands."""
-    found = _found(_arrays(run))
+    found = _found(saved_arrays(run))
     if not len(found["arc"]):
         raise RunFolderError(f"{run} has no demand vectors from a search: it found no overload")
     about = files.read_json(run / "ensemble.json")["about"]
     arc = int(np.bincount(found["arc"]).argmax())
     here = found["arc"] == arc
     iterations, vectors = found["iteration"][here], found["demands"][here]
-    figure, (left, right) = _axes(2)
+    figure, (left, right) = new_panels(2)
     for name, own in (
         ("mixture", ~found["training"][here]),
         ("group in training", found["training"][here]),
@@ -224,8 +223,8 @@ def _draw_demands(
 
 def cost(run: Path, target: Path) -> Path:
     """With least path cost as the objective: cost against optimal cost, and the MLU reached."""
-    arrays = _arrays(run)
-    figure, (left, right) = _axes(2)
+    arrays = saved_arrays(run)
+    figure, (left, right) = new_panels(2)
     optimal, predicted = arrays["optimal_cost"], arrays["predicted_cost"]
     largest = float(optimal.max())
     _against(left, optimal / largest, predicted / largest, what="cost / largest optimal cost")
@@ -262,25 +261,9 @@ def _arcs_of(path: list[str], arcs: list[list[str]]) -> set[int]:
     return {number for number, arc in enumerate(arcs) if tuple(arc) in hops}
 
 
-def _arrays(run: Path) -> Arrays:
-    if not (run / ARRAYS).exists():
-        raise RunFolderError(f"{run} holds no {ARRAYS}: the run has not ended; resume it first")
-    return files.read_arrays(run / ARRAYS)
-
-
-def _axes(count: int) -> tuple[Figure, list[Axes]]:
-    figure: Figure = optional("matplotlib.figure").Figure(
-        figsize=(5.5 * count, 4.2), layout="constrained"
-    )
-    # draws to files; no window system is needed
-    optional("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
-    return figure, [figure.add_subplot(1, count, number + 1) for number in range(count)]
-
-
 def _saved(figure: Figure, run: Path, target: Path) -> Path:
     settings = Run.open(run, read_only=True).settings
     figure.suptitle(
         f"{settings['network']}, {settings['demands']} demands, {settings['paths']} paths"
     )
-    figure.savefig(target, dpi=150)
-    return target
+    return write(figure, target)

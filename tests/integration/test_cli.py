@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import cg4ai
-from cg4ai.cli.main import app, main
+from cg4ai.cli.main import app, guarded, main
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "rules.md"
 HEAVY = ("torch", "numpy", "sklearn", "pandas", "scipy", "highspy", "matplotlib", "rich")
@@ -391,3 +392,17 @@ def test_demo(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "2 of 2 requirements met" in output
     assert "plain network" in output
     assert main(["show", "demo"]) == 0
+
+
+def test_too_little_memory_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    """It went to stdout, among the JSON lines that programs read there."""
+    commands = typer.Typer(pretty_exceptions_enable=False)
+
+    @commands.command()
+    def eat() -> None:
+        raise MemoryError
+
+    assert guarded(commands, [], "eat") == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: there is not enough memory")

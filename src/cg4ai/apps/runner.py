@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Generic, Protocol, cast
+from typing import Any, Generic, cast
 
 from cg4ai.apps.options import RunOptions
 from cg4ai.apps.protocol import (
@@ -46,18 +46,23 @@ APPLICATIONS = {"train": "tabular", "route": "routing", "digits": "digits"}
 USUAL_THREADS = 2  # more hardly ever help: members are small
 
 
-class Screen(Protocol):
-    """What shows people how a run goes on."""
+class Screen:
+    """Shows people how a run goes on; this one shows nothing."""
 
-    def update(self, record: IterationRecord) -> None: ...
+    def update(self, record: IterationRecord) -> None:
+        """Show one finished iteration."""
 
-    def message(self, text: str) -> None: ...
+    def message(self, text: str) -> None:
+        """Show a remark between iterations."""
 
-    def expect(self, words: str, *, iterations: int, seconds: float) -> None: ...
+    def expect(self, words: str, *, iterations: int, seconds: float) -> None:
+        """Say what begins now, in words, and what it takes at most."""
 
-    def step(self, done: int, steps: int) -> None: ...
+    def step(self, done: int, steps: int) -> None:
+        """Say how far the training of one group is."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Leave the terminal as it should be; may be called twice."""
 
 
 @dataclass(frozen=True)
@@ -174,18 +179,6 @@ def check_application(run: Run, name: str) -> None:
 # ---- one run -------------------------------------------------------------------------------------
 
 
-class _Silent:
-    def update(self, record: IterationRecord) -> None: ...
-
-    def message(self, text: str) -> None: ...
-
-    def expect(self, words: str, *, iterations: int, seconds: float) -> None: ...
-
-    def step(self, done: int, steps: int) -> None: ...
-
-    def close(self) -> None: ...
-
-
 def perform(
     app: Application[S, P],
     settings: S,
@@ -200,7 +193,7 @@ def perform(
     """Train (or go on), save, evaluate; see `Outcome` for what an interrupt leaves."""
     import torch
 
-    screen = screen or _Silent()
+    screen = screen or Screen()
     started = time.perf_counter() if started is None else started
     if settings.threads is None:
         settings = replace(settings, threads=free_threads())  # type: ignore[type-var]

@@ -71,7 +71,8 @@ def guarded(commands: typer.Typer, arguments: Sequence[str] | None, name: str) -
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not re.search("allocat|out of memory", str(error)):
             raise
-        print("error: there is not enough memory; ask for smaller or fewer members or data")
+        text = "there is not enough memory; ask for smaller or fewer members or data"
+        print(f"error: {text}", file=sys.stderr)
         return FAILURE
     return 0
 

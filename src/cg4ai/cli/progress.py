@@ -13,6 +13,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Self, TextIO
 
+from cg4ai.apps.runner import Screen
 from cg4ai.apps.tables import cell
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import IterationRecord
@@ -39,15 +40,14 @@ FOREVER = 1e7  # seconds that say nothing to anyone
 STAND_IN = 1e11  # values from here on stand for infinity
 
 
-class Progress:
-    """Shows nothing; the kinds below override `update`, `message` and `close`."""
+class Progress(Screen):
+    """Shows nothing itself; the kinds below override `update`, `message` and `close`."""
 
     iterations: float = math.inf  # of the whole run, at most
     seconds: float = math.inf
     _group_began = _said = 0.0
 
     def expect(self, words: str, *, iterations: int, seconds: float) -> None:
-        """Say what begins now, in words; what it takes at most is counted from its iterations."""
         self.iterations, self.seconds = iterations, seconds
         self.message(words)
 
@@ -66,15 +66,6 @@ class Progress:
     def passing(self, text: str) -> None:
         """Show what is true for a moment."""
         self.message(text)
-
-    def update(self, record: IterationRecord) -> None:
-        """Show one finished iteration."""
-
-    def message(self, text: str) -> None:
-        """Show a remark between iterations."""
-
-    def close(self) -> None:
-        """Leave the terminal as it should be; may be called twice."""
 
     def __enter__(self) -> Self:
         return self

@@ -112,7 +112,7 @@ def test_the_router_is_saved_before_it_is_evaluated_and_nothing_else_is_trained(
 
     said: list[str] = []
 
-    class Listening(runner._Silent):
+    class Listening(runner.Screen):
         def message(self, text: str) -> None:
             if text.startswith("evaluating"):
                 assert (tmp_path / "run" / "ensemble.json").exists()
@@ -139,6 +139,18 @@ def test_a_time_limit_bounds_training_and_evaluation_and_says_what_was_cut(netwo
     assert "validation, to" in cut
     assert outcome.summary["mean_mlu_gap"] >= -1e-7
     assert "Cut short by the time limit" in Routing().report(outcome.summary)
+
+
+def test_plain_networks_train_no_longer_than_ours_did_under_a_limit(network: str) -> None:
+    """They took all steps of a training that the clock had ended early: a minute too many."""
+    limit = 10.0
+    endless = {**TINY, "first_steps": 10**7, "later_steps": 10**7, "baseline": True}
+    asked = RouteSettings(network=network, threads=1, time_limit_s=limit, **endless)
+    started = time.perf_counter()
+    outcome = runner.perform(Routing(), asked)
+    assert time.perf_counter() - started <= 1.1 * limit + 0.5
+    cut = " ".join(outcome.summary["cut"])
+    assert "plain_worst_utilisation" in outcome.summary or "plain networks" in cut
 
 
 def test_what_time_does_not_allow_is_noted_instead() -> None:

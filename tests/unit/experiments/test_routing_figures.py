@@ -44,7 +44,7 @@ def saved_run(folder: Path, *, cuts: bool = True, slack: float = 0.0) -> Path:
         history = [{"iteration": number, "slack": slack} for number in range(4)]
         files.append_lines(folder / "history.jsonl", history)
         files.write_json(folder / "ensemble.json", {"about": ABOUT})
-        files.write_arrays(folder / routing_figures.ARRAYS, arrays)
+        files.write_arrays(folder / "arrays.safetensors", arrays)
         run.finish({"network": "towns"})
     return folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -100,7 +101,10 @@ def evaluate(
     if settings.baseline and whole.begins(
         "plain networks of equal effort, to compare", needed=training_s
     ):
-        plain = plain_router(problem, settings, result)
+        # where the clock may have ended our training before its last step, it ends theirs alike
+        limited = math.isfinite(whole.deadline.ends)
+        until = Deadline.after(training_s) if limited else Deadline()
+        plain = plain_router(problem, settings, result, until)
         more, drawn = _beside(instance, settings, ensemble, plain, validation, whole)
         summary |= more
         arrays |= drawn
@@ -229,7 +233,9 @@ def groups_trained(result: Result) -> int:
     )
 
 
-def plain_router(problem: Problem, settings: RouteSettings, result: Result) -> Ensemble:
+def plain_router(
+    problem: Problem, settings: RouteSettings, result: Result, until: Deadline
+) -> Ensemble:
     """The same members trained plainly for as many steps, without master, rows or cuts."""
     pricer = problem.pricers[0]
     assert isinstance(pricer, Plain)
@@ -237,7 +243,7 @@ def plain_router(problem: Problem, settings: RouteSettings, result: Result) -> E
     count = len(problem.layout)
     seed = derived_seed(settings.seed, 0, "plain")
     asked = first_request(problem, seed=seed, device=settings.device, attacked=False)
-    proposed = plain.price(asked)
+    proposed = plain.price(replace(asked, until=until.ends))
     assert proposed.members is not None
     device = torch.device(settings.device)
     part = Part(proposed.members.to(device), proposed.blocks, np.ones(count))

@@ -98,5 +98,3 @@ def test_oracle_keeps_every_rule_and_predicts_like_a_single_member(
     kept = chosen.label_rule.satisfied
     assert kept(labelled, hard.hard_labels).all()
     assert not kept(single.predict(hard.hard_inputs), hard.hard_labels).all()
-    assert oracle.oracle
-    assert not single.oracle

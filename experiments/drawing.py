@@ -1,0 +1,47 @@
+"""What figures of all experiments share: panels without a window, saved arrays, PNG files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from cg4ai.apps.runner import ARRAYS
+from cg4ai.errors import RunFolderError
+from cg4ai.extras import optional
+from cg4ai.runs import files
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def new_panels(
+    columns: int, *, rows: int = 1, height: float = 4.2, widths: Sequence[float] | None = None
+) -> tuple[Figure, list[Axes]]:
+    """A figure of rows x columns panels, numbered row by row."""
+    figure: Figure = optional("matplotlib.figure").Figure(
+        figsize=(5.5 * columns, height * rows), layout="constrained"
+    )
+    # draws to files; no window system is needed
+    optional("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
+    return figure, list(figure.subplots(rows, columns, squeeze=False, width_ratios=widths).flat)
+
+
+def saved_arrays(run: Path) -> dict[str, NDArray[Any]]:
+    if not (run / ARRAYS).exists():
+        raise RunFolderError(
+            f"{run} holds no {ARRAYS}: the run has not ended; resume it, or run it again (--force)"
+        )
+    return files.read_arrays(run / ARRAYS)
+
+
+def write(figure: Figure, target: Path) -> Path:
+    """Written whole or not at all, since other processes may draw the same figure."""
+    packed = io.BytesIO()
+    figure.savefig(packed, dpi=150, format="png")
+    files.write_bytes(target, packed.getvalue())
+    return target
