@@ -26,7 +26,8 @@ import cg4ai
 from cg4ai.apps.digits.data import CLASSES, Split, digits
 from cg4ai.apps.digits.evaluate import accuracy
 from cg4ai.apps.digits.members import DigitPricer, SmoothNetwork
-from cg4ai.apps.digits.problem import BY_RULE, DigitLoss
+from cg4ai.apps.digits.problem import DigitLoss
+from cg4ai.apps.digits.settings import BY_RULE
 from cg4ai.apps.tables import markdown
 from cg4ai.members.mixture import Layout
 from cg4ai.pricing.gradient.pricer import GradientPricer

@@ -63,15 +63,18 @@ class Scores:
 
 
 def data_sets() -> Iterator[DataSet]:
-    yield DataSet("cancer", *load_breast_cancer(return_X_y=True), True)
-    yield DataSet("wine", *load_wine(return_X_y=True), True)
-    yield DataSet("iris", *load_iris(return_X_y=True), True)
-    yield DataSet("digits", *load_digits(return_X_y=True), True)
     noisy = make_classification(600, 20, n_informative=6, flip_y=0.15, random_state=1)
-    yield DataSet("noisy", *noisy, True)
-    yield DataSet("diabetes", *load_diabetes(return_X_y=True), False)
-    yield DataSet("friedman1", *make_friedman1(500, noise=1.0, random_state=0), False)
-    yield DataSet("friedman2", *make_friedman2(400, noise=80.0, random_state=0), False)
+    for name, (inputs, targets), classification in (
+        ("cancer", load_breast_cancer(return_X_y=True), True),
+        ("wine", load_wine(return_X_y=True), True),
+        ("iris", load_iris(return_X_y=True), True),
+        ("digits", load_digits(return_X_y=True), True),
+        ("noisy", noisy, True),
+        ("diabetes", load_diabetes(return_X_y=True), False),
+        ("friedman1", make_friedman1(500, noise=1.0, random_state=0), False),
+        ("friedman2", make_friedman2(400, noise=80.0, random_state=0), False),
+    ):
+        yield DataSet(name, inputs, targets, classification)
 
 
 def linear_model(classification: bool, seed: int) -> Any:

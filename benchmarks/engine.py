@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import bench_master
 import bench_members
@@ -22,7 +24,7 @@ from cg4ai.apps.tables import markdown
 def main() -> None:
     load_before = os.getloadavg()[0]
     large = partial(bench_master.lazy_rows, cold_limit_s=bench_master.cold_limit())
-    sections = [
+    sections: list[tuple[str, Callable[[], list[dict[str, Any]]]]] = [
         ("Re-solving the master after a new column", bench_master.warm_start),
         ("A large dense master through lazily activated rows", large),
         ("Evaluating and fusing many members", bench_members.rows),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from cg4ai import Box, ConstrainedRegressor, Difference, Linear
+from cg4ai.rules import Requirement
 
 AREA = (40.0, 240.0)  # square metres
 AGE = (0.0, 60.0)  # years
@@ -47,7 +48,7 @@ def main() -> dict[str, float]:
     X_test, y_test = houses(2000, seed=2)
     inputs, pairs = grid(41)
     region = Box([AREA[0], AGE[0]], [AREA[1], AGE[1]])
-    rules = [
+    rules: list[Requirement] = [
         Difference(inputs, pairs, 0.0, name="price rises with area"),
         Linear(region, [[1.0], [-1.0]], [FLOOR, -CEILING], name="price within bounds"),
     ]

@@ -43,7 +43,7 @@ class Elsewhere(TorchFunctionMode):
         first = args[0] if args and isinstance(args[0], Tensor) else None
         if name == "__get__":
             return self._property(func, args[0])
-        if name == "__set__" and getattr(func.__self__, "__name__", "") == "data":
+        if name == "__set__" and getattr(getattr(func, "__self__", None), "__name__", "") == "data":
             func(*args)  # how torch.nn.Module.to moves parameters
             return self._placed(args[0], None, elsewhere=is_elsewhere(args[1]))
         if first is not None and is_elsewhere(first) and name in ("numpy", "__array__"):
@@ -60,7 +60,7 @@ class Elsewhere(TorchFunctionMode):
         return self._placed(func(*args, **kwargs), first, elsewhere=there)
 
     def _property(self, func: Any, tensor: Tensor) -> Any:
-        which = getattr(func.__self__, "__name__", "")
+        which = getattr(getattr(func, "__self__", None), "__name__", "")
         if which == "device" and is_elsewhere(tensor):
             return DEVICE
         return self._placed(func(tensor), None, elsewhere=is_elsewhere(tensor))

@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput, did_you_mean
@@ -99,7 +100,7 @@ class Supervised:
     loss: str | LossFunction = "squared"
     kind: Literal["average", "mixture"] = "average"
     sample_weight: Array | None = None
-    soft: tuple[Array, Array | IntArray] | None = None
+    soft: tuple[NDArray[np.floating], Array | IntArray] | None = None
 
     def __post_init__(self) -> None:
         loss_function(self.loss)

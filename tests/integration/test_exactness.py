@@ -85,7 +85,8 @@ class Finite:
 
     def rows(self) -> tuple[Array, Array, list[int]]:
         """All rows as `table @ weights >= bounds`, and the slack variable of each."""
-        table, bounds, slack_of, slacks = [], [], [], 0
+        table, bounds, slacks = [], [], 0
+        slack_of: list[int] = []
         for requirement in self.requirements:
             outputs = self.outputs(requirement.points)
             values = np.einsum("mkr,kr->km", outputs, np.atleast_2d(requirement.coefficients))

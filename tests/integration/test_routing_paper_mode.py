@@ -6,6 +6,7 @@ import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import networkx
 import numpy as np
@@ -17,7 +18,7 @@ from cg4ai.apps.runner import perform
 from experiments.routing.paper_mode import PaperRouting, PaperSettings
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-QUICK = {
+QUICK: dict[str, Any] = {
     "validation": 200,
     "attack_starts": 2,
     "attack_steps": 10,

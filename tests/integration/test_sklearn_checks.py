@@ -9,7 +9,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor
 
-QUICK = {
+QUICK: dict[str, Any] = {
     "hidden": (8,),
     "steps": 60,
     "iteration_limit": 3,

@@ -75,7 +75,9 @@ def test_the_costs_of_all_blocks_add_up_to_the_value_of_the_joint_outputs() -> N
     batch = objective.batch(None, generator(0), device="cpu", dtype=torch.float64)
     joint = torch.as_tensor(OUTPUTS)
     parts = [objective.costs(joint[..., p], p) for p in (np.array([1]), np.array([0, 2]))]
-    np.testing.assert_allclose(sum(parts).numpy(), objective.value(batch, joint).numpy())
+    np.testing.assert_allclose(
+        torch.stack(parts).sum(0).numpy(), objective.value(batch, joint).numpy()
+    )
 
 
 def test_a_weight_of_two_means_two_copies() -> None:

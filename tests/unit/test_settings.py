@@ -18,7 +18,7 @@ WHOLE = (
     *("row_age_limit", "column_age_limit", "final_rounds", "seed", "improvement_window"),
 )
 # what each number may be at its ends, and what is just outside
-RANGES: dict[str, tuple[list[float], list[float]]] = {
+RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "epsilon": ([0, 1e-9, 10], [-1e-9]),
     "gap_tolerance": ([0, 1.0], [-1.0]),
     "feasibility_tolerance": ([0, 1], [-0.1, 1.1]),
@@ -62,13 +62,15 @@ def test_numbers_in_range_are_accepted_and_others_refused(name: str) -> None:
 @pytest.mark.parametrize("name", RANGES)
 def test_what_is_no_number_is_refused(name: str) -> None:
     kind = "a whole number" if name in WHOLE else "a number"
-    for value in ("3", None, True, math.nan, [1], 1j):
+    wrong: tuple[Any, ...] = ("3", None, True, math.nan, [1], 1j)
+    for value in wrong:
         with pytest.raises(InvalidSettings, match=f"{name} must be {kind}"):
             Settings(**{name: value})
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_counts_are_whole(name: str) -> None:
+    value: Any
     for value in (1.5, math.inf):
         with pytest.raises(InvalidSettings, match=f"{name} must be a whole number, got {value}"):
             Settings(**{name: value})

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ NETWORK = {
         for s, t in ("ab", "ac", "ad", "bd", "cd", "bc")
     ],
 }
-TINY = {
+TINY: dict[str, Any] = {
     "demands": 2,
     "scenarios": 20,
     "priced": 30,

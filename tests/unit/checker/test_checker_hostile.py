@@ -11,6 +11,7 @@ from fractions import Fraction
 import certificate_cases as cases
 import numpy as np
 import pytest
+import torch
 
 from cg4ai.checker import Rejected, check, verify
 from cg4ai.checker.bound import rule_bound
@@ -34,7 +35,8 @@ def alone(members):
 def line(scale=1.0):
     """y = x / scale, one input."""
     architecture = NetworkArchitecture(1, 1, hidden=(), shift=np.zeros(1), scale=np.array([scale]))
-    return alone(architecture.members({"weight_0": np.ones((1, 1, 1)), "bias_0": np.zeros((1, 1))}))
+    weights = {"weight_0": torch.ones(1, 1, 1), "bias_0": torch.zeros(1, 1)}
+    return alone(architecture.members({name: value.double() for name, value in weights.items()}))
 
 
 def cap(region, limit):

@@ -82,7 +82,7 @@ def test_entries_on_top_of_each_other_are_refused():
             for name in ("CRC", "compress_size", "file_size", "header_offset"):
                 setattr(entry, name, getattr(first, name))
             archive.filelist.append(entry)
-        archive._didModify = True
+        archive._didModify = True  # type: ignore[attr-defined]
     data = sealed(packed.getvalue())
     assert len(data) < 5 * MIB
     work = refused(data, "claim more bytes than it has")

@@ -10,6 +10,7 @@ from fractions import Fraction
 import certificate_cases as cases
 import numpy as np
 import pytest
+import torch
 
 from cg4ai.checker import Rejected, check
 from cg4ai.checker.bound import rule_bound
@@ -61,10 +62,10 @@ def test_slopes_that_stand_at_one_place_are_rejected():
 def test_a_softmax_that_loses_its_small_outputs_is_accounted_for():
     """exp(-37.4) is lost 3000 times from a sum that starts with 1, but not from the outputs."""
     size = 3000
-    bias = np.full((1, size), -37.4)
+    bias = torch.full((1, size), -37.4, dtype=torch.float64)
     bias[0, 0] = 0.0
     architecture = NetworkArchitecture(1, size, hidden=(), output="softmax")
-    members = architecture.members({"weight_0": np.zeros((1, size, 1)), "bias_0": bias})
+    members = architecture.members({"weight_0": torch.zeros(1, size, 1).double(), "bias_0": bias})
     ensemble, ones = mixed(members), np.ones(size)
     limit = 1 + 1e-13
     assert exact_value(ensemble, ones, [0.5]) > Fraction(limit)

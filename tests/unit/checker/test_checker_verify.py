@@ -116,8 +116,8 @@ def test_every_float_of_the_root_lies_in_a_leaf():
     high = np.concatenate([some.upper for some in cells])
     points = lower + random.uniform(0, 1, (500, 2)) * (upper - lower)
     points = np.concatenate([points, low, high])
-    inside = ((points[:, None] >= low) & (points[:, None] <= high)).all(axis=2)
-    assert inside.any(axis=1).all()
+    inside = (points[:, None] >= low) & (points[:, None] <= high)
+    assert np.any(np.all(inside, axis=2), axis=1).all()
     assert np.prod(high - low, axis=1).sum() == pytest.approx(np.prod(upper - lower))
 
 

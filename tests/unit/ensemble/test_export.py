@@ -166,7 +166,7 @@ def test_trees_of_another_shape_are_loaded_whole() -> None:
         members = from_sklearn(RandomForestRegressor(2, max_depth=depth, random_state=0).fit(X, Y))
         nodes = 31 - members.value.shape[2]  # type: ignore[attr-defined]
         assert nodes >= 0
-        return single(type(members)(**_padded(members, 31)))  # type: ignore[arg-type]
+        return single(type(members)(**_padded(members, 31)))
 
     shallow, deep = forest(1).as_module(), forest(4)
     shallow.load_state_dict(deep.as_module().state_dict())

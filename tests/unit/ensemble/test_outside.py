@@ -13,7 +13,8 @@ import torch
 import cg4ai
 from cg4ai import Ball, Box, ConstrainedRegressor, Linear
 from cg4ai.apps.routing import instance
-from cg4ai.apps.routing.problem import Recipe, capacity
+from cg4ai.apps.routing.problem import capacity
+from cg4ai.apps.routing.settings import Recipe
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
 from cg4ai.errors import InvalidInput, OutsideRegion

@@ -33,6 +33,7 @@ from cg4ai import (
 )
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.estimators.holdout import HeldOutPricer
+from cg4ai.rules import Requirement
 
 QUICK: dict[str, Any] = {
     "hidden": (6,),
@@ -92,7 +93,7 @@ def test_without_requirements_it_is_an_ordinary_model() -> None:
 
 def test_held_out_rows_keep_noise_from_being_learnt_by_heart() -> None:
     X, y = make_classification(300, 15, n_informative=4, flip_y=0.3, random_state=3)
-    settings = {"random_state": 0, "steps": 100, "iteration_limit": 5}
+    settings: dict[str, Any] = {"random_state": 0, "steps": 100, "iteration_limit": 5}
     guarded = ConstrainedClassifier(**settings).fit(X[:200], y[:200])
     learnt = ConstrainedClassifier(**settings, validation_fraction=0, weight_decay=0.0)
     learnt.fit(X[:200], y[:200])
@@ -107,7 +108,7 @@ def test_held_out_rows_keep_noise_from_being_learnt_by_heart() -> None:
 def test_requirements_of_all_kinds_together() -> None:
     X, y = two_moons(120)
     groups = np.where(X[:, 1] > 0, "a", "b")
-    rules = [
+    rules: list[Requirement] = [
         Probability(X[:5], 1 - y[:5], at_least=0.6),
         Margin(Pool(X[20:40]), y[20:40], 0.05, form="pairwise"),
         Rate(X, groups, tolerance=0.05),
@@ -265,14 +266,15 @@ def test_bad_requirements() -> None:
     X, y = two_moons()
     model = ConstrainedClassifier(**QUICK)
     fits = Probability(X[:3], y[:3], at_least=0.9)
-    for given, text in (
+    wrong: tuple[tuple[Any, str], ...] = (
         ([Probability(X[:3, :2], y[:3])], "2 features, but the predictor takes 3"),
         ([Linear(X[:3], [1.0, 0.0, 0.0], 0.0)], "3 outputs, but the predictor has 2"),
         (fits, r"write requirements=\[requirement\]"),
         (np.ones(len(X)), "write sample_weight="),
         ([fits, "always right"], "got str"),
         ([fits, Linear(X[:1], np.eye(2)[y[0]], 0.5, "<=")], "contradict each other"),
-    ):
+    )
+    for given, text in wrong:
         with pytest.raises(InvalidInput, match=text):
             model.fit(X, y, given)
 

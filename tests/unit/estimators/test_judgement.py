@@ -88,7 +88,7 @@ def test_a_violated_requirement_is_warned_of() -> None:
 
 
 @pytest.mark.parametrize("limit", [{"iteration_limit": 1}, {"column_limit": 1}])
-def test_a_limit_that_ended_training_is_warned_of(limit: dict[str, int]) -> None:
+def test_a_limit_that_ended_training_is_warned_of(limit: dict[str, Any]) -> None:
     X, y = line()
     (name, value), *_ = limit.items()
     said = warned(lambda: ConstrainedRegressor(**QUICK, **limit).fit(X, y**3))

@@ -30,7 +30,13 @@ from cg4ai import (
 )
 from cg4ai.errors import InvalidInput
 
-QUICK = {"hidden": (6,), "steps": 60, "restarts": 2, "iteration_limit": 10, "random_state": 0}
+QUICK: dict[str, Any] = {
+    "hidden": (6,),
+    "steps": 60,
+    "restarts": 2,
+    "iteration_limit": 10,
+    "random_state": 0,
+}
 
 
 def classes(count: int = 80) -> tuple[Any, Any]:

@@ -37,7 +37,13 @@ from cg4ai import (
 )
 from cg4ai.errors import InvalidInput
 
-QUICK = {"hidden": (6,), "steps": 60, "restarts": 2, "iteration_limit": 6, "random_state": 0}
+QUICK: dict[str, Any] = {
+    "hidden": (6,),
+    "steps": 60,
+    "restarts": 2,
+    "iteration_limit": 6,
+    "random_state": 0,
+}
 
 
 def data(count: int = 60, seed: int = 0) -> tuple[Any, Any]:

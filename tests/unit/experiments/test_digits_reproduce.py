@@ -11,7 +11,7 @@ import pytest
 
 import cg4ai
 from cg4ai.apps.digits import digits
-from cg4ai.apps.digits.problem import Recipe
+from cg4ai.apps.digits.settings import Recipe
 from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
 from cg4ai.runs import files
 from cg4ai.runs.folder import FolderLock
@@ -114,7 +114,7 @@ def test_plans_are_checked(tmp_path: Path) -> None:
         ({"seeds": ()}, "one number or more"),
     ):
         with pytest.raises(InvalidInput, match=message):
-            Plan(out=tmp_path, **wrong)  # type: ignore[arg-type]
+            Plan(out=tmp_path, **wrong)
     assert Plan(out=tmp_path, quick=True).folder == tmp_path / "quick"
     assert numbers(["42, 43", "44"], "--seeds") == (42, 43, 44)
     with pytest.raises(InvalidInput, match="--seeds must be whole numbers"):

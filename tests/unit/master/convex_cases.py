@@ -59,8 +59,8 @@ class Case:
             targets = torch.as_tensor(generator.integers(0, r, n))
         self.loss = lambda mixture: LOSSES[kind](mixture, targets).mean()
         inside = np.zeros(count)
-        for block in range(blocks):
-            inside[self.blocks == block] = generator.dirichlet(np.ones(4))
+        for number in range(blocks):
+            inside[self.blocks == number] = generator.dirichlet(np.ones(4))
         self.inside = inside
         self.coefficients = generator.normal(size=(rows, count))
         self.bounds = self.coefficients @ inside - room * generator.random(rows)

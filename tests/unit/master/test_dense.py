@@ -100,7 +100,9 @@ def test_a_master_of_many_rows_has_the_same_optimum(monkeypatch):
         monkeypatch.setattr(module, "LARGE", 100)
     sizes = []
     monkeypatch.setattr(
-        DenseQuadratic, "solve", lambda self: sizes.append(len(self.bounds)) or SOLVE(self)
+        DenseQuadratic,
+        "solve",
+        lambda self: sizes.append(len(self.bounds)) or SOLVE(self),  # type: ignore[func-returns-value]
     )
     many = master()
     found = many.solve()

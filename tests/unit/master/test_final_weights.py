@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import clarabel
 import numpy as np
 import pytest
 from convex_cases import LOSS_NAMES, Case, Floats
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cg4ai.errors import InvalidInput, SolverFailure
-from cg4ai.master.convex import FinalWeights, final_weights, quadratic, sequential
+from cg4ai.master.convex import FinalWeights, final_weights, sequential
 from cg4ai.master.convex.final import _restored
 from cg4ai.master.convex.quadratic import Quadratic
 
@@ -116,7 +117,7 @@ def test_unusable_statuses_are_named(status: str, monkeypatch: pytest.MonkeyPatc
         def solve(self) -> object:
             return type("Answer", (), {"status": status, "x": [0.0], "z": [0.0], "s": [0.0]})()
 
-    monkeypatch.setattr(quadratic.clarabel, "DefaultSolver", Solver)
+    monkeypatch.setattr(clarabel, "DefaultSolver", Solver)
     with pytest.raises(SolverFailure, match=status):
         Case(7, kind="squared").master().solve()
 

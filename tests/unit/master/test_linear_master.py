@@ -221,7 +221,7 @@ def test_runs_that_go_on_from_each_saved_state_are_equal_bit_for_bit():
             assert kept.raise_penalty()
         kept.solve()
         saved = io.BytesIO()
-        np.savez(saved, **kept.state())
+        np.savez(saved, **kept.state())  # type: ignore[arg-type]
         kept = LinearMaster.restore(kept.state())
     saved.seek(0)
     resumed = LinearMaster.restore(np.load(saved, allow_pickle=False))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -41,7 +43,7 @@ def written_out(members, x):
     """Each member's outputs from the definition of the network, one layer after another."""
     architecture, own = members.architecture, members.parameters
     x = (x - torch.tensor(architecture.shift)) / torch.tensor(architecture.scale)
-    activate = {"gelu": functional.gelu, "tanh": torch.tanh, "relu": torch.relu}
+    activate: dict[str, Any] = {"gelu": functional.gelu, "tanh": torch.tanh, "relu": torch.relu}
     results = []
     for i in range(len(members)):
         values = x

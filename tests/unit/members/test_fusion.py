@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -47,7 +49,9 @@ def test_equals_the_weighted_sum_of_outputs(changes, kind, monkeypatch):
 
 
 def test_one_hidden_layer_holds_all_active_members():
-    module = fuse(members_of(NetworkArchitecture(4, 3, hidden=(5,))), np.array([1, 0, 2, 0, 0, 3]))
+    module: Any = fuse(
+        members_of(NetworkArchitecture(4, 3, hidden=(5,))), np.array([1, 0, 2, 0, 0, 3])
+    )
     assert module.hidden.out_features == 15
     assert module.readout.in_features == 15
     assert module.direct is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -20,7 +22,8 @@ def test_constants_repeat_their_values():
     assert outputs[:, 0].tolist() == [[1, 2], [3, 4], [5, 6]]
     assert torch.equal(outputs[:, 0], outputs[:, 3])
     assert members.take(np.array([2, 0])).values.tolist() == [[5, 6], [1, 2]]
-    assert torch.equal(restore(members.state()).values, members.values)
+    restored: Any = restore(members.state())
+    assert torch.equal(restored.values, members.values)
     assert len(concatenate([members, members.to("cpu")])) == 6
 
 

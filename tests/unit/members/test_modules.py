@@ -172,6 +172,8 @@ def test_state_needs_the_factory_again():
 
 
 class RandomBuffer(nn.Linear):
+    table: Tensor
+
     def __init__(self) -> None:
         super().__init__(4, 2)
         self.register_buffer("table", torch.randn(2))

@@ -205,7 +205,12 @@ def test_warm_start_only_from_the_same_architecture():
 @pytest.mark.parametrize("skip", [True, False])
 def test_output_units_are_folded_into_members_and_taken_out_again(skip):
     architecture = NetworkArchitecture(
-        3, 2, hidden=(4,), skip=skip, output_shift=[5.0, -1.0], output_scale=[10.0, 0.1]
+        3,
+        2,
+        hidden=(4,),
+        skip=skip,
+        output_shift=np.array([5.0, -1.0]),
+        output_scale=np.array([10.0, 0.1]),
     )
     parameters = {k: v.double() for k, v in architecture.initialise(3, torch.Generator()).items()}
     plain = NetworkArchitecture(3, 2, hidden=(4,), skip=skip)
@@ -221,7 +226,7 @@ def test_output_units_are_folded_into_members_and_taken_out_again(skip):
     with pytest.raises(InvalidInput, match="folds them"):
         NetworkMembers(architecture, parameters)
     with pytest.raises(InvalidInput, match="linear"):
-        NetworkArchitecture(3, 2, output="softmax", output_shift=[0.0, 0.0])
+        NetworkArchitecture(3, 2, output="softmax", output_shift=np.zeros(2))
 
 
 def test_normalisation_made_without_gradients_serves_training():
@@ -326,7 +331,7 @@ def test_wrong_inputs_are_refused():
     with pytest.raises(InvalidInput, match=r"\(n, 3\)"):
         members.outputs(torch.zeros(2, 4))
     with pytest.raises(InvalidInput, match="torch tensor"):
-        members.outputs(np.zeros((2, 3)))
+        members.outputs(np.zeros((2, 3)))  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match=r"\(5,\)"):
         members.mixture(torch.zeros(2, 3), np.ones(4))
     with pytest.raises(InvalidInput, match="finite"):

@@ -18,6 +18,7 @@ from cg4ai.pricing.exact.finite import FinitePricer
 from cg4ai.pricing.reduced_cost import price_terms, reduced_costs
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Duals, PricingResult
+from cg4ai.rules import Requirement
 from cg4ai.solving.workspace import Workspace
 
 RNG = np.random.default_rng(0)
@@ -39,7 +40,10 @@ def test_the_loop_admits_by_what_pricers_are_told(kind: str, form: str) -> None:
     members = network.members(network.initialise(5, torch.Generator().manual_seed(1)))
     blocks = np.zeros(5, np.int64)
     pricer = FinitePricer([(members, blocks)])
-    rules = [Margin(X[:4], LABELS[:4], at_least=0.1, form=form), Linear(X[4:], [1.0, -1.0], -9.0)]
+    rules: list[Requirement] = [
+        Margin(X[:4], LABELS[:4], at_least=0.1, form=form),
+        Linear(X[4:], [1.0, -1.0], -9.0),
+    ]
     objective = Supervised(X, LABELS, "cross_entropy", kind)  # type: ignore[arg-type]
     start = [(ConstantMembers(np.array([[0.5, 0.5]]), 2), np.zeros(1, np.int64))]
     problem = Problem(objective, rules, [pricer], Layout.single(2), start=start)

@@ -1,6 +1,7 @@
 """Rows drawn at a training step stand, on average, for all rows; few rows are not drawn at all."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -195,7 +196,8 @@ def test_concave_rows_of_one_requirement_become_one_batch():
     assert [len(part.needed) for part in draws.single] == [12, 40]
     assert [len(part.needed) for part in draws.always] == [1]
     np.testing.assert_allclose(draws.single[1].inputs, INPUTS)
-    np.testing.assert_array_equal(draws.single[1].rows.positions, np.arange(40))
+    second: Any = draws.single[1].rows
+    np.testing.assert_array_equal(second.positions, np.arange(40))
 
 
 def test_rows_over_many_inputs_are_in_every_step():

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -143,7 +145,8 @@ def test_linear_prices_go_to_corners_for_epigraph_none_and_mixture(loss):
         objective, rows, duals=rng.random(7), gammas=[0.1, 0.2], ensemble=ensemble
     )
     result = StumpPricer(3, 1, low=-1.0, high=2.0, per_call=1).price(request)
-    values = result.members.value.numpy()[:, 0, 1:]
+    members: Any = result.members
+    values = members.value.numpy()[:, 0, 1:]
     assert set(np.unique(values)) <= {-1.0, 2.0}
     costs = reduced_costs(request, result.members, result.blocks)
     np.testing.assert_allclose(costs, result.lower_bound[result.blocks], atol=1e-10)

@@ -49,7 +49,7 @@ def by_library(
     """torch.optim.AdamW on one model; `rate(step)` is the learning rate of a step."""
     current = {name: value.clone().requires_grad_() for name, value in parameters.items()}
     optimiser = torch.optim.AdamW(
-        current.values(), lr=1.0, weight_decay=training.weight_decay, eps=1e-8
+        current.values(), lr=1.0, weight_decay=training.weight_decays[0], eps=1e-8
     )
     for step in range(training.steps):
         optimiser.param_groups[0]["lr"] = rate(step)
@@ -61,7 +61,8 @@ def by_library(
 
 def assert_close(one: Parameters, other: Parameters, **tolerance: float) -> None:
     for name, value in one.items():
-        torch.testing.assert_close(value, other[name], **({"rtol": 1e-6, "atol": 1e-8} | tolerance))
+        close: dict[str, Any] = {"rtol": 1e-6, "atol": 1e-8, **tolerance}
+        torch.testing.assert_close(value, other[name], **close)
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])

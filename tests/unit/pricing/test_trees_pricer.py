@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -168,8 +170,8 @@ def test_the_same_seed_gives_the_same_members():
     objective, rows = classification(rng)
     request = make_request(objective, rows, duals=np.ones(8), gammas=[50.0])
     pricer = TreePricer(RandomForestClassifier(n_estimators=3))
-    first, second = pricer.price(request), pricer.price(request)
-    np.testing.assert_array_equal(first.members.value.numpy(), second.members.value.numpy())
+    members: list[Any] = [pricer.price(request).members for _ in range(2)]
+    np.testing.assert_array_equal(members[0].value.numpy(), members[1].value.numpy())
 
 
 def test_blocks_get_their_own_members_and_must_agree_in_size():

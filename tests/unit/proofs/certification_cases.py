@@ -27,9 +27,9 @@ def random_networks(
         inputs,
         outputs,
         hidden=hidden,
-        activation=activation,
+        activation=activation,  # type: ignore[arg-type]
         skip=skip and bool(hidden),
-        output=output,
+        output=output,  # type: ignore[arg-type]
         groups=groups,
         shift=np.linspace(-0.3, 0.4, inputs),
         scale=np.linspace(0.5, 2.0, inputs),

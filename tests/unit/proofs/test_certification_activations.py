@@ -1,6 +1,7 @@
 """Lines around activations against dense grids and the exact shapes of the functions."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def fitted(activation, centre, lower, upper):
 def test_lines_enclose_the_function_on_the_whole_interval(activation, lower, width, share):
     upper = lower + width
     centre = min(upper, lower + share * width)
-    f = FUNCTIONS[activation]
+    f: Any = FUNCTIONS[activation]
     up, up_offset, down, down_offset = fitted(activation, centre, lower, upper)
     t = np.concatenate([np.linspace(lower, upper, 4001), [centre, lower, upper]])
     t = t.clip(lower, upper)
@@ -88,7 +89,7 @@ def test_gradients_are_finite_also_for_points_and_wide_intervals(activation):
     centre = torch.tensor([0.0, 0.0, 1.0, -30.0, 2.0], dtype=torch.float64, requires_grad=True)
     radius = torch.tensor([0.0, 5.0, 1e-9, 60.0, 1.0], dtype=torch.float64, requires_grad=True)
     fit = lines(activation, centre, lower=centre - radius, upper=centre + radius)
-    sum(part.sum() for part in fit).backward()
+    torch.stack([part.sum() for part in fit]).sum().backward()
     assert torch.isfinite(centre.grad).all()
     assert torch.isfinite(radius.grad).all()
 

@@ -1,5 +1,7 @@
 """Linear bounds of networks of any depth against samples, autograd and interval arithmetic."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -14,12 +16,12 @@ def scores(members, x):
     """Forward pass written out in NumPy: (count, n, K)."""
     a, p = members.architecture, {k: v.numpy() for k, v in members.parameters.items()}
     normal = (x - a.shift) / a.scale
-    f = {
+    activations: dict[str, Any] = {
         "relu": lambda t: np.maximum(t, 0),
         "tanh": np.tanh,
         "gelu": lambda t: torch.nn.functional.gelu(torch.as_tensor(t)).numpy(),
-    }[a.activation]
-    result = []
+    }
+    f, result = activations[a.activation], []
     for i in range(len(members)):
         h = normal
         for layer in range(a.depth):

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -236,7 +237,7 @@ def test_shielded_ensembles_are_refused():
 def scaled(scale, weight=1.0):
     architecture = NetworkArchitecture(1, 1, hidden=(), shift=np.zeros(1), scale=np.array([scale]))
     weights = {"weight_0": np.array([[[weight]]]), "bias_0": np.zeros((1, 1))}
-    return one(architecture.members(weights))
+    return one(architecture.members({k: torch.as_tensor(v) for k, v in weights.items()}))
 
 
 @pytest.mark.parametrize(
@@ -333,7 +334,7 @@ def test_all_rules_are_worked_on_when_asked():
 
 def test_progress_is_told_and_text_says_what_was_found(monkeypatch):
     ensemble, requirement = hard()
-    told = []
+    told: list[Any] = []
     monkeypatch.setattr(certification, "TELL_EVERY_S", 0.0)
     answer = certify(ensemble, requirement, batch=50, progress=told.append)
     assert told[-1].open == 0

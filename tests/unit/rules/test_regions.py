@@ -14,7 +14,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.rules.regions import Ball, Box, Pool
 
 BOX = Box([0.0, -1.0, 2.0], [1.0, 1.0, 2.0])
-REGIONS = [BOX, Ball([1.0, 2.0, 3.0], 0.5), Ball([1.0, 2.0, 3.0], 0.5, math.inf)]
+REGIONS: list[Box | Ball] = [BOX, Ball([1.0, 2.0, 3.0], 0.5), Ball([1.0, 2.0, 3.0], 0.5, math.inf)]
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -85,7 +85,7 @@ def test_contains_says_no_outside() -> None:
         (lambda: Pool(np.array([[1j]])), "real numbers"),
     ],
 )
-def test_wrong_regions_are_refused(make, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_wrong_regions_are_refused(make, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         make()
 

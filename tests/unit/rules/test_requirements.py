@@ -20,6 +20,7 @@ from cg4ai.rules import (
     Margin,
     Probability,
     Rate,
+    Requirement,
     contradictions,
     improbable,
 )
@@ -377,7 +378,7 @@ class TestRate:
             (lambda g: Rate(X, g, between=("a", "b"), mean_at_most=1), "tolerance too"),
             (lambda g: Rate(BOX, g, tolerance=0.1), "listed inputs, got a Box"),
             (lambda g: Rate.budget(X, mean_at_least=0.6, mean_at_most=0.5), "contradicts"),
-            (lambda g: Rate.budget(X, mean_at_least=[0.1, 0.2]), "one number"),
+            (lambda g: Rate.budget(X, mean_at_least=[0.1, 0.2]), "one number"),  # type: ignore[arg-type]
             (lambda g: Rate.budget(X, mean_at_least=0.1, output=-1), "output"),
             (lambda g: Rate.budget(X, mean_at_least=0.1, output=3).check(4, 3), "output 3"),
             (lambda g: Rate(X, [None, *g[1:]], tolerance=0.1), "whole numbers or text"),
@@ -428,7 +429,11 @@ def test_rules_that_no_probabilities_can_keep_are_named():
             requirement.check(2, 2)
         (text,) = improbable(requirements)
         assert words in text
-    fine = [Probability(x, [0], 0.6), Probability(x, [1], 0.4), Linear(x, [1.0, -1.0], 0.2)]
-    for requirement in fine:
-        requirement.check(2, 2)
+    fine: list[Requirement] = [
+        Probability(x, [0], 0.6),
+        Probability(x, [1], 0.4),
+        Linear(x, [1.0, -1.0], 0.2),
+    ]
+    for one in fine:
+        one.check(2, 2)
     assert improbable(fine) == []

@@ -262,7 +262,8 @@ def test_members_round_trip() -> None:
         assert (back.kind, back.config) == (saved.kind, saved.config)
         assert_same_arrays(back.arrays, saved.arrays)
         assert files.member_digest(back) == files.member_digest(saved)
-    for wrong in (None, {}, [None], [{"kind": "network", "config": None}], [{"config": {}}]):
+    several: list[Any] = [None, {}, [None], [{"kind": "network", "config": None}], [{"config": {}}]]
+    for wrong in several:
         with pytest.raises(InvalidInput, match="stack"):
             files.member_states(wrong, arrays)
 

@@ -28,6 +28,7 @@ from cg4ai.members import (
     from_sklearn,
 )
 from cg4ai.members.mixture import Layout, Part
+from cg4ai.protocols import Members
 from cg4ai.records import IterationRecord
 from cg4ai.rules import Ball, Box, Linear
 from cg4ai.runs import files
@@ -55,14 +56,14 @@ def ensemble() -> Ensemble:
     scaled = NetworkArchitecture(2, 2, hidden=(3,), shift=np.zeros(2), scale=np.ones(2))
     tree = from_sklearn(DecisionTreeRegressor(max_depth=2).fit(X, X))
     own = ModuleArchitecture(FACTORIES["own"], 2, 2, "own")
-    parts = [
-        Part(scaled.members(scaled.initialise(2, torch.Generator())), [0, 1], [0.25, 0.5]),
-        Part(tree, [0], [0.5]),
-        Part(affine(rng.normal(size=(1, 2, 2)), np.zeros((1, 2)), output="softmax"), [1], [0.25]),
-        Part(ConstantMembers([[0.1, 0.2]], 2), [0], [0.25]),
-        Part(own.members(own.initialise(1, torch.Generator())), [1], [0.25]),
+    parts: list[tuple[Members, list[int], list[float]]] = [
+        (scaled.members(scaled.initialise(2, torch.Generator())), [0, 1], [0.25, 0.5]),
+        (tree, [0], [0.5]),
+        (affine(rng.normal(size=(1, 2, 2)), np.zeros((1, 2)), output="softmax"), [1], [0.25]),
+        (ConstantMembers([[0.1, 0.2]], 2), [0], [0.25]),
+        (own.members(own.initialise(1, torch.Generator())), [1], [0.25]),
     ]
-    kept = tuple(Part(p.members, np.array(p.blocks), np.array(p.weights)) for p in parts)
+    kept = tuple(Part(one, np.array(blocks), np.array(weights)) for one, blocks, weights in parts)
     mixture = Ensemble(kept, Layout((np.array([0, 3]), np.array([2, 1]))), about={"name": "test"})
     rules = [
         Linear(Box([0, 0], [1, 1]), [1.0, 0.0, 0.0, 1.0], 0.3, "<=", name="sum"),

@@ -71,7 +71,7 @@ def test_affine_over_a_ball_has_a_closed_form(separator: Any, norm: float) -> No
     slope = -MATRIX @ RULES[1]
     dual = np.abs(slope).sum() if norm == math.inf else np.linalg.norm(slope)
     highest = 10.0 + centre @ slope - RULES[1] @ SHIFT + 0.7 * dual
-    close = 1e-6 if isinstance(separator, GradientAscent) else 1e-2 * dual
+    close = 1e-6 if isinstance(separator, GradientAscent) else 1e-2 * float(dual)
     assert found.worst <= highest + 1e-9
     assert found.worst == pytest.approx(highest, abs=close)
     assert ball.contains(found.rows.inputs).all()

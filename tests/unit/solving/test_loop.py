@@ -16,10 +16,10 @@ from cg4ai import Box, Cg4aiError, Linear, Problem, Settings, StopReason, solve
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import SolverFailure
 from cg4ai.members import ConstantMembers, affine
-from cg4ai.members.mixture import Layout
+from cg4ai.members.mixture import Layout, Mixture
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.exact.finite import FinitePricer
-from cg4ai.protocols import PricingRequest
+from cg4ai.protocols import Members, PricingRequest
 from cg4ai.records import IntArray, PricingResult, SeparationResult
 from cg4ai.rules import Requirement
 
@@ -75,7 +75,7 @@ def problem(pricer: Any, *rules: Requirement, target: float = 0.0, **more: Any) 
     return Problem(about(target), rules, [pricer], Layout.single(1), **more)
 
 
-def weights_by_value(ensemble: Ensemble) -> dict[float, float]:
+def weights_by_value(ensemble: Ensemble) -> dict[float, Any]:
     """Weight of each constant member."""
     (part,) = ensemble.parts
     outputs = part.members.outputs(torch.zeros(1, 1, dtype=torch.float64))[:, 0, 0]
@@ -146,7 +146,7 @@ class TestProofs:
         assert result.stop_reason is StopReason.OPTIMAL
 
     def test_several_exact_pricers_bound_their_union_and_a_heuristic_none(self) -> None:
-        base = {"requirements": [at_least(1.0)], "layout": Layout.single(1)}
+        base: dict[str, Any] = {"requirements": [at_least(1.0)], "layout": Layout.single(1)}
         both = Problem(about(0.0), pricers=[finite(0.0), finite(3.0)], **base)
         result = solve(both, PLAIN)
         assert result.stop_reason is StopReason.OPTIMAL
@@ -413,7 +413,7 @@ class EndPoints:
 
     def find(
         self,
-        ensemble: Ensemble,
+        ensemble: Mixture,
         requirement: Requirement,
         *,
         seed: int,
@@ -588,7 +588,7 @@ class TestObjectives:
         assert result.bound == pytest.approx(1.0, abs=1e-6)
 
     def test_blocks_whose_members_come_from_different_pricers_all_get_their_turn(self) -> None:
-        kinds = [
+        kinds: list[tuple[Members, np.ndarray]] = [
             (constants(5.0, 1.0), np.array([0, 0])),
             (affine(np.zeros((1, 1, 1)), np.array([[2.0]])), np.array([1])),
         ]
@@ -604,7 +604,7 @@ class TestObjectives:
 
 
 def test_history_and_progress_tell_of_every_iteration() -> None:
-    seen = []
+    seen: list[Any] = []
     result = solve(problem(Scripted([2.0], [1.0])), PLAIN, progress=seen.append)
     assert seen == list(result.history)
     assert [record.iteration for record in seen] == list(range(len(seen)))

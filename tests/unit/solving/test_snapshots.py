@@ -36,6 +36,7 @@ from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.pricing.wrappers import FirstUnpriced
 from cg4ai.records import IterationRecord
+from cg4ai.rules import Requirement
 from cg4ai.runs.folder import Run
 from cg4ai.separation import GradientAscent
 from cg4ai.solving import snapshots
@@ -71,7 +72,7 @@ def concave_rows() -> Problem:
     def spread(outputs: Tensor) -> Tensor:
         return 3.0 - outputs.square().sum(-1)
 
-    rules = [
+    rules: list[Requirement] = [
         Margin(X[:8], labels[:8], at_least=0.1),
         Concave(X[8:12], spread, -1.0),
         Concave(Box([-1.0, -1.0], [1.0, 1.0]), spread, -1.0, separator=SEARCH),
@@ -155,10 +156,10 @@ def assert_identical(one: Result, other: Result) -> None:
         for name, values in states[0].arrays.items():
             np.testing.assert_array_equal(values, states[1].arrays[name])
     timed = {"master_s", "pricing_s", "separation_s", "other_s", "total_s"}
-    for mine, theirs in zip(one.history, other.history, strict=True):
+    for records in zip(one.history, other.history, strict=True):
         plain = [
             {name: value for name, value in asdict(record).items() if name not in timed}
-            for record in (mine, theirs)
+            for record in records
         ]
         assert plain[0] == plain[1]
 

@@ -99,10 +99,10 @@ class TestAdmission:
         proposed = proposal([3.0, 1.0, 1.0], [0, 0, 1], [7, 7, 7])
         work = workspace(two_blocks())
         entered = work.admit(proposed, priced(work, blocks=[1.0, 6.0]), charge_loss=True)
-        assert entered == Admitted(3, pytest.approx(-1.0))
+        assert entered == Admitted(3, pytest.approx(-1.0))  # type: ignore[arg-type]
         work = workspace(two_blocks())
         entered = work.admit(proposed, priced(work, blocks=[1.0, 4.0]), charge_loss=True)
-        assert entered == Admitted(0, pytest.approx(1.0))
+        assert entered == Admitted(0, pytest.approx(1.0))  # type: ignore[arg-type]
 
     def test_the_column_limit_keeps_groups_whole(self) -> None:
         work = workspace(one_block(), column_limit=3)

@@ -109,14 +109,14 @@ def test_what_a_recipe_leaves_out_comes_from_its_rule() -> None:
 
 
 def test_attacks_outside_robust_are_refused() -> None:
-    def mine(m: object, x: np.ndarray, y: np.ndarray, *, seed: int) -> np.ndarray:
-        return x
+    def mine(mixture: object, images: np.ndarray, labels: object, *, seed: int) -> np.ndarray:
+        return images
 
     with pytest.raises(InvalidInput, match="belong to the scenario robust, got hard"):
         train(DigitsSettings(n=10, **TINY), attacks=[mine])
     for wrong in ({"attack": "both"}, {"pixels": 99}):
         with pytest.raises(InvalidSettings, match="belong to the scenario robust"):
-            DigitsSettings(**wrong)  # type: ignore[arg-type]
+            DigitsSettings(**wrong)
 
 
 def test_copies_without_a_loss_are_refused() -> None:
@@ -179,7 +179,7 @@ def test_attacked_images_are_counted_and_runs_resume(rule: str, tmp_path: Path) 
     whole = perform(APPLICATION, asked, out=tmp_path / "whole")
     interrupting = Stops()
     with pytest.raises(KeyboardInterrupt):
-        perform(APPLICATION, asked, out=tmp_path / "killed", screen=interrupting)
+        perform(APPLICATION, asked, out=tmp_path / "killed", screen=interrupting)  # type: ignore[arg-type]
     resumed = perform(APPLICATION, asked, out=tmp_path / "killed", resume=True)
     timed = [name for name in whole.summary if name.endswith("_s")]
     assert {k: v for k, v in whole.summary.items() if k not in timed} == {
@@ -235,7 +235,7 @@ def test_scenarios_ask_for_what_they_say() -> None:
         (("hrad", {}), "did you mean 'hard'"),
     ):
         with pytest.raises(InvalidInput, match=message):
-            sizes(wrong[0], **wrong[1])  # type: ignore[arg-type]
+            sizes(wrong[0], **wrong[1])
 
 
 def test_copies_are_soft_data_never_rows() -> None:

@@ -76,7 +76,7 @@ def test_base_member_learns_and_its_probabilities_are_softmax() -> None:
     x, y = split.train_images, split.train_labels
     logits, probabilities = (
         alone(base_member(x, y, rule=rule, hidden=8, seed=0)).predict(x)
-        for rule in ("margin", "probability")  # type: ignore[arg-type]
+        for rule in ("margin", "probability")
     )
     assert np.mean(logits.argmax(1) == y) > 0.9
     exponents = np.exp(logits - logits.max(1, keepdims=True))
@@ -96,7 +96,7 @@ def test_no_group_is_trained_when_little_is_left_to_gain() -> None:
 
     def asked(threshold: float, enough: float) -> bool:
         requirement = Margin(x, y, threshold, classes=10)
-        rows = RowSet(Layout.single(10), [requirement.rows(0)])  # type: ignore[list-item]
+        rows = RowSet(Layout.single(10), [requirement.rows(0)])
         request = PricingRequest(
             iteration=1,
             seed=0,

@@ -113,7 +113,7 @@ def test_attacks_of_others_are_checked(images: np.ndarray) -> None:
 
     np.testing.assert_array_equal(checked(inverted, mixture, images, labels, 0), 1.0 - images)
     with pytest.raises(InvalidInput, match=r"pixels in \[0, 1\]"):
-        checked(lambda m, x, y, seed: x + 1, mixture, images, labels, 0)  # type: ignore[misc]
+        checked(lambda m, x, y, seed: x + 1, mixture, images, labels, 0)
 
 
 def test_attacks_in_place_change_nothing_else(images: np.ndarray) -> None:
@@ -121,10 +121,12 @@ def test_attacks_in_place_change_nothing_else(images: np.ndarray) -> None:
     labels = np.ones(len(images), np.int64)
     before = images.copy()
 
-    def spoiling(m: object, x: np.ndarray, y: np.ndarray, *, seed: int) -> np.ndarray:
-        np.subtract(1.0, x, out=x)
-        y[:] = 0
-        return x
+    def spoiling(
+        mixture: object, images: np.ndarray, labels: np.ndarray, *, seed: int
+    ) -> np.ndarray:
+        np.subtract(1.0, images, out=images)
+        labels[:] = 0
+        return images
 
     np.testing.assert_array_equal(checked(spoiling, mixture, images, labels, 0), 1.0 - before)
     np.testing.assert_array_equal(images, before)

@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,7 @@ DEMANDS (
 )
 """
 
-VALUES = (
+VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 1e300, 1e-300, 10**400, "", "nan", "a\x1b[31m\nb", "x" * 10_000,
     [], [1, 2], {}, {"a": 1}, [[[]]], {"a": {"b": {"c": 1}}},
 )  # fmt: skip

@@ -59,7 +59,7 @@ def test_overloads_are_told_apart_by_who_searched(problem: Problem, tmp_path: Pa
 
         def search(tolerance: float) -> None:
             assert heard.separator is not None
-            heard.separator.find(None, heard, seed=0, limit=1, tolerance=tolerance)  # type: ignore[arg-type]
+            heard.separator.find(None, heard, seed=0, limit=1, tolerance=tolerance)
 
         search(MIXTURE)
         search(1e-6)  # an audit

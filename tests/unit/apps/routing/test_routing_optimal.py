@@ -1,5 +1,7 @@
 """Optimal routings against scipy's LP and QP solvers, and the anchor's promise on the whole box."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -31,7 +33,7 @@ def scipy_mlu(built: Instance, b: np.ndarray) -> float:
     ).fun
 
 
-def scipy_least(built: Instance, b: np.ndarray, weights: np.ndarray, bound: float) -> object:
+def scipy_least(built: Instance, b: np.ndarray, weights: np.ndarray, bound: float) -> Any:
     sums, loads = matrices(built, b)
     bounds = np.full(len(loads), bound)
     return linprog(weights, A_ub=loads, b_ub=bounds, A_eq=sums, b_eq=np.ones(len(sums)))

@@ -81,7 +81,8 @@ def test_a_shielded_router_is_loaded_with_its_shield(
 
 
 def _capacity(made: Instance) -> cg4ai.Linear:
-    from cg4ai.apps.routing.problem import Recipe, capacity
+    from cg4ai.apps.routing.problem import capacity
+    from cg4ai.apps.routing.settings import Recipe
 
     return capacity(made, Recipe())
 

@@ -63,7 +63,9 @@ def test_solving_ends_when_new_prices_have_become_rare(abilene, monkeypatch):
     vectors = abilene.sample(1500, 3)
     solved = []
     monkeypatch.setattr(
-        optimal._Flows, "solve", lambda self, shares: solved.append(1) or SOLVE(self, shares)
+        optimal._Flows,
+        "solve",
+        lambda self, shares: solved.append(1) or SOLVE(self, shares),  # type: ignore[func-returns-value]
     )
     every = demand_prices(abilene, vectors)
     assert len(solved) == 1500

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,7 +64,8 @@ def recording(seen: list[BaselineData], right: float) -> Method:
 
 
 def test_the_best_on_the_held_out_part_is_chosen() -> None:
-    every, seen = data(10, spread=0.1), []
+    every = data(10, spread=0.1)
+    seen: list[Any] = []
     choice = tuned(recording(seen, 2.0), every, SETTINGS, seed=1)
     assert choice.settings.weight == 2.0
     assert [candidate.settings.weight for candidate in choice.candidates] == [1.0, 2.0, 3.0]

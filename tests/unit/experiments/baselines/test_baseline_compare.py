@@ -79,7 +79,7 @@ def test_augmentation_is_given_to_all_or_none(monkeypatch: pytest.MonkeyPatch) -
     seen = []
     single = METHODS["single"]
 
-    def fit_all(given, candidates, seed, repeats):  # type: ignore[no-untyped-def]
+    def fit_all(given, candidates, seed, repeats):
         seen.append((given.soft_inputs is not None, candidates[0].batch))
         quick = replace(candidates[0], training=replace(candidates[0].training, steps=2))
         return single.fit_all(given, [quick], seed, repeats)
