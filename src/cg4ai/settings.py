@@ -161,7 +161,7 @@ def _one_fault(name: str, value: Any, kind: Any, said: About) -> str:
             word = "a whole number" if kind is int else "a number"
             return f"{name} must be {word}, got {value!r}"
         if not said.least <= value <= said.most:
-            return f"{name} must lie in [{said.least:g}, {said.most:g}], got {value!r}"
+            return f"{name} must {_range(said)}, got {value!r}"
     elif kind is bool and not isinstance(value, bool):
         return f"{name} must be true or false, got {value!r}"
     elif kind is str and not isinstance(value, str):
@@ -171,6 +171,14 @@ def _one_fault(name: str, value: Any, kind: Any, said: About) -> str:
     elif get_origin(kind) is tuple and not isinstance(value, tuple):
         return f"{name} must be a list, got {value!r}"
     return ""
+
+
+def _range(said: About) -> str:
+    if math.isinf(said.most):
+        return f"be at least {said.least:g}"
+    if math.isinf(said.least):
+        return f"be at most {said.most:g}"
+    return f"lie in [{said.least:g}, {said.most:g}]"
 
 
 def _plain(value: Any, kind: Any) -> Any:

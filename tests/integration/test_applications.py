@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import cg4ai
 from cg4ai.apps.digits import digits
 from cg4ai.cli.main import main
+from cg4ai.runs.files import read_json, write_json
 
 NETWORK = {
     "directed": True,
@@ -200,3 +202,54 @@ def test_a_file_of_demands_means_all_of_them_and_what_is_changed_is_said(
     assert json.loads((tmp_path / "all" / "summary.json").read_text())["demands"] == 6
     assert main([*command, "--demands", "2", "--out", str(tmp_path / "two")]) in (0, 3)
     assert "of 6 demands the 2 largest" in capsys.readouterr().err
+
+
+def test_a_router_proven_afterwards_is_shown_as_such(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`show` ended with a KeyError once `certify` had written the certificate."""
+    folder = tmp_path / "proven"
+    shutil.copytree(runs / "route", folder)
+    summary = read_json(folder / "summary.json")
+    entry = {"file": "certificate.cg4ai", "sha256": "0" * 64, "cells": 12, "seconds": 0.5}
+    write_json(folder / "summary.json", {**summary, "strength": "certified", "certificate": entry})
+    assert main(["show", str(folder)]) == 0
+    assert "certified: 12 cells bounded in 0.5 s" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "value", "command"),
+    [
+        ("summary.json", "stop_reason", "../../etc/passwd", "show"),
+        ("summary.json", "total_s", {"a": 1}, "show"),
+        ("summary.json", "attack", True, "show"),
+        ("ensemble.json", "demand_max", 1e308, "audit"),
+        ("ensemble.json", "paths", {"a": 1}, "audit"),
+        ("ensemble.json", "path_demand", [0], "audit"),
+        ("ensemble.json", "capacity", [1.0], "audit"),
+    ],
+)
+def test_sealed_nonsense_about_a_router_gets_one_line(
+    runs: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    name: str,
+    value: object,
+    command: str,
+) -> None:
+    folder = tmp_path / "hostile"
+    shutil.copytree(runs / "route", folder)
+    content = read_json(folder / file)
+    (content if file == "summary.json" else content["about"])[name] = value
+    write_json(folder / file, content)
+    assert main([command, str(folder)]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_all_seconds_of_a_run_are_in_its_summary(runs: Path) -> None:
+    """The network that digits train alone was in the total and in no step."""
+    for name in ("route", "digits"):
+        summary = read_json(runs / name / "summary.json")
+        steps = [summary[f"{step}_s"] for step in ("preparing", "pricing", "separation", "master")]
+        assert sum(steps) + summary["other_s"] == pytest.approx(summary["total_s"], rel=0.02)

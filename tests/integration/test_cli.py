@@ -283,7 +283,7 @@ GOOD = {"data": "patients.csv", "target": "diagnosis", "rules": "rules.json", "o
         (
             {},
             ["--steps", "0", "--seed", "-1", "--task", "clas"],
-            "steps must lie in [1, inf], got 0; ",
+            "steps must be at least 1, got 0; ",
         ),
     ],
 )

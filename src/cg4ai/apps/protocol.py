@@ -184,6 +184,11 @@ class Application(Protocol[S, P]):
         """The settings that a resumed run may have otherwise."""
         ...
 
+    @property
+    def preparing(self) -> str:
+        """What `prepare` does, for the screen; empty where it takes no time to speak of."""
+        ...
+
     def prepare(self, settings: S, described: Mapping[str, Any] | None) -> P:
         """Read and check all that can be before training; from a description if there is one."""
         ...

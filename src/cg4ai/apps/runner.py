@@ -125,7 +125,11 @@ def execute(
 
 
 def say_interrupted(name: str, out: Path | None) -> None:
-    more = "" if out is None else f"; continue with: cg4ai {name} --resume --out {out}"
+    more = ""
+    if out is not None:
+        more = " before there was anything to save"
+        if (out / "run.json").exists():
+            more = f"; continue with: cg4ai {name} --resume --out {out}"
     with uninterrupted():
         print(f"interrupted{more}", file=sys.stderr)
 
@@ -199,6 +203,8 @@ def perform(
         settings = replace(settings, threads=free_threads())  # type: ignore[type-var]
     # sums depend on how many threads share them, so the number is a setting like the others
     torch.set_num_threads(cast(int, settings.threads))
+    if app.preparing:
+        screen.message(app.preparing)
     prepared = app.prepare(settings, described)
     run = (
         None if out is None else open_run(app, settings, prepared, out, resume=resume, force=force)
@@ -239,7 +245,7 @@ def _train(
     result.ensemble.about.update(about_of(app, prepared))
     if run is not None:
         result.ensemble.save(run.folder)
-    common = outcome_in_numbers(result, total_s=ready_s + result.seconds)
+    common = outcome_in_numbers(result, preparing_s=ready_s)
     if interrupted:
         if run is not None:
             run.finish(common)
@@ -285,16 +291,17 @@ def about_of(app: Application[S, P], prepared: P) -> dict[str, Any]:
     return {"application": APPLICATIONS[app.name], **app.describe(prepared)}
 
 
-def outcome_in_numbers(result: Result, *, total_s: float) -> dict[str, Any]:
-    """What every summary holds."""
+def outcome_in_numbers(result: Result, *, preparing_s: float) -> dict[str, Any]:
+    """What every summary holds; the seconds of the steps sum to the total."""
     return {
         "stop_reason": result.stop_reason.value,
         "iterations": len(result.history),
         "columns": result.columns,
         "rows": result.rows,
         "active_members": len(result.ensemble),
+        "preparing_s": preparing_s,
         **result.seconds_by_step(),
-        "total_s": total_s,
+        "total_s": preparing_s + result.seconds,
         "note": result.note,
     }
 

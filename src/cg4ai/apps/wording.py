@@ -34,6 +34,16 @@ STRENGTHS = {
 }
 
 
+def counted(number: int, what: str) -> str:
+    """`1 iteration`, `2 iterations`."""
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def preparing(summary: Mapping[str, Any]) -> str:
+    """What came before the first iteration, as the start of a list of seconds."""
+    return f"preparing {summary['preparing_s']:.1f}, "
+
+
 def cut_short(summary: Mapping[str, Any]) -> list[str]:
     """One sentence on what the time limit left out, if it did."""
     cut = summary.get("cut")
@@ -92,8 +102,8 @@ def audit_entry(audit: Audit, rule: Rule) -> dict[str, Any]:
 def report(result: dict[str, Any]) -> str:
     """The report on a summary."""
     lines = [
-        f"Stopped after {result['iterations']} iterations and {result['seconds']:.1f} s: "
-        f"{result['stopped_because']}.",
+        f"Stopped after {counted(result['iterations'], 'iteration')} and "
+        f"{result['seconds']:.1f} s: {result['stopped_because']}.",
         f"Of {result['columns']} trained members {result['active_members']} make up the mixture; "
         f"its loss on the data is {result['loss']:.5g}.",
     ]

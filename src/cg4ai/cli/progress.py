@@ -45,10 +45,12 @@ class Progress(Screen):
 
     iterations: float = math.inf  # of the whole run, at most
     seconds: float = math.inf
+    _ends = math.inf
     _group_began = _said = 0.0
 
     def expect(self, words: str, *, iterations: int, seconds: float) -> None:
         self.iterations, self.seconds = iterations, seconds
+        self._ends = time.perf_counter() + seconds
         self.message(words)
 
     def step(self, done: int, steps: int) -> None:
@@ -59,9 +61,10 @@ class Progress(Screen):
         elif now - self._said >= EVERY_S:
             self._said = now
             left_s = (now - self._group_began) * (steps - done) / done
-            self.passing(
-                f"training: step {done} of {steps}, about {left_s:.0f} s left of this group"
-            )
+            left = f"about {left_s:.0f} s left of this group"
+            if now + left_s > self._ends:
+                left = f"the time limit ends it in {max(0.0, self._ends - now):.0f} s or before"
+            self.passing(f"training: step {done} of {steps}, {left}")
 
     def passing(self, text: str) -> None:
         """Show what is true for a moment."""

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from cg4ai.errors import RunFolderError
+
+if TYPE_CHECKING:
+    from cg4ai.apps.protocol import Application
 
 LAST = 10
 COLUMNS = ("iteration", "objective", "slack", "worst_violation", "columns", "rows", "total_s")
@@ -26,19 +31,30 @@ def show(
     print(f"{opened.command} in {folder}, created {opened.header['created']}\n")
     print("Settings")
     for name, value in opened.settings.items():
-        if name != DESCRIPTION:
+        if name != DESCRIPTION and value not in (None, "", [], {}):
             print(f"  {name} = {value if isinstance(value, list) else cell(value, digits=12)}")
     print(f"\nHistory ({len(history)} iterations)")
     print(_indented(plain([_shown(record) for record in history[-LAST:]])))
+    print()
     if summary is None or not complete(summary):
         print(
             "The run has not ended: it is going on, or was stopped; in that case continue it with "
             f"cg4ai {opened.command} --resume --out {folder}"
         )
     elif opened.command in APPLICATIONS and "evaluation_s" in summary:
-        print(application(opened.command).report(summary))
+        print(_report(application(opened.command), summary, folder))
     else:
         print(_indented("\n".join(f"{name} = {value}" for name, value in summary.items())))
+
+
+def _report(app: Application[Any, Any], summary: dict[str, Any], folder: Path) -> str:
+    try:
+        return app.report(summary)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise RunFolderError(
+            f"{folder / 'summary.json'} is not the result of a run of {app.name!r} "
+            f"({type(error).__name__}: {error}); continue the run with --resume to write it anew"
+        ) from error
 
 
 def _shown(record: dict[str, Any]) -> dict[str, Any]:

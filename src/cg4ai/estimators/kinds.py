@@ -102,7 +102,7 @@ def _check_probabilities(architecture: ModuleArchitecture, inputs: Array) -> Non
         raise InvalidInput(
             f"the modules that {architecture.name} makes do not output probabilities (the first "
             f"row sums to {float(outputs[0].sum()):.4g}): end them with nn.Softmax(-1), or set "
-            "scores='logit'"
+            "scores='logit' and output_limit=None"
         )
 
 

@@ -128,10 +128,7 @@ class Run:
         """An existing run, to resume it or, `read_only`, to report on it even while it runs."""
         folder = Path(folder)
         if not (folder / "run.json").exists():
-            raise RunFolderError(
-                f"{folder} holds no run (run.json is missing): check the name, or start a run "
-                "there without --resume"
-            )
+            raise RunFolderError(f"{folder} holds no run (run.json is missing): check the name")
         header = _header(folder)
         if read_only:
             return cls(folder, header, None)

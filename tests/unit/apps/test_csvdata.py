@@ -70,8 +70,11 @@ def test_cells_that_are_no_numbers_are_named(
 ) -> None:
     table = read_csv(written(tmp_path, "a,b\n" + "".join(f"{cell},0\n" for cell in cells)))
     with pytest.raises(InvalidInput) as caught:
-        table.numbers(["a"])
+        table.numbers(["a"], ignorable=True)
     assert all(part in str(caught.value) for part in parts), str(caught.value)
+    with pytest.raises(InvalidInput) as caught:
+        table.numbers(["a"])  # predict and audit have no such option
+    assert "--ignore" not in str(caught.value)
 
 
 def test_unknown_columns_and_absent_files(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_portions_grow_as_far_as_they_can_be_expected_to_fit() -> None:
 
 
 def test_a_second_ctrl_c_while_the_first_is_answered_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     class Pressed(io.StringIO):
         def write(self, text: str) -> int:
@@ -190,8 +190,13 @@ def test_a_second_ctrl_c_while_the_first_is_answered_changes_nothing(
 
     shown = Pressed()
     monkeypatch.setattr(sys, "stderr", shown)
-    runner.say_interrupted("route", Path("run"))
-    assert shown.getvalue() == "interrupted; continue with: cg4ai route --resume --out run\n"
+    begun, later = tmp_path / "begun", tmp_path / "later"
+    begun.mkdir()
+    (begun / "run.json").write_text("{}")
+    runner.say_interrupted("route", begun)
+    assert shown.getvalue() == f"interrupted; continue with: cg4ai route --resume --out {begun}\n"
+    runner.say_interrupted("route", later)  # there is nothing yet that could be continued
+    assert shown.getvalue().endswith("interrupted before there was anything to save\n")
 
 
 def test_options_that_contradict_each_other_are_told_together() -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import time
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,29 @@ def test_the_cursor_comes_back_after_an_error(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(KeyboardInterrupt):
         stopped()
     assert stream.getvalue().rstrip().endswith("\x1b[?25h")
+
+
+def test_the_time_left_of_a_group_is_that_of_the_limit_where_it_comes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`--time-limit 60` was told "about 458 s left of this group"."""
+    now = 100.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    stream = io.StringIO()
+    shown = progress("auto", stream)
+    shown.expect("training", iterations=4, seconds=60.0)
+    shown.step(0, 2500)
+    now = 110.0
+    shown.step(50, 2500)
+    now = 155.0
+    shown.step(2000, 2500)
+    now = 165.0
+    shown.step(2499, 2500)
+    assert stream.getvalue().splitlines()[1:] == [
+        "training: step 50 of 2500, the time limit ends it in 50 s or before",
+        "training: step 2000 of 2500, the time limit ends it in 5 s or before",
+        "training: step 2499 of 2500, the time limit ends it in 0 s or before",
+    ]
 
 
 def test_dumb_terminals_get_lines(monkeypatch: pytest.MonkeyPatch) -> None:

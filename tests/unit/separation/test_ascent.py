@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -154,6 +155,20 @@ def test_black_box_on_a_step_function() -> None:
         assert box.contains(found.rows.inputs).all()
     with pytest.raises(InvalidInput, match="BlackBox"):
         search(GradientAscent(), steps, requirement)
+
+
+def test_black_box_ends_after_its_seconds() -> None:
+    asked: list[int] = []
+
+    def slow(x: torch.Tensor) -> torch.Tensor:
+        asked.append(len(x))
+        time.sleep(0.02)
+        return torch.sin(x[:, :1])
+
+    box = Box(np.zeros(4), np.ones(4))
+    hasty = BlackBox(starts=1, evaluations=1000, seconds=0.1)
+    assert search(hasty, Function(slow), Linear(box, [1.0], 0.5, "<=")).worst > 0
+    assert len(asked) < 100
 
 
 def test_a_single_point_region() -> None:

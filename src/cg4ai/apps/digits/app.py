@@ -42,6 +42,7 @@ class DigitsApplication:
     name = "digits"
     settings = DigitsSettings
     may_differ = ("time_limit_s", "data", "stored")
+    preparing = "training one network alone, to compare and to see what it gets wrong"
 
     def prepare(self, settings: DigitsSettings, described: Mapping[str, Any] | None) -> Prepared:
         """Train the base member, which some scenarios are about, and collect the images."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cg4ai.apps.tables import plain
-from cg4ai.apps.wording import STOPS, cut_short
+from cg4ai.apps.wording import STOPS, counted, cut_short, preparing
 from cg4ai.records import StopReason
 
 STOPPED = {
@@ -36,7 +36,8 @@ def report(summary: Mapping[str, Any]) -> str:
     lines = [
         f"{summary['scenario']}, {summary['rule']} rule: {summary['n']} training images of "
         f"{summary['data']}, seed {summary['seed']}.",
-        f"Stopped after {summary['iterations']} iterations and {summary['total_s']:.1f} s: "
+        f"Stopped after {counted(summary['iterations'], 'iteration')} and "
+        f"{summary['total_s']:.1f} s: "
         f"{STOPPED[StopReason(summary['stop_reason'])]}.",
         "",
         plain(rows),
@@ -44,7 +45,7 @@ def report(summary: Mapping[str, Any]) -> str:
         *_scenario_lines(summary),
         "",
         f"Members: {summary['columns']} trained, {summary['active_members']} in the mixture.",
-        f"Seconds: training {summary['pricing_s']:.1f}, attacks and scans "
+        f"Seconds: {preparing(summary)}training {summary['pricing_s']:.1f}, attacks and scans "
         f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
         f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",
         *cut_short(summary),

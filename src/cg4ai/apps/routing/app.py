@@ -76,6 +76,7 @@ class Routing:
 
     name = "route"
     settings = RouteSettings
+    preparing = ""
     may_differ = (
         *("time_limit_s", "training_limit_s", "lean", "baseline", "demand_file"),
         *("validation", "shield_inputs"),

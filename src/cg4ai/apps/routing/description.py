@@ -48,7 +48,7 @@ def restored(description: Mapping[str, Any]) -> Instance:
         for row, path in enumerate(paths):
             incidence[row, [position[arc] for arc in pairwise(path)]] = 1.0
         load = description["load"]
-        return Instance(
+        made = Instance(
             name=str(description["network"]),
             arcs=arcs,
             capacity=np.array(description["capacity"], np.float64),
@@ -61,11 +61,25 @@ def restored(description: Mapping[str, Any]) -> Instance:
             scale=float(description["scale"]),
             load=None if load is None else float(load),
         )
-    except (KeyError, TypeError, ValueError) as error:
+        _check_sizes(made)
+        return made
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise RunFolderError(
             f"the run does not say what its network is ({error}): name a folder that cg4ai route "
             "has written"
         ) from error
+
+
+def _check_sizes(made: Instance) -> None:
+    demands, paths = len(made.demand_names), len(made.paths)
+    fits = (
+        made.demand_max.shape == (demands,)
+        and made.capacity.shape == (len(made.arcs),)
+        and made.path_demand.shape == made.path_length.shape == (paths,)
+        and np.array_equal(np.unique(made.path_demand), np.arange(demands))
+    )
+    if not fits:
+        raise ValueError("demands, paths and links do not fit each other")
 
 
 @dataclass(frozen=True)

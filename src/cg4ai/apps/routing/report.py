@@ -7,7 +7,7 @@ from typing import Any
 
 from cg4ai.apps.routing.separation import FEASIBLE
 from cg4ai.apps.tables import plain
-from cg4ai.apps.wording import STOPS, cut_short
+from cg4ai.apps.wording import STOPS, counted, cut_short, preparing
 from cg4ai.records import StopReason
 
 STOPPED = {
@@ -23,14 +23,15 @@ def report(summary: Mapping[str, Any]) -> str:
         f"{summary['links']} links in use; the best routing of the largest demands loads some "
         f"link to {summary['corner_mlu']:.6g}.",
         _scaling(summary),
-        f"Stopped after {summary['iterations']} iterations and {summary['total_s']:.1f} s: "
+        f"Stopped after {counted(summary['iterations'], 'iteration')} and "
+        f"{summary['total_s']:.1f} s: "
         f"{STOPPED[StopReason(summary['stop_reason'])]}.",
         "",
         plain(_table(summary)),
         guarantee(summary),
         "",
         _members(summary),
-        f"Seconds: training {summary['pricing_s']:.1f}, searching overloads "
+        f"Seconds: {preparing(summary)}training {summary['pricing_s']:.1f}, searching overloads "
         f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
         f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",
         *_speed(summary),
@@ -133,7 +134,7 @@ def guarantee(summary: Mapping[str, Any]) -> str:
 def _established(summary: Mapping[str, Any]) -> str:
     """In one sentence, why no demand vector of the box overloads a link."""
     if summary["strength"] == "certified":
-        proof = summary["proof"]
+        proof = summary.get("certificate") or summary["proof"]  # `certify` writes the former alone
         return (
             "PROVEN: no demand vector of the box overloads a link (certified: "
             f"{proof['cells']} cells bounded in {proof['seconds']:.1f} s; check the certificate "

@@ -41,6 +41,7 @@ class Tabular:
 
     name = "train"
     settings = TrainSettings
+    preparing = ""
     # a resumed run may go on for longer than was first asked, and its files may have moved
     may_differ = ("data", "rules", "column_limit", "iteration_limit", "time_limit_s")
 
@@ -49,7 +50,7 @@ class Tabular:
         estimator.run_settings()  # bad ones are refused first, whatever data and rules say
         table = read_csv(Path(str(settings.data)))
         features = features_of(table, settings)
-        inputs = table.numbers(features)
+        inputs = table.numbers(features, ignorable=True)
         task = task_of(table, settings)
         values, outputs = targets_of(table, settings.target, task)
         subject = Subject(

@@ -238,5 +238,8 @@ def output_scaling(architecture: Architecture) -> Callable[[Parameters, Tensor],
         architecture, "scale_outputs", None
     )
     if scale is None:
-        raise InvalidInput("output_limit needs an architecture with linear outputs")
+        raise InvalidInput(
+            "output_limit scales linear outputs down, and these members have none that are known: "
+            "set output_limit=None"
+        )
     return scale
