@@ -18,7 +18,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, cast
 
-from cg4ai.apps.options import RunOptions
 from cg4ai.apps.protocol import (
     Application,
     Evaluation,
@@ -35,7 +34,7 @@ from cg4ai.pricing.gradient.training import step_listener
 from cg4ai.records import IterationRecord, StopReason
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
-from cg4ai.settings import MOST_THREADS, Checked, Settings
+from cg4ai.settings import MOST_THREADS, Checked, RunOptions, Settings
 from cg4ai.solving.clock import Deadline
 from cg4ai.solving.result import Result
 

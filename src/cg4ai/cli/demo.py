@@ -61,10 +61,10 @@ def demo(
 
 def _route(out: Path | None, *, seed: int) -> int:
     """Train both, compare them, say what is guaranteed; returns the exit code."""
-    from cg4ai.apps.options import RunOptions
     from cg4ai.apps.routing.app import APPLICATION
     from cg4ai.apps.runner import KEPT, execute
     from cg4ai.cli.progress import progress
+    from cg4ai.settings import RunOptions
 
     print(INTRODUCTION, flush=True)
     with progress() as screen:

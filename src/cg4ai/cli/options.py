@@ -16,9 +16,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from cg4ai.apps.options import RunOptions
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.settings import about, hints, without_none
+from cg4ai.settings import RunOptions, about, hints, without_none
 
 ASSIGN = "assign"
 Given = dict[str, Any]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from cg4ai.apps.options import RunOptions
 from cg4ai.cli.options import Given
+from cg4ai.settings import RunOptions
 
 TRAIN_EXAMPLE = """\b
 Example:

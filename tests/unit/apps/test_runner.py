@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from cg4ai.apps import runner
-from cg4ai.apps.options import RunOptions
 from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing.app import Routing
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.errors import InvalidSettings, RunFolderError
+from cg4ai.settings import RunOptions
 from cg4ai.solving.clock import Deadline
 
 NETWORK = {
