@@ -155,7 +155,9 @@ class Routing:
             summary |= proof_summary(made, task.solver.proof) | (task.solver.written or {})
             summary |= {"strength": "violated"} if violated else {}
         if isinstance(result.ensemble, ShieldedEnsemble):
-            summary |= shield_summary(made, result.ensemble, asked, review)
+            summary |= shield_summary(
+                made, result.ensemble, asked, review, search_s=result.ending.audits_s
+            )
             # a shield holds whatever is measured of it; a violation found is one all the same
             summary["strength"] = "shielded" if found.kept else "violated"
         if isinstance(task.journal, CutJournal):

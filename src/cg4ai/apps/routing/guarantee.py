@@ -67,11 +67,19 @@ def shielded_router(instance: Instance, result: Result, *, seed: int) -> Result:
 
 
 def shield_summary(
-    instance: Instance, router: ShieldedEnsemble, settings: RouteSettings, review: Review
+    instance: Instance,
+    router: ShieldedEnsemble,
+    settings: RouteSettings,
+    review: Review,
+    *,
+    search_s: float,
 ) -> dict[str, Any]:
-    """How often and how much the shield acts, and what it costs; measured as far as time allows."""
+    """How often and how much the shield acts, and what it costs; measured as far as time allows.
+
+    Whatever the portion, mixture and shielded router are both searched, for about `search_s` each.
+    """
     found: dict[str, Any] = {}
-    if review.begins(f"{settings.shield_inputs} inputs through the shield"):
+    if review.begins(f"{settings.shield_inputs} inputs through the shield", needed=2 * search_s):
         for share in review.portions("measuring the shield"):
             report = measure_shield(
                 instance,
