@@ -131,7 +131,9 @@ def test_a_router_is_audited_over_its_box_and_at_demands(
     (tmp_path / "demands.csv").write_text("a->d,b->d\n1,1\n100,100\n")
     asked = ["audit", str(runs / "route"), "--data", str(tmp_path / "demands.csv")]
     assert main(asked) == 3
-    assert "demands.csv, line 3" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "demands.csv, line 3, outside the region of the guarantee" in shown
+    assert "capacity: link a->d" in shown
     assert main([*asked, "--rules", "mine.json"]) == 2
 
 

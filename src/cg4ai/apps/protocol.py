@@ -114,18 +114,26 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Rule:
-    """A requirement, and for listed inputs the rows of the file that they come from."""
+    """A requirement, and for listed inputs the rows of the file that they come from.
+
+    `names`: what its single rules are called, where numbers say little. `outside`: which of the
+    listed inputs lie outside the region that the rule was established for.
+    """
 
     requirement: Requirement
     outputs: tuple[str, ...]
     table: CsvTable | None = None
     rows: IntArray | None = None
+    names: tuple[str, ...] = ()
+    outside: NDArray[np.bool_] | None = None
 
     def source(self, number: int) -> str:
         """`patients.csv, line 9` for input `number` of the requirement; empty where unknown."""
         if self.table is None or self.rows is None or number < 0:
             return ""
-        return f"{self.table.path.name}, line {self.table.lines[int(self.rows[number])]}"
+        line = f"{self.table.path.name}, line {self.table.lines[int(self.rows[number])]}"
+        beyond = self.outside is not None and self.outside[number]
+        return f"{line}, outside the region of the guarantee" if beyond else line
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,8 @@ def audit_entry(audit: Audit, rule: Rule) -> dict[str, Any]:
     violated = []
     for j, size, text in zip(audit.violated, audit.violations, audit.descriptions, strict=True):
         source = "" if origin is None else rule.source(int(origin[j, 0]))
+        if origin is not None and rule.names:
+            text = f"{audit.requirement}: {rule.names[int(origin[j, 1])]}"
         violated.append({"missed_by": float(size), "text": text, "source": source})
     return {
         "requirement": audit.requirement,

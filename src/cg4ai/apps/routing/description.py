@@ -125,8 +125,18 @@ class Router:
         if table is None:
             return [Rule(capacity(made, Recipe()), ())]
         ones = np.ones(len(made.arcs))
-        listed = Linear(self.inputs(table), Utilisation(made), ones, "<=", name="capacity")
-        return [Rule(listed, (), table, np.arange(len(table)))]
+        inputs = self.inputs(table)
+        listed = Linear(inputs, Utilisation(made), ones, "<=", name="capacity")
+        return [
+            Rule(
+                listed,
+                (),
+                table,
+                np.arange(len(table)),
+                names=tuple(self._links()),
+                outside=self.outside(inputs),
+            )
+        ]
 
     def propositions(self) -> list[Proposition]:
         made = self.instance
@@ -134,7 +144,10 @@ class Router:
             Proposition(
                 capacity(made, Recipe()),
                 f"the router of {made.name}, {len(made.demand_max)} demands",
-                [f"link {source}->{target}" for source, target in made.arcs],
+                self._links(),
                 made.demand_names,
             )
         ]
+
+    def _links(self) -> list[str]:
+        return [f"link {source}->{target}" for source, target in self.instance.arcs]
