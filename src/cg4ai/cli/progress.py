@@ -35,6 +35,7 @@ WIDTHS = {
     "seconds": 9,
     "left at most": 12,
 }
+LEAST_WIDTHS = (9, 9, 8, 9, 7, 6, 9, 7, 7)  # in a table, where words may wrap
 EVERY_S = 5.0  # between two remarks on how far a group is
 FOREVER = 1e7  # seconds that say nothing to anyone
 STAND_IN = 1e11  # values from here on stand for infinity
@@ -150,9 +151,10 @@ class LiveProgress(Progress):
         from rich.table import Table
         from rich.text import Text
 
-        table = Table()
-        for name in WIDTHS:
-            table.add_column(name, justify="right", no_wrap=True)
+        # 80 columns hold it without cutting a number short: headers and "(+3)" may wrap
+        table = Table(box=None, pad_edge=False, collapse_padding=True)
+        for name, least in zip(WIDTHS, LEAST_WIDTHS, strict=True):
+            table.add_column(name, justify="right", min_width=least, overflow="fold")
         for record in self._records:
             table.add_row(*cells(record), left(record, self))
         note = now or self._records[-1].note

@@ -103,6 +103,22 @@ def test_a_terminal_gets_the_last_rows_as_a_table(monkeypatch: pytest.MonkeyPatc
     shown.close()
 
 
+def test_no_number_is_cut_short_on_a_terminal_of_80_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    with progress("auto", stream) as shown:
+        shown.expect("training", iterations=12, seconds=math.inf)
+        shown.update(
+            record(3, columns=1147, added_columns=128, rows=2019, added_rows=330, slack=7.88e-15)
+        )
+    assert "…" not in stream.getvalue()
+    for part in ("iteration", "objective", "1147", "(+128)", "2019", "(+330)", "7.88e-15"):
+        assert part in stream.getvalue()
+
+
 def test_the_cursor_comes_back_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
