@@ -4,8 +4,9 @@ Prints a table: accuracy (classes) or R2 (numbers) on folds that were not traine
 linear model and a network of scikit-learn, processor seconds per fit, and whether every requirement
 held. The requirements are about a seventh of each training fold: probability of the given class at
 least 0.7, or the value within half a standard deviation of the given one. `--quick` takes four data
-sets, `--seeds N` as many splits into five folds. `--against SRC` measures the estimators of another
-checkout's `src` too, on the same folds in turn, so that both meet the same machine.
+sets, `--data` names them, `--seeds N` as many splits into five folds from `--first-seed` on.
+`--against SRC` measures the estimators of another checkout's `src` too, on the same folds in turn,
+so that both meet the same machine, and prints the mean paired change with its standard error.
 """
 
 from __future__ import annotations
@@ -146,20 +147,28 @@ def measured_elsewhere(source: str, data: DataSet, method: str, seed: int) -> Sc
     return Scores(**json.loads(ended.stdout))
 
 
-def rows(names: Sequence[str], seeds: int, against: str | None) -> list[dict[str, Any]]:
+def rows(names: Sequence[str], seeds: range, against: str | None) -> list[dict[str, Any]]:
     table = []
     for data in data_sets():
         if data.name not in names:
             continue
         row: dict[str, Any] = {"data": data.name, "rows": len(data.inputs)}
         for method, (make, _) in METHODS.items():
-            row |= _cells(method, [measure(data, method, seed) for seed in range(seeds)])
+            now = [measure(data, method, seed) for seed in seeds]
+            row |= _cells(method, now)
             if against and make is ours:
-                before = [measured_elsewhere(against, data, method, n) for n in range(seeds)]
+                before = [measured_elsewhere(against, data, method, n) for n in seeds]
                 row |= _cells(f"{method}, before", before)
+                row[f"{method}: change"] = _change(now, before)
         print(row, flush=True)
         table.append(row)
     return table
+
+
+def _change(now: Sequence[Scores], before: Sequence[Scores]) -> str:
+    """The mean difference on the same folds, and its standard error."""
+    change = np.subtract([one.score for one in now], [one.score for one in before]).ravel()
+    return f"{change.mean():+.4f} ({change.std(ddof=1) / np.sqrt(len(change)):.4f})"
 
 
 def _cells(method: str, found: Sequence[Scores]) -> dict[str, str]:
@@ -178,6 +187,8 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description="cross-validated scores of the estimators")
     arguments.add_argument("--quick", action="store_true", help="four data sets only")
     arguments.add_argument("--seeds", type=int, default=1, help="splits into five folds")
+    arguments.add_argument("--first-seed", type=int, default=0, help="of the first split")
+    arguments.add_argument("--data", nargs="+", help="only the data sets of these names")
     arguments.add_argument("--against", help="src of another checkout, to be measured too")
     arguments.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     given = arguments.parse_args()
@@ -188,8 +199,9 @@ def main() -> None:
         return
     from cg4ai.apps.tables import markdown
 
-    names = QUICK if given.quick else [data.name for data in data_sets()]
-    print(markdown(rows(names, given.seeds, given.against)))
+    names = given.data or (QUICK if given.quick else [data.name for data in data_sets()])
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
+    print(markdown(rows(names, seeds, given.against)))
 
 
 if __name__ == "__main__":
