@@ -153,8 +153,10 @@ class LiveProgress(Progress):
 
         # 80 columns hold it without cutting a number short: headers and "(+3)" may wrap
         table = Table(box=None, pad_edge=False, collapse_padding=True)
-        for name, least in zip(WIDTHS, LEAST_WIDTHS, strict=True):
-            table.add_column(name, justify="right", min_width=least, overflow="fold")
+        narrow = self._console.width < sum(WIDTHS.values()) + len(WIDTHS)
+        widths = LEAST_WIDTHS if narrow else WIDTHS.values()
+        for name, width in zip(WIDTHS, widths, strict=True):
+            table.add_column(name, justify="right", width=width, overflow="fold")
         for record in self._records:
             table.add_row(*cells(record), left(record, self))
         note = now or self._records[-1].note
