@@ -42,7 +42,7 @@ def simple_members(architecture: NetworkArchitecture, data: LabelledData) -> Mem
     """
     inputs = architecture.normalise(torch.as_tensor(data.inputs)).numpy()
     targets = data.targets
-    if architecture.output != "softmax":
+    if not data.classification:  # labels have no unit, logits or not
         targets = _standardised(architecture, targets)
     models = linear_models(
         replace(data, inputs=inputs, targets=targets), architecture.output_size, SHRINKAGE

@@ -555,3 +555,14 @@ def test_a_requirement_with_other_columns_than_the_data_is_refused() -> None:
     margin = Margin(x[:3], y[:3], at_least=0.1)
     with pytest.raises(InvalidInput, match="prices linear rows only"):
         ConstrainedClassifier(members=["network", "affine"], scores="logit").fit(x, y, [margin])
+
+
+def test_logits_need_no_limit() -> None:
+    """Labels were standardised like values of a regression: a TypeError of NumPy."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(120, 2))
+    y = (X.sum(1) > 0).astype(int)
+    model = ConstrainedClassifier(
+        scores="logit", output_limit=None, steps=20, iteration_limit=2, random_state=0
+    )
+    assert model.fit(X, y).score_.model > 0.9
