@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -19,13 +21,14 @@ from cg4ai.records import (
     MasterSolution,
     StopReason,
 )
-from cg4ai.solving.steps import Settled, last_search
+from cg4ai.solving.steps import Separated, Settled, first_search, last_search
 from cg4ai.solving.workspace import Workspace
 
 if TYPE_CHECKING:
     from cg4ai.solving.state import RunState
 
 LAST_SEARCH = "the thorough last search"
+THOROUGH = 40  # times as long as an ordinary search, about
 SHARES = (0.2, 0.15, 0.1, 0.05, 0.02)  # weights below which members are left out, tried in turn
 
 
@@ -140,11 +143,8 @@ def settle(run: RunState, reason: StopReason) -> Settled:
             solution = lean.reduced(solution)
     weights = _final_weights(run, solution)
     while reason is not StopReason.INTERRUPTED and run.returns < run.settings.final_rounds:
-        known = run.searched(weights) is not None or not run.problem.has_regions
-        if not known and not run.has_time(LAST_SEARCH, needed=run.longest_search_s):
-            break
         try:
-            found = last_search(run, weights)
+            found = _searched(run, weights)
         except KeyboardInterrupt:
             reason = StopReason.INTERRUPTED
             break
@@ -164,6 +164,27 @@ def settle(run: RunState, reason: StopReason) -> Settled:
     return Settled(solution, weights, reason)
 
 
+def _searched(run: RunState, weights: Array) -> Separated:
+    """What the last search finds, or as much of it as there is time for.
+
+    Under a limit an ordinary search comes first: it tells what the thorough one would take.
+    """
+    known = run.searched(weights) is not None or not run.problem.has_regions
+    if known or run.deadline.left() == math.inf:
+        return last_search(run, weights)
+    if not run.has_time(LAST_SEARCH, needed=run.longest_search_s):
+        return Separated()
+    started = time.perf_counter()
+    found = first_search(run, weights)
+    needed = THOROUGH * (time.perf_counter() - started)
+    if found.added:
+        return found
+    if not run.has_time(LAST_SEARCH, needed=needed):
+        run.remember_search(weights, found)
+        return found
+    return last_search(run, weights)
+
+
 def _final_weights(run: RunState, solution: MasterSolution) -> Array:
     if run.settings.final_weights != "vertex" and not run.has_time("the choice of final weights"):
         return solution.weights
@@ -172,7 +193,10 @@ def _final_weights(run: RunState, solution: MasterSolution) -> Array:
 
 
 def _audits(run: RunState, ensemble: Ensemble, weights: Array) -> tuple[Audit, ...]:
-    """Every requirement audited; over regions by the last search, if it was of this mixture."""
+    """Every requirement audited; over regions by the last search, if it was of this mixture.
+
+    Where time forbade that search, the audit's own is brief, too.
+    """
     searched = run.searched(weights)
     return tuple(
         audit(
@@ -180,6 +204,7 @@ def _audits(run: RunState, ensemble: Ensemble, weights: Array) -> tuple[Audit, .
             ensemble,
             tolerance=10 * run.settings.feasibility_tolerance,
             found=None if searched is None else searched.found.get(number),
+            brief=LAST_SEARCH in run.cut,
         )
         for number, requirement in enumerate(run.problem.requirements)
     )

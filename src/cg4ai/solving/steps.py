@@ -137,6 +137,13 @@ def last_search(run: RunState, weights: Array) -> Separated:
     return found
 
 
+def first_search(run: RunState, weights: Array) -> Separated:
+    """An ordinary search of the mixture of these weights, which tells what a thorough one takes."""
+    ensemble = run.work.whole_ensemble(weights)
+    with run.watch.timed("search"):
+        return _search(run, ensemble, run.returns, "first", thorough=False)
+
+
 def _search(run: RunState, ensemble: Ensemble, step: int, job: str, *, thorough: bool) -> Separated:
     settings, started = run.settings, time.perf_counter()
     result = Separated()

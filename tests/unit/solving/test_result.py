@@ -154,7 +154,8 @@ def test_what_the_ending_had_no_time_for_is_named_and_audits_look_in_any_case() 
     assert result.cut == ("the choice of final weights", "the thorough last search")
     assert "left out at the time limit: the choice" in str(result)
     assert search.last == []
-    assert len(search.shown) == 1
+    assert search.shown == []  # the audit's look is a brief one
+    assert result.audits[0].effort["evaluations"] > 0
     assert result.audits[0].strength == "attacked"
     assert solve(constant(Slow(), Falling()), Settings(iteration_limit=2)).cut == ()
 
@@ -199,3 +200,15 @@ def test_training_is_cut_at_the_limit_and_leaves_a_mixture(clock: Clock) -> None
     assert clock.now - started < 1.1  # a million steps would take hours
     assert result.stop_reason is StopReason.TIME_LIMIT
     assert len(result.ensemble) >= 1
+
+
+def test_under_a_limit_an_ordinary_search_says_whether_a_thorough_one_fits(clock: Clock) -> None:
+    """The thorough search takes many times as long: it must not begin where it cannot end."""
+    for limit_s, begun in ((200.0, True), (30.0, False)):
+        search = Slow(1.0)
+        settings = Settings(time_limit_s=limit_s, iteration_limit=2)
+        result = solve(constant(search, Falling()), settings)
+        assert (search.last != []) == begun
+        assert ("the thorough last search" in result.cut) != begun
+        assert result.seconds <= 1.1 * limit_s
+        assert result.audits[0].effort["search"] == "nothing"  # what was found is not sought again
