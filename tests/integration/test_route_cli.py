@@ -170,7 +170,7 @@ def test_no_router_at_all_is_a_failure(work: Path, capsys: pytest.CaptureFixture
         (["big.json", "--demands", "2", "--load", "none"], "must cross them: a->d, b->d"),
         (["small.json", "--device", "tpu"], "device must be cpu, cuda"),
         (["small.json", "--seed", "-1"], "seed must lie in"),
-        (["small.json", "--time-limit", "0"], "time_limit_s must lie in"),
+        (["small.json", "--time-limit", "0"], "time_limit_s must be at least"),
         (["small.json", "--lean", "2"], "lean must lie in [0, 1], got 2"),
         (["small.json", "--lean", "0.1", "--guarantee", "certified"], "lean has no meaning"),
         (["small.json", "--hidden", "999999999999"], "hidden must lie in [1, 4096]"),
