@@ -7,6 +7,7 @@ soon as it is trained; only then is it evaluated, within what the time limit lea
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -28,6 +29,7 @@ from cg4ai.apps.protocol import (
     Task,
     Trained,
 )
+from cg4ai.apps.tables import wrapped
 from cg4ai.ensemble.saved import load
 from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
 from cg4ai.pricing.gradient.training import step_listener
@@ -117,7 +119,10 @@ def execute(
     if options.json:
         sys.stdout.write(files.json_line({"event": "result", **outcome.summary}).decode())
     else:
-        print(app.report(outcome.summary))
+        words = app.report(outcome.summary)
+        if sys.stdout.isatty():
+            words = wrapped(words, shutil.get_terminal_size().columns)
+        print(words)
         if options.out is not None:
             print(f"\nSaved in {options.out}; try: cg4ai predict {options.out} DATA.csv")
     return KEPT if outcome.evaluation.kept else NOT_KEPT

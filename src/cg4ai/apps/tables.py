@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -93,3 +94,14 @@ def _exact(value: object) -> object:
 
 def _escaped(text: str) -> str:
     return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split())
+
+
+def wrapped(text: str, width: int) -> str:
+    """The same with sentences broken between words; the lines of tables stay as they are."""
+    lines = []
+    for line in text.split("\n"):
+        if len(line) <= width or "  " in line.strip():
+            lines.append(line)
+        else:
+            lines += textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
