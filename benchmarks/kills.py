@@ -55,7 +55,7 @@ def killed(arguments: list[str], folder: Path, longest_s: float, chance: random.
     process = started([*arguments, "--out", str(folder), "--threads", "1"])
     while True:
         try:
-            code = process.wait(timeout=chance.uniform(0.05, 1.0) * longest_s)
+            code = process.wait(timeout=chance.uniform(0.02, 0.6) * longest_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
