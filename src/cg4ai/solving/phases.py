@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from cg4ai.records import MasterSolution, StopReason
 from cg4ai.seeds import derived_seed
-from cg4ai.solving.result import LAST_SEARCH, settle
+from cg4ai.solving.result import settle
 from cg4ai.solving.steps import (
+    LAST_SEARCH,
     Decision,
     GoOn,
     Outcome,
@@ -22,7 +23,7 @@ from cg4ai.solving.steps import (
     Stop,
     Weighed,
     ask_pricers,
-    last_search,
+    search_in_time,
     separate,
 )
 
@@ -118,9 +119,9 @@ class NormalPhase:
             if found.added:
                 run.failures = 0
                 return GoOn(f"{found.added} cuts")
-        if run.problem.has_regions and not run.has_time(LAST_SEARCH, needed=run.longest_search_s):
-            return Stop(StopReason.TIME_LIMIT, "no improving member, no time for the last search")
         checked = self._check_final_weights(run, solution)
+        if LAST_SEARCH in run.cut:
+            return Stop(StopReason.TIME_LIMIT, "no improving member, no time for the last search")
         if checked.worse:
             run.failures = 0
             return GoOn("the final weights violate new rows")
@@ -138,7 +139,7 @@ class NormalPhase:
         while run.returns < run.settings.final_rounds and not run.unmet(solution):
             with run.watch.timed("master"):
                 weights = run.work.final_weights(checked)
-            if not last_search(run, weights).added:
+            if not search_in_time(run, weights).added:
                 break
             run.returns += 1
             checked = run.solve_master()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,14 +19,12 @@ from cg4ai.records import (
     MasterSolution,
     StopReason,
 )
-from cg4ai.solving.steps import Separated, Settled, first_search, last_search
+from cg4ai.solving.steps import LAST_SEARCH, Settled, search_in_time
 from cg4ai.solving.workspace import Workspace
 
 if TYPE_CHECKING:
     from cg4ai.solving.state import RunState
 
-LAST_SEARCH = "the thorough last search"
-THOROUGH = 40  # times as long as an ordinary search, about
 SHARES = (0.2, 0.15, 0.1, 0.05, 0.02)  # weights below which members are left out, tried in turn
 
 
@@ -144,7 +140,7 @@ def settle(run: RunState, reason: StopReason) -> Settled:
     weights = _final_weights(run, solution)
     while reason is not StopReason.INTERRUPTED and run.returns < run.settings.final_rounds:
         try:
-            found = _searched(run, weights)
+            found = search_in_time(run, weights)
         except KeyboardInterrupt:
             reason = StopReason.INTERRUPTED
             break
@@ -162,27 +158,6 @@ def settle(run: RunState, reason: StopReason) -> Settled:
             else "optimal for the rows known before the final weights were checked"
         )
     return Settled(solution, weights, reason)
-
-
-def _searched(run: RunState, weights: Array) -> Separated:
-    """What the last search finds, or as much of it as there is time for.
-
-    Under a limit an ordinary search comes first: it tells what the thorough one would take.
-    """
-    known = run.searched(weights) is not None or not run.problem.has_regions
-    if known or run.deadline.left() == math.inf:
-        return last_search(run, weights)
-    if not run.has_time(LAST_SEARCH, needed=run.longest_search_s):
-        return Separated()
-    started = time.perf_counter()
-    found = first_search(run, weights)
-    needed = THOROUGH * (time.perf_counter() - started)
-    if found.added:
-        return found
-    if not run.has_time(LAST_SEARCH, needed=needed):
-        run.remember_search(weights, found)
-        return found
-    return last_search(run, weights)
 
 
 def _final_weights(run: RunState, solution: MasterSolution) -> Array:

@@ -6,6 +6,7 @@ by prices that do not jump from solve to solve, and the master admits those that
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,9 @@ from cg4ai.separation import default_separator
 
 if TYPE_CHECKING:
     from cg4ai.solving.state import RunState
+
+LAST_SEARCH = "the thorough last search"
+THOROUGH = 40  # times as long as an ordinary search, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +141,26 @@ def last_search(run: RunState, weights: Array) -> Separated:
     return found
 
 
-def first_search(run: RunState, weights: Array) -> Separated:
-    """An ordinary search of the mixture of these weights, which tells what a thorough one takes."""
+def search_in_time(run: RunState, weights: Array) -> Separated:
+    """What the last search finds, or as much of it as there is time for; `run.cut` names the rest.
+
+    Under a limit an ordinary search comes first: it tells what the thorough one would take.
+    """
+    known = run.searched(weights) is not None or not run.problem.has_regions
+    if known or run.deadline.left() == math.inf:
+        return last_search(run, weights)
+    if not run.has_time(LAST_SEARCH, needed=run.longest_search_s):
+        return Separated()
+    started = time.perf_counter()
     ensemble = run.work.whole_ensemble(weights)
     with run.watch.timed("search"):
-        return _search(run, ensemble, run.returns, "first", thorough=False)
+        found = _search(run, ensemble, run.returns, "first", thorough=False)
+    if found.added:
+        return found
+    if not run.has_time(LAST_SEARCH, needed=THOROUGH * (time.perf_counter() - started)):
+        run.remember_search(weights, found)
+        return found
+    return last_search(run, weights)
 
 
 def _search(run: RunState, ensemble: Ensemble, step: int, job: str, *, thorough: bool) -> Separated:
