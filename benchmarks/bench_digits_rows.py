@@ -29,7 +29,7 @@ from cg4ai.apps.digits.members import DigitPricer, SmoothNetwork
 from cg4ai.apps.digits.problem import DigitLoss
 from cg4ai.apps.digits.settings import BY_RULE
 from cg4ai.apps.tables import markdown
-from cg4ai.members.mixture import Layout
+from cg4ai.layout import Layout
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
 

@@ -21,8 +21,9 @@ from sklearn.tree import DecisionTreeRegressor
 
 from cg4ai.apps.tables import markdown
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture, from_sklearn
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.proofs import AffineCoefficients, certify, rules_of
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Ball, Box

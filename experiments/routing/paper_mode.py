@@ -19,7 +19,7 @@ from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.members import SplitNetwork
 from cg4ai.apps.routing.problem import capacity
 from cg4ai.apps.routing.settings import RouteSettings, RoutingObjective, SeparatorName
-from cg4ai.members.mixture import Layout
+from cg4ai.layout import Layout
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.pricing.gradient.pricer import GradientPricer

@@ -11,8 +11,9 @@ from cg4ai.apps.routing.members import SplitNetwork
 from cg4ai.apps.routing.problem import capacity
 from cg4ai.apps.routing.settings import Recipe
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.proofs import certify
 
 

@@ -14,8 +14,9 @@ from sklearn.tree import DecisionTreeRegressor
 import cg4ai
 from cg4ai import settings
 from cg4ai.cli.main import main
+from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, from_sklearn
-from cg4ai.members.mixture import Layout, Mixture, Part
+from cg4ai.members.mixture import Mixture, Part
 from cg4ai.pricing.gradient.training import Training
 from elsewhere import DEVICE, NAME, Elsewhere, is_elsewhere
 

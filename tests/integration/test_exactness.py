@@ -17,8 +17,8 @@ from scipy.optimize import linprog, minimize
 from torch import Tensor
 
 from cg4ai import Linear, Problem, Result, Settings, StopReason, solve
+from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, affine
-from cg4ai.members.mixture import Layout
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing.exact.affine import AffinePricer
 from cg4ai.pricing.exact.finite import FinitePricer

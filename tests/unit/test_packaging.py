@@ -56,7 +56,8 @@ def test_a_search_without_gradients_names_its_extra() -> None:
 import numpy as np
 from cg4ai.errors import MissingExtra
 from cg4ai.members import ConstantMembers
-from cg4ai.members.mixture import Layout, Mixture, Part
+from cg4ai.layout import Layout
+from cg4ai.members.mixture import Mixture, Part
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
 from cg4ai.separation import BlackBox

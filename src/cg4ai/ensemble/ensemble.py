@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from cg4ai.arrays import matrix
 from cg4ai.errors import InvalidInput, OutsideRegion, did_you_mean
-from cg4ai.members.mixture import Layout, Mixture, Part
+from cg4ai.layout import Layout
+from cg4ai.members.mixture import Mixture, Part
 from cg4ai.records import Array
 from cg4ai.rules.regions import Ball, Box, Region, region_of
 

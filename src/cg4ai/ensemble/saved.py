@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.shield import Guard, ShieldedEnsemble
 from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.layout import Layout
 from cg4ai.members import restore
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.members.modules import Factory, MissingFactory
 from cg4ai.records import Array, IntArray, below
 from cg4ai.rules.affine import ARRAYS as RULE_ARRAYS

@@ -20,8 +20,9 @@ from cg4ai import arrays
 from cg4ai.ensemble import claims
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.records import Array, below
 from cg4ai.rules import Requirement
 from cg4ai.rules.affine import AffineRules

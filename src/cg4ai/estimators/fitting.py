@@ -20,7 +20,7 @@ from cg4ai.estimators.judgement import Judge, Score
 from cg4ai.estimators.kinds import EXACT, Task, kinds_of, network, pricers_for
 from cg4ai.estimators.parameters import Parameters, one_of
 from cg4ai.estimators.simple import SHRINKAGE, simple_members
-from cg4ai.members.mixture import Layout
+from cg4ai.layout import Layout
 from cg4ai.members.modules import picklable
 from cg4ai.objectives import LossFunction, Supervised
 from cg4ai.protocols import Members, Pricer

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.mixture import Layout, Mixture
+from cg4ai.layout import Layout
+from cg4ai.members.mixture import Mixture
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.protocols import Members, PricingRequest
 from cg4ai.records import Array, Duals, IntArray

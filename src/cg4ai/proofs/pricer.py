@@ -15,8 +15,9 @@ from torch import Tensor
 
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, SolverFailure
+from cg4ai.layout import Layout
 from cg4ai.members import restore as restore_members
-from cg4ai.members.mixture import Layout, Mixture, Part
+from cg4ai.members.mixture import Mixture, Part
 from cg4ai.objectives import Batch, Objective
 from cg4ai.pricing.gradient.training import Training, train
 from cg4ai.proofs.cell_bounds import CellBounds

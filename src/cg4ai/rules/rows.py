@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.mixture import Layout
+from cg4ai.layout import Layout
 from cg4ai.records import Array, IntArray
 
 

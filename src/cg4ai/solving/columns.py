@@ -10,8 +10,9 @@ from torch import Tensor
 
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
 from cg4ai.members import concatenate
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.pricing.reduced_cost import block_outputs, row_values
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.mixture import Layout
+from cg4ai.layout import Layout
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.protocols import Members, Pricer
 from cg4ai.records import IntArray

@@ -13,8 +13,9 @@ import numpy as np
 from cg4ai.checker.claim import Claim
 from cg4ai.checker.file import parse_certificate
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture, NetworkMembers, TreeMembers
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.proofs import AffineCoefficients, Certification, OpenCells, RuleProof, rules_of
 from cg4ai.proofs.certificate import certificate_bytes, sealed
 from cg4ai.rules import Linear

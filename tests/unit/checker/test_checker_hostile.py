@@ -21,8 +21,9 @@ from cg4ai.checker.scale import LARGEST
 from cg4ai.checker.shipped import compare
 from cg4ai.cli import check as command
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture, TreeMembers
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Ball, Box
 

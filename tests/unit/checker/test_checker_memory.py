@@ -15,8 +15,9 @@ import pytest
 from cg4ai.checker import Rejected, check
 from cg4ai.cli import check as command
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.rules.regions import Box
 
 MIB = 2**20

@@ -11,8 +11,9 @@ from cg4ai.checker.shipped import compare
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.saved import load
 from cg4ai.errors import RunFolderError
+from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
 from cg4ai.runs import files

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from sklearn.ensemble import RandomForestRegressor
 
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture, from_sklearn
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.proofs.bounds.rounding import BOUND_FACTOR, margins
 from cg4ai.proofs.bounds.terms import Parts
 from cg4ai.rules import Linear

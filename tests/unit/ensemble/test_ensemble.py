@@ -16,6 +16,7 @@ import cg4ai
 from cg4ai.ensemble.claims import mixture_digest
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.layout import Layout
 from cg4ai.members import (
     ConstantMembers,
     ModuleArchitecture,
@@ -23,7 +24,7 @@ from cg4ai.members import (
     affine,
     from_sklearn,
 )
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.rules import Linear
 from cg4ai.runs import files
 from cg4ai.seeds import generator

@@ -14,6 +14,7 @@ from torch import nn
 
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
 from cg4ai.members import (
     ConstantMembers,
     ModuleArchitecture,
@@ -21,7 +22,7 @@ from cg4ai.members import (
     affine,
     from_sklearn,
 )
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.protocols import Members
 from cg4ai.rules import Ball, Box, Concave, Linear
 

@@ -18,8 +18,9 @@ from cg4ai.apps.routing.settings import Recipe
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
 from cg4ai.errors import InvalidInput, OutsideRegion
+from cg4ai.layout import Layout
 from cg4ai.members import affine
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.proofs import certify
 
 UNIT = Box([0.0, 0.0], [1.0, 1.0])

@@ -20,8 +20,9 @@ from cg4ai.ensemble.claims import record_audited, record_certified
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.shield import ShieldedEnsemble
 from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture, TreeMembers, affine
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Concave, Linear, Margin, Probability, Rate, Requirement
 from cg4ai.rules.affine import AffineCoefficients

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cg4ai.estimators.holdout import HeldOutPricer, LabelledData, merged, split
-from cg4ai.members.mixture import Layout
+from cg4ai.layout import Layout
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Duals, PricingResult

@@ -11,8 +11,9 @@ from torch.nn import functional
 
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture, layers
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 
 BLOCKS = np.array([2, 0, 1, 0, 2, 2])
 WEIGHTS = np.array([0.25, 0.4, 1.0, 0.6, 0.0, 0.75])

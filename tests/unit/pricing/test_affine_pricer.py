@@ -8,8 +8,9 @@ from scipy.optimize import linprog, minimize
 
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
 from cg4ai.members import concatenate
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.members.networks import affine
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing.exact.affine import AffinePricer

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.members.mixture import Layout
+from cg4ai.layout import Layout
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing.gradient.captured import _Step, laid_out, train_captured

@@ -11,8 +11,8 @@ import torch
 
 import cg4ai
 from cg4ai import Linear, Margin, Problem, Settings
+from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture
-from cg4ai.members.mixture import Layout
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.exact.finite import FinitePricer
 from cg4ai.pricing.reduced_cost import price_terms, reduced_costs

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pricing_requests import make_request, point_rows
 
+from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture
-from cg4ai.members.mixture import Layout
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.gradient.captured import laid_out
 from cg4ai.pricing.gradient.guided import Trainer

@@ -8,8 +8,9 @@ from pricing_requests import make_request, point_rows
 
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing.exact.stumps import BoxLeaves, SimplexLeaves, StumpPricer
 from cg4ai.pricing.reduced_cost import reduced_costs

@@ -11,8 +11,9 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing.reduced_cost import reduced_costs
 from cg4ai.pricing.trees import TreePricer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cg4ai.members.mixture import Layout
+from cg4ai.layout import Layout
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.wrappers import FirstUnpriced
 from cg4ai.protocols import PricingRequest

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture, NetworkMembers
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 
 
 def random_networks(

@@ -18,8 +18,9 @@ from cg4ai.cli.certifying import unproven
 from cg4ai.cli.main import main
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, ModuleArchitecture, NetworkArchitecture
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.proofs import certificate as certificates
 from cg4ai.proofs import certify
 from cg4ai.proofs.certificate import (

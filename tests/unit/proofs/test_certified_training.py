@@ -8,8 +8,8 @@ import pytest
 
 from cg4ai import Box, Linear, Problem, Settings
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture
-from cg4ai.members.mixture import Layout
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training

@@ -13,6 +13,7 @@ from sklearn.ensemble import RandomForestRegressor
 
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
 from cg4ai.members import (
     ConstantMembers,
     ModuleMembers,
@@ -20,7 +21,7 @@ from cg4ai.members import (
     affine,
     from_sklearn,
 )
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.members.modules import ModuleArchitecture
 from cg4ai.proofs import certify, rules_of
 from cg4ai.rules import Linear, Margin, Probability

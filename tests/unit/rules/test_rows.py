@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.mixture import Layout
+from cg4ai.layout import Layout
 from cg4ai.records import IntArray
 from cg4ai.rules.rows import ConcaveRows, LinearRows, RowSet, joined, merged
 

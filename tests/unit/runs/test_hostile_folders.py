@@ -20,6 +20,7 @@ import cg4ai
 from cg4ai.ensemble.claims import record_audited
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import Cg4aiError, RunFolderError
+from cg4ai.layout import Layout
 from cg4ai.members import (
     ConstantMembers,
     ModuleArchitecture,
@@ -27,7 +28,7 @@ from cg4ai.members import (
     affine,
     from_sklearn,
 )
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.protocols import Members
 from cg4ai.records import IterationRecord
 from cg4ai.rules import Ball, Box, Linear

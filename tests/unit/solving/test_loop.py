@@ -15,8 +15,9 @@ import torch
 from cg4ai import Box, Cg4aiError, Linear, Problem, Settings, StopReason, solve
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import SolverFailure
+from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, affine
-from cg4ai.members.mixture import Layout, Mixture
+from cg4ai.members.mixture import Mixture
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.exact.finite import FinitePricer
 from cg4ai.protocols import Members, PricingRequest

@@ -13,8 +13,8 @@ import pytest
 
 from cg4ai import Linear, Problem, Result, Settings, StopReason, solve
 from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
-from cg4ai.members.mixture import Layout
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import Pricer, PricingRequest
 from cg4ai.records import IterationRecord, PartState, PricingResult

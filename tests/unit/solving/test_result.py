@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from cg4ai import Box, Linear, Problem, Settings, StopReason, solve
+from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture
-from cg4ai.members.mixture import Layout, Mixture
+from cg4ai.members.mixture import Mixture
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.exact.finite import FinitePricer
 from cg4ai.pricing.gradient.pricer import GradientPricer

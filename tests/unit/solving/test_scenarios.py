@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
+from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.mixture import Layout
 from cg4ai.objectives import Epigraph
 from cg4ai.pricing.exact.finite import FinitePricer
 from cg4ai.settings import Settings

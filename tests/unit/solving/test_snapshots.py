@@ -28,8 +28,8 @@ from cg4ai import (
 )
 from cg4ai.errors import RunFolderError
 from cg4ai.estimators.holdout import HeldOutPricer
+from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture
-from cg4ai.members.mixture import Layout
 from cg4ai.members.modules import ModuleArchitecture
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing.gradient.pricer import GradientPricer

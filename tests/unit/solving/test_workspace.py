@@ -11,8 +11,8 @@ from torch import Tensor
 
 from cg4ai import Box, Concave, Linear, Problem, Settings
 from cg4ai.errors import InvalidInput, SolverFailure
+from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, affine
-from cg4ai.members.mixture import Layout
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing.exact.finite import FinitePricer
 from cg4ai.pricing.reduced_cost import all_values, block_outputs

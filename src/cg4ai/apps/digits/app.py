@@ -24,7 +24,8 @@ from cg4ai.apps.protocol import Evaluation, Proposition, Review, Rule, Task
 from cg4ai.apps.runner import Outcome, Screen, perform
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.layout import Layout
+from cg4ai.members.mixture import Part
 from cg4ai.records import Array
 from cg4ai.runs.folder import Run
 from cg4ai.solving.result import Result

@@ -14,7 +14,8 @@ from torch import Tensor
 from cg4ai.apps.digits.data import CLASSES, PIXELS
 from cg4ai.apps.digits.settings import Rule
 from cg4ai.errors import InvalidInput
-from cg4ai.members.mixture import Layout, Mixture, Part
+from cg4ai.layout import Layout
+from cg4ai.members.mixture import Mixture, Part
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.objectives import cross_entropy
 from cg4ai.pricing.gradient.pricer import GradientPricer

@@ -17,7 +17,7 @@ from cg4ai.apps.digits.members import DigitPricer, SmoothNetwork
 from cg4ai.apps.digits.separation import Attack, PixelFlips, Withstand, attacked, broken
 from cg4ai.apps.digits.settings import Recipe, Scenario
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.members.mixture import Layout
+from cg4ai.layout import Layout
 from cg4ai.objectives import Batch, Supervised
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training

@@ -14,8 +14,8 @@ from cg4ai.apps.routing.members import FreshDemands, RoutingPricer, SplitNetwork
 from cg4ai.apps.routing.optimal import anchor
 from cg4ai.apps.routing.settings import LEAN, Recipe
 from cg4ai.apps.routing.tail import GapTail, LeastMlu
+from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.mixture import Layout
 from cg4ai.objectives import Epigraph, Objective, Supervised
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.protocols import PricingRequest

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.mixture import Layout
+from cg4ai.layout import Layout
 from cg4ai.pricing.gradient.captured import laid_out, train_captured
 from cg4ai.pricing.gradient.guided import Trainer, output_scaling
 from cg4ai.pricing.gradient.training import Training, train

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.members.mixture import Part
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.trees import TreeMembers
 from cg4ai.proofs.bounds.networks import relax

@@ -12,7 +12,7 @@ from cg4ai.apps.digits.data import digits
 from cg4ai.apps.digits.members import DigitPricer, SmoothNetwork, base_member, network
 from cg4ai.apps.digits.problem import Affine, DigitLoss
 from cg4ai.errors import InvalidInput
-from cg4ai.members.mixture import Layout
+from cg4ai.layout import Layout
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.protocols import PricingRequest

@@ -15,7 +15,8 @@ from cg4ai.apps.routing.members import SplitNetwork
 from cg4ai.apps.routing.shield import adversarial, measure_shield, record_cuts, shield
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
-from cg4ai.members.mixture import Layout, Part
+from cg4ai.layout import Layout
+from cg4ai.members.mixture import Part
 
 
 @pytest.fixture(scope="module")
