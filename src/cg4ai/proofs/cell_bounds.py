@@ -46,6 +46,7 @@ class CellBounds:
     def __init__(self, ensemble: Ensemble, requirement: Requirement) -> None:
         region = requirement.region
         self.rules = rules_of(requirement, output_size=ensemble.output_size)
+        self.rules.need_plain("bounds of cells")
         if not isinstance(region, Box | Ball):
             raise InvalidInput(f"{requirement.name} holds over no Box or Ball")
         lower, upper = region.bounds()

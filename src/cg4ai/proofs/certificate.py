@@ -123,12 +123,13 @@ def claim_bytes(
 ) -> bytes:
     """The certificate that these rules, proven as stated, hold for the ensemble in the region."""
     refuse_shield(ensemble)
+    rules.need_plain("certificates")
     names = [f"rule {rule}" for rule in range(len(rules))] if rule_names is None else rule_names
     _check_proven(certification, rules, names)
     words, arrays = _region(region)
     parts, member_arrays = _parts(ensemble)
     arrays |= member_arrays | tree_arrays(certification)
-    arrays |= {RULE_NAMES[name]: array for name, array in rules.arrays.items()}
+    arrays |= {stored: rules.arrays[name] for name, stored in RULE_NAMES.items()}
     claim = {
         "title": title,
         "requirement": requirement,

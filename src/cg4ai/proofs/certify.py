@@ -53,6 +53,7 @@ class _Certifier:
         batch: int,
         memory_limit: int,
     ) -> None:
+        rules.need_plain("certifications")
         self.ensemble, self.rules, self.region, self.batch = ensemble, rules, region, batch
         self.memory_limit = memory_limit
         self.subject = subject_digest(ensemble, rules, region)

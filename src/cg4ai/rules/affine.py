@@ -1,7 +1,8 @@
 """The normal form of rules over a region: rows, search, shield, claims and proofs all read it.
 
-Rule l reads `sum_k (constant[l, k] + slope[l, k] . x) y_k(x) <= limit[l]` with y the outputs of
-the predictor; rules with ">=" are negated, "==" gives the ">=" sides and then the "<=" sides.
+Rule l reads `sum_k (constant[l, k] + slope[l, k] . x) y_k(x) <= max over its pieces p of
+(limit[p] + tilt[p] . x)` with y the outputs of the predictor; most rules have one piece without
+tilt, a number. Rules with ">=" are negated, "==" gives the ">=" sides and then the "<=" sides.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +22,8 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput
 from cg4ai.objectives import LinearFunctional
 from cg4ai.records import Array, IntArray
+from cg4ai.rules.bounds import Bounds
+from cg4ai.rules.peaks import least_of_largest, peaks
 from cg4ai.rules.regions import Ball, Box, Region
 from cg4ai.rules.rows import LinearRows, region_origin
 
@@ -35,7 +38,12 @@ ARRAYS = {
     "output": np.int64,
     "input": np.int64,
     "value": np.float64,
+    "tilt": np.float64,
+    "piece": np.int64,
 }
+
+
+SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,11 +84,20 @@ class _Products:
     matrix: Array
 
 
+class Worst(NamedTuple):
+    """`slack` (L,): at least so much is left of each rule in the region; `points` (L, d): where."""
+
+    slack: Array
+    points: Array
+
+
 @dataclass(frozen=True)
 class _Tensors:
     """What `slack` multiplies by; None where nothing is to be added, or looked up."""
 
     limit: Tensor
+    tilt: Tensor | None
+    pieces: Tensor | None
     scale: Tensor
     fixed: Tensor | None
     inputs: Tensor
@@ -92,8 +109,10 @@ class _Tensors:
 class AffineRules:
     """All rules of a requirement in normal form, in the order of its rule numbers.
 
-    `constant` (L, r) and `limit` (L,); `rule`, `output`, `input`, `value` (k,) are the slopes,
-    each (rule, output, input) at most once: summing repeats would depend on their order.
+    `constant` (L, r); `rule`, `output`, `input`, `value` (k,) are the slopes, each (rule, output,
+    input) at most once: summing repeats would depend on their order. `limit` (P,), `tilt` (P, d)
+    and `piece` (P,), the rule that each piece belongs to, in ascending order, are the bounds;
+    without `tilt` and `piece` each rule has one piece, a number.
     """
 
     constant: Array
@@ -103,23 +122,28 @@ class AffineRules:
     input: IntArray
     value: Array
     input_size: int
+    tilt: Array = None  # type: ignore[assignment]
+    piece: IntArray = None  # type: ignore[assignment]
     _tensors: dict[tuple[torch.dtype, torch.device], _Tensors] = field(
         default_factory=dict, init=False, repr=False
     )
 
     def __post_init__(self) -> None:
+        absent = [name for name in ("tilt", "piece") if getattr(self, name) is None]
+        if "tilt" in absent:
+            object.__setattr__(self, "tilt", np.zeros((len(self.limit), self.input_size)))
+        if "piece" in absent:
+            object.__setattr__(self, "piece", np.arange(len(self.limit)))
         for name, kind in ARRAYS.items():
             given = np.asarray(getattr(self, name))
             array = np.ascontiguousarray(given, kind)
             if not np.array_equal(array, given) or not np.isfinite(array).all():
                 raise InvalidInput(f"{name} of affine rules must be finite and {kind.__name__}")
             object.__setattr__(self, name, array)
-        if self.constant.ndim != 2 or self.limit.shape != self.constant.shape[:1]:
-            raise InvalidInput(
-                f"affine rules need constant (L, r) and limit (L,), got {self.constant.shape} "
-                f"and {self.limit.shape}"
-            )
+        if self.constant.ndim != 2:
+            raise InvalidInput(f"affine rules need constant (L, r), got {self.constant.shape}")
         self._check_slopes()
+        self._check_pieces()
 
     def _check_slopes(self) -> None:
         place = np.stack([np.ravel(self.rule), np.ravel(self.output), np.ravel(self.input)])
@@ -139,27 +163,71 @@ class AffineRules:
                 f"{times.max()} times; give the sum once"
             )
 
+    def _check_pieces(self) -> None:
+        count = len(self.limit)
+        shapes = self.limit.shape, self.tilt.shape, self.piece.shape
+        if shapes != ((count,), (count, self.input_size), (count,)):
+            raise InvalidInput(
+                f"bounds of affine rules need limit (P,), tilt (P, {self.input_size}) and piece "
+                f"(P,), got {shapes}"
+            )
+        steps = np.diff(self.piece, prepend=-1, append=len(self))
+        if not np.isin(steps, (0, 1)).all() or steps[0] == 0 or steps[-1] == 0:
+            raise InvalidInput(
+                f"each of {len(self)} affine rules needs a limit, or several after one another; "
+                f"the {count} limits given belong to rules {self.piece[:8]}..."
+            )
+
     @classmethod
     def of(
-        cls, coefficients: AffineCoefficients, bound: Array, sense: str, *, input_size: int
+        cls, coefficients: AffineCoefficients, bound: Array | Bounds, sense: str, *, input_size: int
     ) -> AffineRules:
         """`coefficients . y sense bound`, brought to "<="."""
-        a = coefficients
+        a, count = coefficients, len(coefficients.constant)
         parts = [(-1.0, 0)] if sense == ">=" else [(1.0, 0)]
         if sense == "==":
-            parts = [(-1.0, 0), (1.0, len(bound))]
+            parts = [(-1.0, 0), (1.0, count)]
+        if isinstance(bound, Bounds):  # pieces of one rule after one another
+            limit = bound.offset.T.reshape(-1)
+            tilt = bound.slope.transpose(1, 0, 2).reshape(-1, input_size)
+            piece = np.repeat(np.arange(count), len(bound.offset))
+        else:
+            limit, piece = bound, np.arange(len(bound))
+            tilt = np.zeros((len(bound), input_size))
         return cls(
             np.concatenate([sign * a.constant for sign, _ in parts]),
-            np.concatenate([sign * bound for sign, _ in parts]),
+            np.concatenate([sign * limit for sign, _ in parts]),
             np.concatenate([a.rule + first for _, first in parts]),
             np.tile(a.output, len(parts)),
             np.tile(a.input, len(parts)),
             np.concatenate([sign * a.value for sign, _ in parts]),
             input_size,
+            np.concatenate([sign * tilt for sign, _ in parts]) + 0.0,  # no -0.0 in the digest
+            np.concatenate([piece + first for _, first in parts]),
         )
 
     def __len__(self) -> int:
-        return len(self.limit)
+        return len(self.constant)
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether every bound is one number."""
+        return len(self.limit) == len(self) and not self.tilt.any()
+
+    def need_plain(self, what: str) -> None:
+        """Refuse bounds that depend on the input, for `what`, which does not know them."""
+        if not self.plain:
+            raise InvalidInput(
+                f"{what} know bounds that are numbers, and these rules have bounds that depend on "
+                "the input; a shield keeps such rules at every input"
+            )
+
+    @cached_property
+    def pieces(self) -> IntArray:
+        """(L, K): the pieces of each rule; those with fewer repeat their last."""
+        first, end = (np.searchsorted(self.piece, np.arange(len(self)), side) for side in SIDES)
+        most = int((end - first).max(initial=1))
+        return np.asarray(np.minimum(first[:, None] + np.arange(most), end[:, None] - 1))
 
     @property
     def output_size(self) -> int:
@@ -207,26 +275,42 @@ class AffineRules:
         return result
 
     def values(self, inputs: Array, outputs: Array) -> Array:
-        """(n, d), (n, r) -> (n, L): to be compared with `limit`."""
+        """(n, d), (n, r) -> (n, L): to be compared with `bounds`."""
         p = self._products
         products = inputs[:, p.inputs] * outputs[:, p.outputs]
         return np.asarray(outputs @ self.constant.T + products @ p.matrix)
 
+    def bounds(self, inputs: Array, which: IntArray | None = None) -> Array:
+        """(n, d) -> (n, L); with `which` (n,) only that of rule `which[j]` at `inputs[j]`."""
+        if which is None:
+            each = self.limit + inputs @ self.tilt.T
+            return np.asarray(each[:, self.pieces].max(axis=-1))
+        own = self.pieces[which]
+        return np.asarray(
+            (self.limit[own] + np.einsum("nkd,nd->nk", self.tilt[own], inputs)).max(1)
+        )
+
     def slack(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """(n, d), (..., n, r) -> (..., n, L), `limit - value`: at least 0 where a rule is kept."""
+        """(n, d), (..., n, r) -> (..., n, L), `bound - value`: at least 0 where a rule is kept."""
         own = self._on(outputs)
         shape = (*outputs.shape[:-1], len(self))
         result = own.limit
+        if own.tilt is not None:
+            result = result + inputs @ own.tilt
+        if own.pieces is not None:
+            result = result[..., own.pieces].amax(-1)
+        if result.dim() > 1:
+            result = result.expand(shape).reshape(-1, len(self))
         if own.fixed is not None:
             result = torch.addmm(result, outputs.reshape(-1, self.output_size), own.fixed)
         if own.slopes is not None:
             chosen = outputs if own.outputs is None else outputs.index_select(-1, own.outputs)
             products = inputs.index_select(-1, own.inputs) * chosen
             result = torch.addmm(result, products.reshape(-1, len(own.slopes)), own.slopes)
-        return result.expand(shape) if result is own.limit else result.reshape(shape)
+        return result.expand(shape) if result.dim() == 1 else result.reshape(shape)
 
     def scale(self, like: Tensor) -> Tensor:
-        """(L,) max(1, |limit|) of each rule, on the device of `like`."""
+        """(L,) the size of each bound at inputs up to 1, at least 1, on the device of `like`."""
         return self._on(like).scale
 
     def _on(self, like: Tensor) -> _Tensors:
@@ -237,16 +321,25 @@ class AffineRules:
 
     def _made(self, dtype: torch.dtype, device: torch.device) -> _Tensors:
         p = self._products
-        limit = torch.as_tensor(self.limit, dtype=dtype, device=device)
+        sizes = np.abs(self.limit) + np.abs(self.tilt).sum(axis=1)
         in_order = np.array_equal(p.outputs, np.arange(self.output_size))  # then no copy is needed
         fixed, slopes = -self.constant.T, -p.matrix
+
+        def number(array: NDArray[Any]) -> Tensor:
+            return torch.as_tensor(array, dtype=dtype, device=device)
+
+        def place(array: IntArray) -> Tensor:
+            return torch.as_tensor(array, device=device)
+
         return _Tensors(
-            limit,
-            limit.abs().clamp_min(1.0),
-            torch.as_tensor(fixed, dtype=dtype, device=device) if fixed.any() else None,
-            torch.as_tensor(p.inputs, device=device),
-            None if in_order else torch.as_tensor(p.outputs, device=device),
-            torch.as_tensor(slopes, dtype=dtype, device=device) if len(slopes) else None,
+            number(self.limit),
+            number(self.tilt.T) if self.tilt.any() else None,
+            place(self.pieces) if len(self.limit) > len(self) else None,
+            number(np.maximum(sizes[self.pieces].max(axis=1), 1.0)),
+            number(fixed) if fixed.any() else None,
+            place(p.inputs),
+            None if in_order else place(p.outputs),
+            number(slopes) if len(slopes) else None,
         )
 
     def tensors(self, device: torch.device) -> dict[str, Tensor]:
@@ -262,33 +355,59 @@ class AffineRules:
         return made
 
     def rows(self, inputs: Array, which: IntArray, number: int) -> LinearRows:
-        """Rows of the master, `-value >= -limit`: rule `which[j]` at `inputs[j]`."""
+        """Rows of the master, `-value >= -bound`: rule `which[j]` at `inputs[j]`."""
         return LinearRows(
             number,
             inputs,
             -self.coefficients(inputs, which),
-            -self.limit[which],
+            -self.bounds(inputs, which),
             np.arange(len(inputs)),
             None,
             region_origin(which),
         )
 
-    def worst(self, outputs: Array, region: Region) -> tuple[Array, Array]:
-        """For constant outputs (r,): the least slack (L,) of each rule in the region, and where.
+    def worst(self, outputs: Array, region: Region) -> Worst:
+        """For constant outputs (r,): as `worst_affine`, always in closed form."""
+        return self.worst_affine(np.zeros((self.output_size, self.input_size)), outputs, region)
 
-        Such values are affine in the input, so their maximum over a Box is at a corner and over a
-        Ball along the slope, both in closed form.
+    def closed_form(self, slopes: Array) -> NDArray[np.bool_]:
+        """(L,): which rules have values affine in x for outputs `slopes @ x + constant`.
+
+        Not those where an output that moves with x has a coefficient that does: their product is
+        quadratic in x.
         """
-        slopes = np.zeros((len(self), region.size))
-        np.add.at(slopes, (self.rule, self.input), self.value * outputs[self.output])
-        if isinstance(region, Ball) and region.norm == 2:
-            length = np.linalg.norm(slopes, axis=1, keepdims=True)
-            points = region.centre + region.radius * slopes / np.maximum(length, 1e-300)
-        else:
-            lower, upper = region.bounds()
-            points = np.where(slopes > 0, upper, lower)
-        highest = self.constant @ outputs + (slopes * points).sum(axis=1)
-        return self.limit - highest, points
+        result = np.ones(len(self), bool)
+        moving = np.any(slopes != 0, axis=1)[self.output] & (self.value != 0)
+        result[self.rule[moving]] = False
+        return result
+
+    def worst_affine(self, slopes: Array, offsets: Array, region: Region) -> Worst:
+        """For outputs `slopes @ x + offsets`, (r, d) and (r,): the least slack of each rule.
+
+        In closed form, and exact but for rounding. A rule with several pieces takes an LP, and
+        over a Euclidean Ball its slack may be stated too low (`peaks.least_of_largest`).
+        """
+        quadratic = np.flatnonzero(~self.closed_form(slopes))
+        if len(quadratic):
+            raise InvalidInput(
+                f"rule {quadratic[0]} multiplies outputs that are affine in the input by "
+                "coefficients that are, too: its least slack has no closed form. Take constant "
+                "outputs, or a rule with constant coefficients"
+            )
+        rising = self.constant @ slopes
+        np.add.at(rising, (self.rule, self.input), self.value * offsets[self.output])
+        start = self.limit - (self.constant @ offsets)[self.piece]
+        tilt = self.tilt - rising[self.piece]  # the slack of each piece is start + tilt . x
+        points = peaks(-tilt, region)
+        slack = start + (tilt * points).sum(axis=1)
+        first = self.pieces[:, 0]
+        result = Worst(slack[first], points[first])
+        for rule in np.flatnonzero(self.pieces[:, -1] > first):
+            own = self.piece == rule
+            result.slack[rule], result.points[rule] = least_of_largest(
+                start[own], tilt[own], region
+            )
+        return result
 
 
 def rules_of(requirement: Requirement, *, output_size: int) -> AffineRules:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from cg4ai.rules.affine import ARRAYS, AffineCoefficients, AffineRules, rules_of
 from cg4ai.rules.regions import Ball, Box, Region, region_of
 
 INPUTS, OUTPUTS = 3, 4
+NUMBERS = ("constant", "limit", "value", "tilt")
 
 
 def random_rules(seed: int, *, count: int = 5, share: float = 0.4) -> AffineRules:
@@ -36,6 +38,23 @@ def random_rules(seed: int, *, count: int = 5, share: float = 0.4) -> AffineRule
     )
 
 
+def with_bounds(rules: AffineRules, seed: int) -> AffineRules:
+    """The same coefficients with bounds of one to three pieces that depend on the input."""
+    rng = np.random.default_rng(seed)
+    piece = np.repeat(np.arange(len(rules)), rng.integers(1, 4, len(rules)))
+    return replace(
+        rules,
+        limit=rng.normal(size=len(piece)),
+        tilt=rng.normal(size=(len(piece), INPUTS)),
+        piece=piece,
+    )
+
+
+def bound_by_hand(rules: AffineRules, rule: int, x: Any) -> float:
+    own = rules.piece == rule
+    return float(max(rules.limit[own] + rules.tilt[own] @ x))
+
+
 def by_hand(rules: AffineRules, rule: int, x: Any, y: Any) -> float:
     """The value of one rule from its definition."""
     slope = np.zeros((OUTPUTS, INPUTS))
@@ -45,9 +64,12 @@ def by_hand(rules: AffineRules, rule: int, x: Any, y: Any) -> float:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.1, 1.0]))
-def test_values_slack_and_rows_follow_the_definition(seed: int, share: float) -> None:
+@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.1, 1.0]), st.booleans())
+def test_values_slack_and_rows_follow_the_definition(seed: int, share: float, plain: bool) -> None:
     rules = random_rules(seed, share=share)
+    if not plain:
+        rules = with_bounds(rules, seed)
+    assert rules.plain == plain
     rng = np.random.default_rng(seed + 1)
     x, y = rng.normal(size=(6, INPUTS)), rng.normal(size=(2, 6, OUTPUTS))
     expected = np.array(
@@ -55,7 +77,9 @@ def test_values_slack_and_rows_follow_the_definition(seed: int, share: float) ->
     )
     np.testing.assert_allclose(rules.values(x, y[0]), expected[0], atol=1e-12)
     slack = rules.slack(torch.as_tensor(x), torch.as_tensor(y)).numpy()
-    np.testing.assert_allclose(slack, rules.limit - expected, atol=1e-12)
+    bounds = np.array([[bound_by_hand(rules, j, x[n]) for j in range(5)] for n in range(6)])
+    np.testing.assert_allclose(slack, bounds - expected, atol=1e-12)
+    np.testing.assert_allclose(rules.bounds(x), bounds, atol=1e-12)
     which = rng.integers(0, 5, 6)
     rows = rules.rows(x, which, 7)
     values = rows.values(torch.as_tensor(y[1])).numpy()
@@ -89,16 +113,70 @@ def test_the_worst_of_constant_outputs_is_reached_and_never_exceeded(
     assert (elsewhere >= slack - 1e-10).all()
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([Box([-1.0, 0.0, 2.0], [1.0, 3.0, 2.0]), Ball([0.0, 1.0, 2.0], 0.5, np.inf)]),
+    st.booleans(),
+)
+def test_the_worst_of_affine_outputs_over_piecewise_bounds(
+    seed: int, region: Region, plain: bool
+) -> None:
+    rules = random_rules(seed, share=0.0)
+    if not plain:
+        rules = with_bounds(rules, seed)
+    rng = np.random.default_rng(seed)
+    slopes, offsets = rng.normal(size=(OUTPUTS, INPUTS)), rng.normal(size=OUTPUTS)
+    slack, points = rules.worst_affine(slopes, offsets, region)
+    assert region.contains(points).all()
+
+    def left(x: Any) -> Any:
+        return rules.bounds(x) - rules.values(x, x @ slopes.T + offsets)
+
+    np.testing.assert_allclose(np.diag(left(points)), slack, atol=1e-7)
+    sample = region.sample(500, torch.Generator().manual_seed(seed)).numpy()
+    assert (left(sample) >= slack - 1e-10).all()
+
+
+def test_over_a_ball_the_worst_of_pieces_is_never_stated_too_high() -> None:
+    rules = with_bounds(random_rules(3), 3)
+    ball = Ball([0.0, 1.0, 2.0], 0.5)
+    y = np.ones(OUTPUTS)
+    slack, points = rules.worst(y, ball)
+    assert ball.contains(points).all()
+    sample = ball.sample(5000, torch.Generator().manual_seed(0))
+    left = rules.slack(sample, torch.ones(5000, OUTPUTS, dtype=torch.float64)).numpy()
+    assert (left >= slack - 1e-12).all()
+
+
+def test_products_of_affine_outputs_and_affine_coefficients_have_no_closed_form() -> None:
+    rules = random_rules(0, share=0.4)
+    slopes = np.zeros((OUTPUTS, INPUTS))
+    assert rules.closed_form(slopes).all()
+    slopes[1] = 1.0
+    touched = np.isin(np.arange(len(rules)), rules.rule[rules.output == 1])
+    np.testing.assert_array_equal(rules.closed_form(slopes), ~touched)
+    with pytest.raises(InvalidInput, match="no closed form"):
+        rules.worst_affine(slopes, np.ones(OUTPUTS), Box([0.0] * 3, [1.0] * 3))
+
+
+def test_gradients_of_the_slack_follow_the_largest_piece() -> None:
+    rules = with_bounds(random_rules(4), 4)
+    x = torch.randn(3, INPUTS, dtype=torch.float64, requires_grad=True)
+    y = torch.randn(3, OUTPUTS, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(rules.slack, (x, y))
+
+
 def test_what_is_stored_comes_back_and_has_the_same_digest() -> None:
-    rules = random_rules(1)
+    rules = with_bounds(random_rules(1), 1)
     again = AffineRules.restored(rules.arrays, input_size=INPUTS)
     assert again.digest == rules.digest
     assert set(again.arrays) == set(ARRAYS)
     for name in ARRAYS:
         changed = {**rules.arrays, name: rules.arrays[name].copy()}
-        changed[name].flat[0] += 1 if name in ("constant", "limit", "value") else 0
+        changed[name].flat[0] += 1 if name in NUMBERS else 0
         same = AffineRules.restored(changed, input_size=INPUTS).digest == rules.digest
-        assert same == (name in ("rule", "output", "input"))
+        assert same == (name not in NUMBERS)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +189,10 @@ def test_what_is_stored_comes_back_and_has_the_same_digest() -> None:
         ({"rule": [0.5], "output": [0], "input": [0], "value": [1.0]}, "int64"),
         ({"value": [1.0, 2.0, 3.0]}, "as long"),
         ({"limit": np.zeros(4)}, "limit"),
+        ({"tilt": np.zeros((5, 2))}, "tilt"),
+        ({"piece": [0, 1, 1, 2, 3]}, "each of 5 affine rules needs a limit"),
+        ({"piece": [0, 2, 1, 3, 4]}, "after one another"),
+        ({"piece": [1, 2, 3, 4, 5]}, "belong to rules"),
         ({"constant": np.full((5, OUTPUTS), np.nan)}, "finite"),
     ],
 )
@@ -183,7 +265,7 @@ def test_damaged_records_of_regions_are_refused() -> None:
 
 
 def test_the_normal_form_is_spelled_out_in_one_file() -> None:
-    """No other file of the package lists the six arrays (the checker shares no code)."""
+    """No other file of the package lists these arrays (the checker shares no code)."""
     package = Path(cg4ai.__file__).parent
     spelled = re.compile(r'"rule".{0,80}"output".{0,80}"input".{0,80}"value"', re.DOTALL)
     found = {
@@ -197,7 +279,7 @@ def test_the_normal_form_is_spelled_out_in_one_file() -> None:
 def test_the_digest_is_of_names_shapes_and_bytes() -> None:
     rules = random_rules(3)
     total = hashlib.sha256()
-    for name in ("constant", "limit", "rule", "output", "input", "value"):
+    for name in ("constant", "limit", "rule", "output", "input", "value", "tilt", "piece"):
         array = rules.arrays[name]
         total.update(f"{name} {array.shape}".encode() + array.tobytes())
     assert rules.digest == total.hexdigest()
