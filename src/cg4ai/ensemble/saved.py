@@ -20,16 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.shield import Guard, ShieldedEnsemble
+from cg4ai.ensemble.shield import ShieldedEnsemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.layout import Layout
 from cg4ai.members import restore
 from cg4ai.members.mixture import Part
 from cg4ai.members.modules import Factory, MissingFactory
 from cg4ai.records import Array, IntArray, below
-from cg4ai.rules.affine import ARRAYS as RULE_ARRAYS
-from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.regions import region_of
+from cg4ai.rules.guards import Guard
 from cg4ai.runs import files
 
 FORMAT = "cg4ai-ensemble"
@@ -105,23 +103,13 @@ def describe(ensemble: Ensemble, prefix: str = "") -> Description:
     arrays = files.member_arrays(states, prefix)
     if isinstance(ensemble, ShieldedEnsemble):
         anchor = describe(ensemble.anchor, f"{prefix}anchor.")
-        guards = []
+        guards = [guard.record() for guard in ensemble.guards]
         for number, guard in enumerate(ensemble.guards):
-            guards.append({"name": guard.name, "region": guard.region.record()})
-            for name, array in _rules(guard).arrays.items():
+            for name, array in guard.arrays().items():
                 arrays[f"{prefix}guard.{number}.{name}"] = array
         record["shield"] = {"anchor": anchor.record, "guards": guards}
         arrays |= anchor.arrays
     return Description(record, arrays)
-
-
-def _rules(guard: Guard) -> AffineRules:
-    if not isinstance(guard.rules, AffineRules):
-        raise InvalidInput(
-            f"the rules of {guard.name} are a function in Python, which is not stored; save "
-            "unshielded and shield again after loading, or give linear rules"
-        )
-    return guard.rules
 
 
 def restored(described: Description, factories: Factories, prefix: str = "") -> Ensemble:
@@ -138,13 +126,13 @@ def restored(described: Description, factories: Factories, prefix: str = "") -> 
     described = Description(_object(shield.get("anchor"), "anchor"), described.arrays)
     anchor = restored(described, factories, f"{prefix}anchor.")
     guards = tuple(
-        _guard(entry, below(described.arrays, f"{prefix}guard.{number}."))
+        Guard.restored(entry, below(described.arrays, f"{prefix}guard.{number}."))
         for number, entry in enumerate(_list(shield.get("guards"), "guards"))
     )
     sizes = {
         (ensemble.input_size, ensemble.output_size),
         (anchor.input_size, anchor.output_size),
-        *((guard.region.size, _rules(guard).output_size) for guard in guards),
+        *((guard.region.size, guard.rules.output_size) for guard in guards),
     }
     if len(sizes) > 1:
         raise InvalidInput(f"mixture, anchor and guards differ in inputs or outputs: {sizes}")
@@ -164,20 +152,6 @@ def _parts(described: Description, factories: Factories, prefix: str) -> tuple[P
         Part(restore(state, factories), _integers(own, "blocks"), _numbers(weight, "weights"))
         for state, own, weight in zip(states, blocks, weights, strict=True)
     )
-
-
-def _guard(entry: Any, arrays: dict[str, NDArray[Any]]) -> Guard:
-    record = _object(entry, "a guard")
-    name = record.get("name")
-    if not isinstance(name, str):
-        raise InvalidInput(f"the name of a guard must be a text, got {name!r:.80}")
-    if set(arrays) != set(RULE_ARRAYS):
-        raise InvalidInput(f"the guard {name} needs the arrays {', '.join(RULE_ARRAYS)}")
-    try:
-        region = region_of(_object(record.get("region"), "the region of a guard"))
-    except KeyError as error:
-        raise InvalidInput(f"the region of the guard {name} lacks {error}") from error
-    return Guard(name, region, AffineRules.restored(arrays, input_size=region.size))
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cg4ai import arrays
@@ -26,67 +25,11 @@ from cg4ai.members.mixture import Part
 from cg4ai.records import Array, below
 from cg4ai.rules import Requirement
 from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.place import rows_at_centre
-from cg4ai.rules.regions import Ball, Box, Region
+from cg4ai.rules.guards import TOLERANCE, Guard, guard_of
+from cg4ai.rules.regions import Region
 from cg4ai.separation.scan import candidates, predictions
 
 VERTICES = 512  # looked at when an anchor cannot be checked exactly
-AIM = 1e-12  # how far inside a bound a restored output aims, relative to max(1, |bound|)
-TOLERANCE = 1e-9  # a rule counts as kept down to minus this, on the same scale
-
-
-@dataclass(frozen=True, eq=False)
-class FunctionRules:
-    """Rules without a normal form, known through the requirement: those of a concave functional.
-
-    `bounds` (L,) are those of its rows.
-    """
-
-    requirement: Requirement
-    bounds: Array
-
-    digest: ClassVar[None] = None
-
-    def slack(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """(n, d), (n, r) -> (n, L), at least 0 where a rule is kept."""
-        return -self.requirement.violations(inputs, outputs)
-
-    def scale(self, like: Tensor) -> Tensor:
-        """(L,) max(1, |bound|) of each rule."""
-        return torch.as_tensor(np.maximum(np.abs(self.bounds), 1.0), device=like.device)
-
-
-@dataclass(frozen=True, eq=False)
-class Guard:
-    """The rules of one requirement, each linear or concave in the output, and where they hold."""
-
-    name: str
-    region: Region
-    rules: AffineRules | FunctionRules
-
-    def theta(self, inputs: Tensor, own: Tensor, anchor: Tensor) -> Tensor:
-        """(n,) the largest over violated rules of (aim - own) / (slack of the anchor - own).
-
-        `own` (n, L) is the slack of the outputs, `anchor` (n, r) the anchor's outputs. Where the
-        anchor breaks a rule too it is taken whole if that is better, else the rule is left alone.
-        """
-        other = self.rules.slack(inputs, anchor)
-        reach = other.clamp_min(0.0)
-        aim = torch.minimum(reach, AIM * self.rules.scale(own))
-        # not a number is neither kept nor worse than the anchor
-        short = ~((own >= 0) | (other <= own))
-        # what is masked must not divide by 0, or its gradient would be no number
-        gap = torch.where(short, reach - own, 1.0)
-        share = torch.where(short, (aim - own) / gap, 0.0).amax(-1)
-        share = torch.where(torch.isfinite(share), share.clamp_max(1.0), 1.0)
-        return torch.where(self.region.near(inputs), share, 0.0)
-
-    def kept(self, inputs: Array, outputs: Tensor) -> NDArray[np.bool_]:
-        """(n,): inside the region, and all rules recomputed from the outputs hold."""
-        with torch.no_grad():
-            x = torch.as_tensor(inputs, device=outputs.device)
-            holds = self.rules.slack(x, outputs) >= -TOLERANCE * self.rules.scale(outputs)
-        return np.asarray(holds.all(-1).cpu().numpy() & self.region.contains(inputs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +146,8 @@ class ShieldedEnsemble(Ensemble):
     ) -> tuple[Tensor, Tensor]:
         anchor = self.anchor.outputs(inputs)
         pairs = zip(self.guards, slacks, strict=True)
-        theta = torch.stack([one.theta(inputs, own, anchor) for one, own in pairs]).amax(0)
+        each = [one.theta(inputs, own, plain, anchor) for one, own in pairs]
+        theta = torch.stack(each).amax(0)
         share = theta[:, None]
         # at 1 the anchor itself: plain may hold infinities or no numbers there
         blended = torch.where(share < 1, (1 - share) * plain + share * anchor, anchor)
@@ -247,23 +191,8 @@ def shield(
         raise InvalidInput(f"requirements under a shield need names of their own, got {names}")
     for requirement in listed:
         requirement.check(ensemble.input_size, ensemble.output_size)
-    guards = tuple(_guard(one, ensemble.output_size) for one in listed)
+    guards = tuple(guard_of(one, ensemble.output_size) for one in listed)
     return ShieldedEnsemble(ensemble, _as_ensemble(anchor, ensemble), guards)
-
-
-def _guard(requirement: Requirement, output_size: int) -> Guard:
-    """The guard of a requirement over a Box or Ball: its normal form if it has one."""
-    region = requirement.region
-    if not isinstance(region, Box | Ball):
-        raise InvalidInput(
-            f"a shield keeps rules over a Box or a Ball, but {requirement.name} lists its inputs "
-            "or sums over them; give the region in which it shall hold"
-        )
-    rules: AffineRules | None = getattr(requirement, "normal_form", None)
-    if rules is not None:
-        return Guard(requirement.name, region, rules)
-    bounds = rows_at_centre(requirement, output_size).bounds
-    return Guard(requirement.name, region, FunctionRules(requirement, bounds))
 
 
 def _as_ensemble(anchor: Any, ensemble: Ensemble) -> Ensemble:

@@ -11,6 +11,7 @@ from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.fusion import fuse
 from cg4ai.members.modules import Factory, ModuleArchitecture, ModuleMembers
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers, affine
+from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
 from cg4ai.members.trees import TreeMembers
 from cg4ai.protocols import Members
 from cg4ai.records import MemberState
@@ -21,6 +22,9 @@ __all__ = [
     "ModuleMembers",
     "NetworkArchitecture",
     "NetworkMembers",
+    "Shield",
+    "ShieldedArchitecture",
+    "ShieldedMembers",
     "TreeMembers",
     "affine",
     "concatenate",
@@ -52,10 +56,12 @@ def restore(state: MemberState, factories: Mapping[str, Factory] | None = None) 
     """
     if state.kind == ModuleMembers.kind:
         return ModuleMembers.restore(state, factories or {})
+    if state.kind == ShieldedMembers.kind:
+        return ShieldedMembers.restore(state, lambda inner: restore(inner, factories))
     for kind in (NetworkMembers, TreeMembers, ConstantMembers):
         if state.kind == kind.kind:
             return kind.restore(state)
-    known = [str(kind.kind) for kind in _KINDS]
+    known = [*(str(kind.kind) for kind in _KINDS), ShieldedMembers.kind]
     raise InvalidInput(
         f"unknown kind of members {state.kind!r}{did_you_mean(str(state.kind), known)}; "
         f"this version reads {', '.join(known)}"
@@ -70,6 +76,10 @@ def concatenate(parts: Sequence[Members]) -> Members | None:
     """
     if not parts:
         raise InvalidInput("concatenate needs at least one stack of members")
+    shielded = [part for part in parts if isinstance(part, ShieldedMembers)]
+    if len(shielded) == len(parts) and all(shielded[0].compatible(part) for part in shielded[1:]):
+        inner = concatenate([part.inner for part in shielded])
+        return None if inner is None else ShieldedMembers(inner, shielded[0].shield)
     for kind in _KINDS:
         own = [part for part in parts if isinstance(part, kind)]
         if len(own) == len(parts) and all(own[0].compatible(part) for part in own[1:]):

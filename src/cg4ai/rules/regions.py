@@ -39,9 +39,28 @@ class _Near:
         lower, upper = self.bounds()
         return lower - self._hair, upper + self._hair
 
+    @cached_property
+    def _end_tensors(self) -> dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]]:
+        return {}
+
     def near(self, inputs: Tensor) -> Tensor:
-        """(m, d) -> (m,): inside, or so close that only rounding put it outside."""
-        lower, upper = (torch.as_tensor(end, device=inputs.device) for end in self._ends)
+        """(m, d) -> (m,): inside, or so close that only rounding put it outside.
+
+        Ends are kept as tensors: making them would be a copy at every step of training.
+        """
+        key = (inputs.dtype, inputs.device)
+        ends = self._end_tensors.get(key)
+        if ends is None:
+            # inputs of less precision were rounded by more
+            looser = max(1.0, torch.finfo(inputs.dtype).eps / HAIR) - 1.0
+            lower, upper = (
+                torch.as_tensor(end + sign * looser * self._hair, device=inputs.device)
+                for end, sign in zip(self._ends, (-1, 1), strict=True)
+            )
+            ends = (lower.to(inputs.dtype), upper.to(inputs.dtype))
+            if not torch.compiler.is_compiling():
+                self._end_tensors[key] = ends
+        lower, upper = ends
         return ((inputs >= lower) & (inputs <= upper)).all(-1)
 
 

@@ -1,0 +1,283 @@
+"""Members behind a shield: each output is moved just far enough towards an anchor to keep rules.
+
+`S(f) = f + theta(x, f) (a(x) - f)` lies in the set C(x) of outputs that keep the rules, whatever f
+is. C(x) is convex, so a mixture of shielded members keeps the rules as well, with any weights; and
+training a `ShieldedArchitecture` is training through the shield.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cg4ai.errors import InvalidInput
+from cg4ai.members.checks import checked_inputs
+from cg4ai.protocols import Architecture, Members, Parameters
+from cg4ai.records import IntArray, MemberState, below
+from cg4ai.rules.guards import Guard
+from cg4ai.runs import files
+
+
+@dataclass(frozen=True, eq=False)
+class Shield:
+    """An anchor, one member that keeps all rules in their regions, and the rules."""
+
+    anchor: Members
+    guards: tuple[Guard, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.anchor) != 1 or not self.guards:
+            raise InvalidInput(
+                f"a shield needs one anchor and one rule or more, got {len(self.anchor)} anchors "
+                f"and {len(self.guards)} rules"
+            )
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal for shields that do the same."""
+        content = [files.member_digest(self.anchor.state()), [str(g.key) for g in self.guards]]
+        return hashlib.sha256(files.json_line(content)).hexdigest()
+
+    def blend(self, inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, d), (..., n, r) -> restored outputs (..., n, r) and theta (..., n)."""
+        anchor = self.anchored(inputs, outputs)
+        slacks = [one.rules.slack(inputs, outputs) for one in self.guards]
+        return self._blended(inputs, outputs, anchor, slacks)
+
+    def anchored(self, inputs: Tensor, like: Tensor) -> Tensor:
+        """The anchor's outputs (n, r) in the precision of `like`."""
+        values = self.anchor.outputs(inputs.to(torch.float64))[0]
+        return values[:, : like.shape[-1]].to(like.dtype)
+
+    def _blended(
+        self, inputs: Tensor, outputs: Tensor, anchor: Tensor, slacks: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        pairs = zip(self.guards, slacks, strict=True)
+        each = [one.theta(inputs, own, outputs, anchor) for one, own in pairs]
+        theta = each[0] if len(each) == 1 else torch.stack(each).amax(0)
+        share = theta.unsqueeze(-1)
+        # at 1 the anchor itself: outputs may hold infinities or no numbers there
+        blended = torch.where(
+            share < 1, torch.lerp(outputs, anchor.expand_as(outputs), share), anchor
+        )
+        return torch.where(share > 0, blended, outputs), theta
+
+    def restored(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """`blend` for predictions: where all rules are kept, as is usual, nothing else is done."""
+        if torch.compiler.is_compiling():
+            return self.blend(inputs, outputs)[0]
+        slacks = [one.rules.slack(inputs, outputs) for one in self.guards]
+        if all(bool(slack.amin() >= 0) for slack in slacks):
+            return outputs
+        # not a number keeps no rule
+        kept = torch.stack([slack.amin(-1) >= 0 for slack in slacks]).all(0)
+        rows = (~kept).reshape(-1, len(inputs)).any(0).nonzero()[:, 0]
+        x, part = inputs[rows], outputs.index_select(-2, rows)
+        own = [slack.index_select(-2, rows) for slack in slacks]
+        found, _ = self._blended(x, part, self.anchored(x, part), own)
+        return outputs.index_copy(outputs.ndim - 2, rows, found)
+
+    def to(self, device: torch.device | str) -> Shield:
+        if self.anchor.device == torch.empty(0, device=device).device:
+            return self
+        return Shield(self.anchor.to(device), self.guards)
+
+    def tensors(self) -> dict[str, Tensor]:
+        result = {f"anchor.{name}": value for name, value in _tensors(self.anchor).items()}
+        for number, one in enumerate(self.guards):
+            if callable(getattr(one.rules, "tensors", None)):
+                own = one.rules.tensors(self.anchor.device)
+                result |= {f"guard.{number}.{name}": tensor for name, tensor in own.items()}
+        return result
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Shield:
+        anchor = self.anchor.with_tensors(below(tensors, "anchor."))  # type: ignore[attr-defined]
+        guards = [
+            replace(one, rules=one.rules.with_tensors(below(tensors, f"guard.{number}.")))
+            if callable(getattr(one.rules, "with_tensors", None))
+            else one
+            for number, one in enumerate(self.guards)
+        ]
+        return Shield(anchor, tuple(guards))
+
+    def state(self) -> MemberState:
+        """Config and arrays, for `restore`; InvalidInput if a rule is a function in Python."""
+        anchor = self.anchor.state()
+        arrays: dict[str, NDArray[Any]] = {
+            f"anchor.{name}": array for name, array in anchor.arrays.items()
+        }
+        guards = [one.record() for one in self.guards]
+        for number, one in enumerate(self.guards):
+            arrays |= {f"guard.{number}.{name}": array for name, array in one.arrays().items()}
+        config = {"anchor": files.member_record(anchor), "guards": guards}
+        return MemberState("shield", config, arrays)
+
+    @classmethod
+    def restore(cls, state: MemberState, restored: Callable[[MemberState], Members]) -> Shield:
+        """The shield that `state` described; `restored` makes the anchor from its own state."""
+        described = files.member_state(state.config.get("anchor"), below(state.arrays, "anchor."))
+        guards = state.config.get("guards")
+        if not isinstance(guards, list):
+            raise InvalidInput(f"the guards of a shield must be a list, got {guards!r:.80}")
+        return cls(
+            restored(described),
+            tuple(
+                Guard.restored(entry, below(state.arrays, f"guard.{number}."))
+                for number, entry in enumerate(guards)
+            ),
+        )
+
+
+def _tensors(members: Members) -> dict[str, Tensor]:
+    tensors: Callable[[], dict[str, Tensor]] | None = getattr(members, "tensors", None)
+    if tensors is None:
+        raise InvalidInput(
+            f"{type(members).__name__} cannot become part of a torch module: give it the methods "
+            "tensors() -> dict of names and tensors, and with_tensors(tensors) -> members"
+        )
+    return tensors()
+
+
+class ShieldedMembers:
+    """The members of `inner`, every output behind the same shield."""
+
+    kind = "shielded"
+
+    def __init__(self, inner: Members, shield: Shield) -> None:
+        self.inner = inner
+        self.shield = shield.to(inner.device)
+        if inner.input_size != shield.anchor.input_size:
+            raise InvalidInput(
+                f"members take {inner.input_size} inputs and their anchor "
+                f"{shield.anchor.input_size}; the two must agree"
+            )
+        if inner.output_size != shield.anchor.output_size:
+            raise InvalidInput(
+                f"members have {inner.output_size} outputs and their anchor "
+                f"{shield.anchor.output_size}; the two must agree"
+            )
+
+    @property
+    def device(self) -> torch.device:
+        return self.inner.device
+
+    @property
+    def input_size(self) -> int:
+        return self.inner.input_size
+
+    @property
+    def output_size(self) -> int:
+        return self.inner.output_size
+
+    @property
+    def differentiable(self) -> bool:
+        return self.inner.differentiable and self.shield.anchor.differentiable
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """(n, d) -> (len(self), n, output_size)."""
+        x = checked_inputs(inputs, self.input_size, self.device)
+        return self.shield.restored(x, self.inner.outputs(x))
+
+    def theta(self, inputs: Tensor) -> Tensor:
+        """(n, d) -> (len(self), n): how far each member is moved towards the anchor."""
+        x = checked_inputs(inputs, self.input_size, self.device)
+        return self.shield.blend(x, self.inner.outputs(x))[1]
+
+    def take(self, indices: IntArray) -> Self:
+        return type(self)(self.inner.take(indices), self.shield)
+
+    def to(self, device: torch.device | str) -> Self:
+        return type(self)(self.inner.to(device), self.shield)
+
+    def compatible(self, other: Self) -> bool:
+        """Whether both can be one stack, as far as their shields go."""
+        return self.shield is other.shield or self.shield.digest == other.shield.digest
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What outputs are computed from."""
+        return {
+            **{f"inner.{name}": value for name, value in _tensors(self.inner).items()},
+            **{f"shield.{name}": value for name, value in self.shield.tensors().items()},
+        }
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        """The same members with other tensors of these names, which are not looked at."""
+        made = copy.copy(self)
+        made.inner = self.inner.with_tensors(below(tensors, "inner."))  # type: ignore[attr-defined]
+        made.shield = self.shield.with_tensors(below(tensors, "shield."))
+        return made
+
+    def state(self) -> MemberState:
+        inner, shield = self.inner.state(), self.shield.state()
+        config = {"inner": files.member_record(inner), "shield": shield.config}
+        arrays = {f"inner.{name}": array for name, array in inner.arrays.items()}
+        arrays |= {f"shield.{name}": array for name, array in shield.arrays.items()}
+        return MemberState(self.kind, config, arrays)
+
+    @classmethod
+    def restore(cls, state: MemberState, restored: Callable[[MemberState], Members]) -> Self:
+        """Members from a saved state; `restored` makes the members inside."""
+        inner = files.member_state(state.config.get("inner"), below(state.arrays, "inner."))
+        config = state.config.get("shield")
+        if not isinstance(config, dict):
+            raise InvalidInput(f"shielded members need a shield, got {config!r:.80}")
+        shield = MemberState("shield", config, below(state.arrays, "shield."))
+        return cls(restored(inner), Shield.restore(shield, restored))
+
+
+@dataclass(frozen=True, eq=False)
+class ShieldedArchitecture:
+    """An architecture whose members are shielded: gradients reach the parameters through it."""
+
+    inner: Architecture
+    shield: Shield
+
+    @property
+    def input_size(self) -> int:
+        return self.inner.input_size
+
+    @property
+    def output_size(self) -> int:
+        return self.inner.output_size
+
+    @property
+    def scale_outputs(self) -> Callable[[Parameters, Tensor], Parameters]:
+        scale: Callable[[Parameters, Tensor], Parameters] = self.inner.scale_outputs  # type: ignore[attr-defined]
+        return scale
+
+    def initialise(self, count: int, generator: torch.Generator) -> Parameters:
+        return self.inner.initialise(count, generator)
+
+    def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """(n, d) -> (count, n, output_size), through the shield."""
+        shield = self.shield.to(inputs.device)
+        return shield.blend(inputs, self.inner.forward(parameters, inputs))[0]
+
+    def members(self, parameters: Parameters) -> ShieldedMembers:
+        return ShieldedMembers(self.inner.members(parameters), self.shield)
+
+    def parameters(self, members: Members) -> Parameters | None:
+        """Those of members of this architecture, shielded like these or not at all."""
+        if isinstance(members, ShieldedMembers):
+            if members.shield.digest != self.shield.digest:
+                return None
+            members = members.inner
+        return self.inner.parameters(members)
+
+
+def shielded_share(members: Members, weights: Tensor, inputs: Tensor) -> Tensor | None:
+    """(n,): the weight of the anchor at each input; None if these members have no shield."""
+    if not isinstance(members, ShieldedMembers):
+        return None
+    return weights @ members.theta(inputs)

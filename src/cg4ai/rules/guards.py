@@ -1,0 +1,157 @@
+"""Rules over a region as a shield reads them, and the least step to an anchor that restores them.
+
+At an input x the outputs that keep the rules are a convex set C(x). For outputs f and an anchor a
+in C(x), `Guard.theta` is a share t in [0, 1] with `f + t (a - f)` in C(x), 0 where f is in it: the
+smallest such share for rules that are linear or quadratic in the output, a sufficient one for other
+concave rules. docs/mathematics.md has the proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cg4ai.errors import InvalidInput
+from cg4ai.records import Array
+from cg4ai.rules.affine import AffineRules
+from cg4ai.rules.place import Requirement, rows_at_centre
+from cg4ai.rules.regions import Ball, Box, Region, region_of
+
+AIM = 1e-12  # how far inside a bound a restored output aims, relative to max(1, |bound|)
+TOLERANCE = 1e-9  # a rule counts as kept down to minus this, on the same scale
+FORMS: dict[str, Any] = {"affine": AffineRules}  # rules that can be stored, by name
+
+
+class Rules(Protocol):
+    """Several rules on one output vector. One that has a closed form of its own for the share of
+    the anchor that each rule needs gives it as `shares(inputs, outputs, anchor)` -> (..., n, L).
+    """
+
+    @property
+    def digest(self) -> str | None:
+        """What tells rules apart; None where they are a function in Python."""
+        ...
+
+    def slack(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """(n, d), (..., n, r) -> (..., n, L), at least 0 where a rule is kept."""
+        ...
+
+    def scale(self, like: Tensor) -> Tensor:
+        """(L,) max(1, |bound|) of each rule, on the device of `like`."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionRules:
+    """Rules without a normal form, known through the requirement: those of a concave functional.
+
+    `bounds` (L,) are those of its rows.
+    """
+
+    requirement: Requirement
+    bounds: Array
+
+    digest: ClassVar[None] = None
+
+    def slack(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        return -self.requirement.violations(inputs, outputs)
+
+    def scale(self, like: Tensor) -> Tensor:
+        bounds = torch.as_tensor(self.bounds, dtype=like.dtype, device=like.device)
+        return bounds.abs().clamp_min(1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Guard:
+    """The rules of one requirement, each linear or concave in the output, and where they hold."""
+
+    name: str
+    region: Region
+    rules: Any  # Rules
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for guards that keep the same rules in the same region under the same name."""
+        rules = id(self.rules) if self.rules.digest is None else self.rules.digest
+        return (self.name, rules, repr(self.region.record()))
+
+    def theta(self, inputs: Tensor, own: Tensor, outputs: Tensor, anchor: Tensor) -> Tensor:
+        """(..., n): the largest share that any broken rule needs of the anchor.
+
+        `own` (..., n, L) is the slack of the outputs (..., n, r), `anchor` (n, r) the anchor's
+        outputs. Where the anchor breaks a rule too it is taken whole if that is better, else the
+        rule is left alone.
+        """
+        other = self.rules.slack(inputs, anchor)
+        reach = other.clamp_min(0.0)
+        # not a number is neither kept nor worse than the anchor
+        short = ~((own >= 0) | (other <= own))
+        exact = getattr(self.rules, "shares", None)
+        if exact is not None:
+            share = torch.where(short, exact(inputs, outputs, anchor), 0.0).amax(-1)
+        else:
+            aim = torch.minimum(reach, AIM * self.rules.scale(own))
+            # what is masked must not divide by 0, or its gradient would be no number
+            gap = torch.where(short, reach - own, 1.0)
+            share = torch.where(short, (aim - own) / gap, 0.0).amax(-1)
+        share = torch.where(torch.isfinite(share), share.clamp_max(1.0), 1.0)
+        return torch.where(self.region.near(inputs), share, 0.0)
+
+    def kept(self, inputs: Array, outputs: Tensor) -> NDArray[np.bool_]:
+        """(n,): inside the region, and all rules recomputed from the outputs hold."""
+        with torch.no_grad():
+            x = torch.as_tensor(inputs, device=outputs.device)
+            holds = self.rules.slack(x, outputs) >= -TOLERANCE * self.rules.scale(outputs)
+        return np.asarray(holds.all(-1).cpu().numpy() & self.region.contains(inputs))
+
+    def record(self) -> dict[str, Any]:
+        """As JSON, for `restored`; InvalidInput if the rules are a function in Python."""
+        form = next((name for name, kind in FORMS.items() if isinstance(self.rules, kind)), None)
+        if form is None:
+            raise InvalidInput(
+                f"the rules of {self.name} are a function in Python, which is not stored; save "
+                "unshielded and shield again after loading, or give linear or quadratic rules"
+            )
+        return {"name": self.name, "region": self.region.record(), "rules": form}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays of rules that `record` can describe."""
+        return dict(self.rules.arrays)
+
+    @classmethod
+    def restored(cls, record: Any, arrays: Mapping[str, NDArray[Any]]) -> Guard:
+        """What `record` and `arrays` gave; InvalidInput if it is damaged."""
+        if not isinstance(record, dict) or not isinstance(record.get("name"), str):
+            raise InvalidInput(f"a guard is an object with a text for its name, got {record!r:.80}")
+        name, form = record["name"], FORMS.get(str(record.get("rules")))
+        if form is None:
+            raise InvalidInput(f"the guard {name} has rules of kind {record.get('rules')!r:.80}")
+        if not isinstance(record.get("region"), dict):
+            raise InvalidInput(f"the guard {name} needs a region, got {record.get('region')!r:.80}")
+        try:
+            region = region_of(record["region"])
+            return cls(name, region, form.restored(arrays, input_size=region.size))
+        except KeyError as error:
+            raise InvalidInput(f"the guard {name} lacks {error}") from error
+
+
+def guard_of(requirement: Requirement, output_size: int) -> Guard:
+    """The guard of a requirement over a region: its normal form if it has one."""
+    region = requirement.region
+    if not isinstance(region, Box | Ball):
+        raise InvalidInput(
+            f"a shield keeps rules over a Box or a Ball, but {requirement.name} lists its inputs "
+            "or sums over them; give the region in which it shall hold"
+        )
+    rules = getattr(requirement, "normal_form", None)
+    if rules is None:
+        bounds = rows_at_centre(requirement, output_size).bounds
+        rules = FunctionRules(requirement, bounds)
+    return Guard(requirement.name, region, rules)

@@ -1,0 +1,138 @@
+"""Shielded members keep rules at every input, alone and mixed, and train through the shield."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from cg4ai.errors import InvalidInput
+from cg4ai.members import (
+    ConstantMembers,
+    NetworkArchitecture,
+    Shield,
+    ShieldedArchitecture,
+    ShieldedMembers,
+    affine,
+    concatenate,
+    restore,
+)
+from cg4ai.rules import Box, Concave, Linear
+from cg4ai.rules.guards import guard_of
+
+BOX = Box([-1.0, -1.0], [1.0, 1.0])
+
+
+def disc(outputs):
+    return 1.0 - outputs.square().sum(-1)
+
+
+def triangle() -> Linear:
+    """y1 + y2 <= 1, y1 >= -1, y2 >= -1 with the origin inside."""
+    return Linear(BOX, [[-1.0, -1.0], [1.0, 0.0], [0.0, 1.0]], [-1.0, -1.0, -1.0], name="triangle")
+
+
+def shield_of(*requirements, anchor=(0.0, 0.0)) -> Shield:
+    for requirement in requirements:
+        requirement.check(2, 2)
+    guards = tuple(guard_of(requirement, 2) for requirement in requirements)
+    return Shield(ConstantMembers([list(anchor)], 2), guards)
+
+
+def random_members(seed, count=3, size=3.0):
+    generator = np.random.default_rng(seed)
+    return affine(generator.normal(size=(count, 2, 2)) * size, generator.normal(size=(count, 2)))
+
+
+def inputs(seed, count=200):
+    return torch.as_tensor(np.random.default_rng(seed).uniform(-1, 1, (count, 2)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), weights=st.lists(st.floats(0.01, 1), min_size=3, max_size=3))
+def test_every_member_and_every_mixture_keeps_the_rules(seed, weights):
+    members = ShieldedMembers(random_members(seed), shield_of(triangle()))
+    outputs = members.outputs(inputs(seed))
+    share = torch.tensor(weights, dtype=torch.float64) / sum(weights)
+    mixed = torch.einsum("m,mnr->nr", share, outputs)
+    for values in (*outputs, mixed):
+        assert float(values.sum(-1).max()) <= 1 + 1e-12
+        assert float(values.min()) >= -1 - 1e-12
+
+
+def test_linear_rules_get_the_smallest_step_and_what_keeps_them_stays():
+    """The oracle is one small LP per point: least t with f + t (a - f) feasible."""
+    shield = shield_of(triangle(), anchor=(0.2, -0.3))
+    inner = random_members(7, count=1)
+    x = inputs(3, 50)
+    plain, theta = inner.outputs(x)[0].numpy(), ShieldedMembers(inner, shield).theta(x)[0].numpy()
+    a = np.array([0.2, -0.3])
+    matrix, limit = np.array([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]), np.ones(3)
+    for f, t in zip(plain, theta, strict=True):
+        found = linprog([1.0], (matrix @ (a - f))[:, None], limit - matrix @ f, bounds=(0, 1))
+        assert t == pytest.approx(found.x[0], abs=1e-9)
+    kept = (matrix @ plain.T <= 1).all(0)
+    assert 5 < kept.sum() < 45
+    outputs = ShieldedMembers(inner, shield).outputs(x)[0].numpy()
+    np.testing.assert_array_equal(outputs[kept], plain[kept])
+
+
+def test_concave_rules_are_kept():
+    rule = Concave(BOX, disc, 0.0, name="disc")
+    members = ShieldedMembers(random_members(1), shield_of(rule, triangle()))
+    assert float(members.outputs(inputs(1)).square().sum(-1).max()) <= 1 + 1e-12
+
+
+def test_outside_the_region_members_are_left_alone():
+    inner = random_members(2)
+    x = inputs(2) + 5.0
+    members = ShieldedMembers(inner, shield_of(triangle()))
+    torch.testing.assert_close(members.outputs(x), inner.outputs(x), rtol=0, atol=0)
+
+
+def test_infinite_outputs_become_the_anchor():
+    inner = affine(np.full((1, 2, 2), 1e308), np.full((1, 2), 1e308))
+    outputs = ShieldedMembers(inner, shield_of(triangle())).outputs(torch.ones(1, 2).double())
+    np.testing.assert_array_equal(outputs[0].numpy(), [[0.0, 0.0]])
+
+
+def test_saved_members_give_the_same_outputs_and_stacks_join():
+    members = ShieldedMembers(random_members(4), shield_of(triangle()))
+    again = restore(members.state())
+    x = inputs(4)
+    torch.testing.assert_close(again.outputs(x), members.outputs(x), rtol=0, atol=0)
+    joined = concatenate([members, again])
+    assert isinstance(joined, ShieldedMembers)
+    assert len(joined) == 6
+    other = ShieldedMembers(random_members(4), shield_of(triangle(), anchor=(0.1, 0.0)))
+    assert concatenate([members, other]) is None
+
+
+def test_rules_that_are_functions_cannot_be_saved():
+    rule = Concave(BOX, disc, 0.0, name="disc")
+    with pytest.raises(InvalidInput, match="disc are a function in Python"):
+        ShieldedMembers(random_members(1), shield_of(rule)).state()
+
+
+def test_the_shield_is_trained_through():
+    """A target outside the triangle: the best reachable point is where the shield puts it."""
+    architecture = ShieldedArchitecture(
+        NetworkArchitecture(2, 2, hidden=(), activation="relu"), shield_of(triangle())
+    )
+    parameters = architecture.initialise(1, torch.Generator().manual_seed(0))
+    values = [value.double().requires_grad_(True) for value in parameters.values()]
+    parameters = dict(zip(parameters, values, strict=True))
+    optimiser = torch.optim.Adam(values, lr=0.05)
+    x, target = inputs(5), torch.tensor([2.0, -0.5]).double()
+    for _ in range(400):
+        loss = (architecture.forward(parameters, x) - target).square().sum(-1).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    members = architecture.members({name: value.detach() for name, value in parameters.items()})
+    # the point of the triangle nearest to (2, -0.5) is (1.75, -0.75)
+    np.testing.assert_allclose(members.outputs(x)[0].mean(0).numpy(), [1.75, -0.75], atol=0.03)
+    again = architecture.parameters(members)
+    assert again is not None
+    assert architecture.parameters(random_members(0)) is not None
