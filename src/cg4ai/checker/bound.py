@@ -1,8 +1,10 @@
-"""An upper bound of one rule's value on cells: `sum_k (constant_k + slope_k . x) y_k(x)`.
+"""An upper bound of one rule on cells: `sum_k (constant_k + slope_k . x) y_k(x)` and its limits.
 
-Every member's outputs are put between affine functions of delta = x - centre; times their affine
-coefficients that is a quadratic in delta, and the quadratics of all members are added before
-anything is bounded. A second, plainer bound multiplies intervals; the smaller one counts.
+Where the limit is one number the bound is of the rule's value; else of its excess over the largest
+of several `limit_p + tilt_p . x`, at most 0 where the rule is kept. Every member's outputs are put
+between affine functions of delta = x - centre; times their affine coefficients that is a quadratic
+in delta, and the quadratics of all members are added before anything is bounded. A second, plainer
+bound multiplies intervals; the smaller one counts.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import numpy as np
 
 from cg4ai.checker.bands import Array
 from cg4ai.checker.cells import Cells
-from cg4ai.checker.linearised import UNIT, Linearised, Part
-from cg4ai.checker.scale import UNDERFLOW
+from cg4ai.checker.linearised import Linearised, Part
+from cg4ai.checker.region import Region
+from cg4ai.checker.scale import UNDERFLOW, UNIT
 from cg4ai.checker.shares import Outputs, Share, reach
 
 
@@ -58,10 +61,22 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """A rule's value must not exceed all of `limit + tilt . x`: limit (p,), tilt (p, d)."""
+
+    limit: Array
+    tilt: Array
+
+
+@dataclass(frozen=True)
 class RuleTerms:
-    """A rule as the blocks that enter it: the coefficients of each block and its members."""
+    """A rule as the blocks that enter it: the coefficients of each block and its members.
+
+    `limits` are None where the limit is one number, with which the bound is compared.
+    """
 
     blocks: Sequence[tuple[Coefficients, Sequence[Member]]]
+    limits: Limits | None = None
 
     @cached_property
     def members(self) -> list[tuple[Member, Asked]]:
@@ -85,7 +100,7 @@ class RuleTerms:
     def numbers_per_cell(self, input_size: int) -> int:
         """About how many float64 numbers are held at once while one cell is bounded."""
         largest = max((member.part.numbers_per_cell for member, _ in self.members), default=0)
-        return largest + 16 * input_size + (4 * input_size**2 if self.sloped else 0)
+        return largest + 16 * input_size + (6 * input_size**2 if self.sloped else 0)
 
 
 @dataclass(frozen=True)
@@ -96,8 +111,11 @@ class Bounds:
     blame: Array
 
 
-def rule_bound(terms: RuleTerms, cells: Cells) -> Bounds:
-    """For every input of each cell the rule's value is at most this, rounding included."""
+def rule_bound(terms: RuleTerms, cells: Cells, region: Region | None = None) -> Bounds:
+    """For every input of each cell, and of the region if given, the rule is at most this.
+
+    Rounding is included.
+    """
     total = _Total(cells, sloped=terms.sloped)
     for member, asked in terms.members:
         raw = None if asked.settled else member.part.on(member.index, cells)
@@ -107,7 +125,8 @@ def rule_bound(terms: RuleTerms, cells: Cells) -> Bounds:
                 _add_shares(total, member, group, raw)
         if raw is not None and not asked.groups:
             _add_raw(total, member, asked.own, raw)
-    return total.bounds()
+    box = Region(cells.lower.min(axis=0), cells.upper.max(axis=0))
+    return total.bounds(terms.limits, region or box)
 
 
 @dataclass(frozen=True)
@@ -142,6 +161,7 @@ class _Total:
 
     def __init__(self, cells: Cells, *, sloped: bool) -> None:
         n, size = cells.lower.shape
+        self.cells = cells
         self.centre, self.radius = cells.centre, cells.radius
         self.largest_input = np.maximum(np.abs(cells.lower), np.abs(cells.upper)).max(axis=0)
         self.constant = np.zeros(n)
@@ -174,27 +194,70 @@ class _Total:
         for dimension in np.flatnonzero(slope).tolist():
             self.quadratic[:, dimension] += slope[dimension] * other
 
-    def bounds(self) -> Bounds:
-        if self.quadratic is None:
-            value = self.constant + reach(self.linear, self.radius)
-            blame = np.zeros_like(self.linear)
+    def bounds(self, limits: Limits | None, region: Region) -> Bounds:
+        """Of the value, or of its excess over the limit that suits each cell best.
+
+        Limits are tried one by one, the highest at a cell's centre first, as long as none is kept.
+        """
+        if limits is None:
+            value = self._above(slice(None), None, region)
         else:
-            value, blame = largest_value(
-                self.constant, self.linear, quadratic=self.quadratic, radius=self.radius
-            )
-        rounding = UNIT * (self.terms + 64) * self.mass
-        if not self.nothing:
-            rounding += UNDERFLOW
-        best = np.minimum(value, self.plain) + rounding
+            value = np.full(len(self.centre), np.inf)
+            order = np.argsort(-(limits.limit + self.centre @ limits.tilt.T), axis=1, kind="stable")
+            for place in range(order.shape[1]):
+                left = np.flatnonzero(~(value <= 0))
+                if not len(left):
+                    break
+                which = order[left, place]
+                limit = Limits(limits.limit[which], limits.tilt[which])
+                value[left] = np.minimum(value[left], self._above(left, limit, region))
         # steep dimensions loosen nothing by themselves, but halving them pays in the end
         steep = 0.1 * np.abs(self.linear) * self.radius
-        return Bounds(best, self.blame + blame + steep)
+        bends = 0.0
+        if self.quadratic is not None:
+            both = np.abs(self.quadratic + self.quadratic.transpose(0, 2, 1))
+            bends = np.einsum("nij,nj->ni", both, self.radius) * self.radius
+        return Bounds(value, self.blame + bends + steep)
+
+    def _above(self, which: Outputs | slice, limit: Limits | None, region: Region) -> Array:
+        """The bound on some of the cells, minus a limit of each if given."""
+        cells, radius = self.cells.take(which), self.radius[which]
+        constant, linear, plain = self.constant[which], self.linear[which], self.plain[which]
+        mass, underflow = np.full(len(constant), self.mass), not self.nothing
+        slope = np.zeros_like(linear)
+        if limit is not None:
+            start = -limit.limit - np.einsum("nd,nd->n", limit.tilt, cells.centre)
+            constant, plain, slope = constant + start, plain + start, slope - limit.tilt
+            size = np.abs(limit.limit) + np.abs(limit.tilt) @ self.largest_input
+            mass, underflow = mass + size, True
+        added = region.added(cells)
+        if added is not None:
+            constant, plain = constant + added.constant, plain + added.constant
+            mass, slope, underflow = mass + added.mass, slope + added.slope, True
+        linear, plain = linear + slope, plain + reach(slope, radius)
+        best = np.minimum(self._quadratic(which, constant, linear, region), plain)
+        terms = self.terms + region.row_count + 64
+        return np.asarray(best + UNIT * terms * mass + (UNDERFLOW if underflow else 0.0))
+
+    def _quadratic(
+        self, which: Outputs | slice, constant: Array, linear: Array, region: Region
+    ) -> Array:
+        """The least of what the quadratic is bounded by: over the box of a cell, over the ball."""
+        radius = self.radius[which]
+        highest = region.highest(linear, self.cells.take(which))
+        if self.quadratic is None:
+            swing = reach(linear, radius)
+            return np.asarray(constant + (swing if highest is None else np.minimum(swing, highest)))
+        quadratic = self.quadratic[which]
+        value = largest_value(constant, linear, quadratic=quadratic, radius=radius)
+        if highest is None:
+            return value
+        flat = largest_value(constant, np.zeros_like(linear), quadratic=quadratic, radius=radius)
+        return np.asarray(np.minimum(value, flat + highest))
 
 
-def largest_value(
-    constant: Array, linear: Array, *, quadratic: Array, radius: Array
-) -> tuple[Array, Array]:
-    """At least the maximum of a quadratic over |delta| <= radius, and which dimensions loosen it.
+def largest_value(constant: Array, linear: Array, *, quadratic: Array, radius: Array) -> Array:
+    """(n,): at least the maximum of a quadratic over |delta| <= radius.
 
     A dimension in which the slope keeps its sign all over the cell is set to its better end,
     twice over; the rest is bounded term by term, each dimension alone being solved exactly.
@@ -203,7 +266,6 @@ def largest_value(
     both = quadratic + quadratic.transpose(0, 2, 1)
     size = np.abs(both)
     square = 0.5 * np.einsum("nii->ni", both)
-    blame = np.einsum("nij,nj->ni", size, radius) * radius
     for _ in range(2):
         # at most how far the slope in each dimension moves away from `linear`
         moves = np.einsum("nij,nj->ni", size, radius)
@@ -218,7 +280,7 @@ def largest_value(
     # a square that bends down has its vertex inside where |linear| < 2 |square| radius
     inside = (square < 0) & (np.abs(linear) < -2 * square * radius)
     vertex = linear**2 / np.where(inside, -4 * square, 1.0)
-    return constant + pairs + np.where(inside, vertex, ends).sum(axis=1), blame
+    return np.asarray(constant + pairs + np.where(inside, vertex, ends).sum(axis=1))
 
 
 def _add_raw(total: _Total, member: Member, own: Coefficients, raw: Linearised) -> None:

@@ -16,10 +16,14 @@ LEAF = -1
 
 @dataclass(frozen=True)
 class Cells:
-    """n boxes in d dimensions: `lower` and `upper` (n, d)."""
+    """n boxes in d dimensions: `lower` and `upper` (n, d).
+
+    `multipliers` (n, k), where the region has k rows: how each cell makes use of them.
+    """
 
     lower: Array
     upper: Array
+    multipliers: Array | None = None
 
     def __len__(self) -> int:
         return len(self.lower)
@@ -34,13 +38,13 @@ class Cells:
         centre = self.centre
         return np.maximum(self.upper - centre, centre - self.lower) * (1 + 2.0**-50)
 
-    def take(self, which: NDArray[np.bool_]) -> Cells:
-        return Cells(self.lower[which], self.upper[which])
+    def take(self, which: NDArray[np.bool_] | NDArray[np.intp] | slice) -> Cells:
+        own = None if self.multipliers is None else self.multipliers[which]
+        return Cells(self.lower[which], self.upper[which], own)
 
     def split(self, most: int) -> list[Cells]:
         """The same cells in groups of at most `most`."""
-        starts = range(0, len(self), most)
-        return [Cells(self.lower[k : k + most], self.upper[k : k + most]) for k in starts]
+        return [self.take(slice(k, k + most)) for k in range(0, len(self), most)]
 
     def halved(self, dimension: NDArray[np.intp]) -> Cells:
         """Both halves of every cell, each cut at the middle of its own `dimension` (n,)."""
@@ -50,7 +54,9 @@ class Cells:
         left_upper[rows, dimension] = middle
         right_lower[rows, dimension] = middle
         return Cells(
-            np.concatenate([self.lower, right_lower]), np.concatenate([left_upper, self.upper])
+            np.concatenate([self.lower, right_lower]),
+            np.concatenate([left_upper, self.upper]),
+            None if self.multipliers is None else np.tile(self.multipliers, (2, 1)),
         )
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.checker.bands import Array
-from cg4ai.checker.bound import Coefficients, Member, RuleTerms
-from cg4ai.checker.cells import Cells, check_tree
+from cg4ai.checker.bound import Coefficients, Limits, Member, RuleTerms
+from cg4ai.checker.cells import check_tree
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
 from cg4ai.checker.parts import PartSource, build_part
+from cg4ai.checker.region import Region
 from cg4ai.checker.scale import LARGEST, LARGEST_SUM, within_scale
 
 CLAIM_KEYS = {
@@ -24,38 +24,13 @@ CLAIM_KEYS = {
 NAMES = ("features", "outputs", "target", "task", "scores")  # what a mixture may say of itself
 RULE_ARRAYS = (
     *("rule_constant", "slope_rule", "slope_output", "slope_input", "slope_value", "limit"),
-    *("tree_start", "tree_dimension", "leaf_start", "leaf_bound"),
+    *("tilt", "piece", "tree_start", "tree_dimension", "leaf_start", "leaf_bound"),
 )
 WEIGHT_SUM = 1e-9  # how far from one the weights of a block may sum
 LARGEST_WHOLE = 2**31 - 1
 LARGEST_RULE = 2**23  # coefficients of one rule, 64 MiB, or as many as the file has bytes
 LONGEST_TEXT = 300
 SHOWN = 5  # names that are listed in an error
-
-
-@dataclass(frozen=True)
-class Region:
-    """A box, or with a centre a ball inside the box; `norm` is 2 or inf."""
-
-    lower: Array
-    upper: Array
-    centre: Array | None = None
-    radius: float = math.inf
-    norm: float = 2
-
-    def missed_by(self, cells: Cells) -> NDArray[np.bool_]:
-        """(n,): cells that certainly hold no input of the region."""
-        if self.centre is None:
-            return np.zeros(len(cells), bool)
-        below, above = cells.lower - self.centre, self.centre - cells.upper
-        distance = np.maximum(np.maximum(below, above), 0.0)
-        nearest = distance.max(axis=1)
-        if self.norm != math.inf:
-            # in units of the largest distance, whose square neither overflows nor vanishes
-            unit = np.where(nearest > 0, nearest, 1.0)
-            nearest = unit * np.sqrt(((distance / unit[:, None]) ** 2).sum(axis=1))
-        size = self.radius + float(np.abs(self.centre).max())
-        return np.asarray(nearest > self.radius + 1e-11 * size)
 
 
 class Claim:
@@ -106,9 +81,14 @@ class Claim:
             raise Rejected("the region is empty: lower exceeds upper")
         if region == {"kind": "box", "norm": None}:
             return Region(lower, upper)
+        if region == {"kind": "polytope", "norm": None}:
+            rows = self._take("region_rows", (None, self.input_size))
+            return Region(lower, upper, rows=rows, most=self._take("region_most", (len(rows),)))
         norms = {2: 2.0, "max": math.inf}
         if region["kind"] != "ball" or region["norm"] not in tuple(norms):
-            raise Rejected(f"the region must be a box, or a ball of norm 2 or max, got {region}")
+            raise Rejected(
+                f"the region must be a box, a polytope, or a ball of norm 2 or max, got {region}"
+            )
         centre, radius = self._take("centre", size), self._take("radius", ())
         if radius <= 0:
             raise Rejected(f"the radius of a ball must be above 0, got {radius}")
@@ -204,7 +184,7 @@ class Claim:
         if count == 0:
             raise Rejected("the certificate has no rule")
         self.constant: Array = self._take("rule_constant", (count, size))
-        self.limit: Array = self._take("limit", (count,))
+        self._limits(count)
         self.slope_value: Array = self._take("slope_value", (None,))
         entries = (len(self.slope_value),)
         self.slope_rule = self._index("slope_rule", entries, count)
@@ -220,14 +200,45 @@ class Claim:
         leaf_start = self._starts("leaf_start", len(bounds))
         self.trees = np.split(dimensions, tree_start[1:-1])
         leaf_bounds = np.split(bounds, leaf_start[1:-1])
+        self.multipliers = self._multipliers(leaf_start)
+        whole_box = self.region.centre is None and self.region.rows is None
         for rule, (tree, own) in enumerate(zip(self.trees, leaf_bounds, strict=True)):
             name = self.rule_names[rule]
             if check_tree(tree, self.input_size, name=name) != len(own):
                 raise Rejected(f"{name} has not as many bounds as leaves")
-            if not (own <= self.limit[rule]).all():
+            if not (own <= self.target[rule]).all():
                 raise Rejected(f"{name} has a leaf whose own bound is above the limit")
-            if self.region.centre is None and not np.isfinite(own).all():
+            if whole_box and not np.isfinite(own).all():
                 raise Rejected(f"{name} has a leaf without a finite bound")
+
+    def _limits(self, count: int) -> None:
+        """Rule l is at most the largest `limit + tilt . x` of the pieces p with piece[p] == l.
+
+        `target` (count,) is what bounds of rules are compared with: the limit, or 0 for the excess
+        over limits that depend on the input.
+        """
+        self.limit: Array = self._take("limit", (None,))
+        self.tilt: Array = self._take("tilt", (len(self.limit), self.input_size))
+        self.piece: NDArray[np.int64] = self._take("piece", (len(self.limit),), np.int64)
+        steps = np.diff(np.concatenate([[-1], self.piece, [count]]))
+        # no rule without a piece: its limit would be that of nothing
+        if not np.isin(steps, (0, 1)).all() or steps[0] != 1 or steps[-1] != 1:
+            raise Rejected(f"piece must rise from 0 to {count - 1} without leaving out a rule")
+        first = np.searchsorted(self.piece, np.arange(count))
+        tilted = np.zeros(count, bool)
+        tilted[self.piece[self.tilt.any(axis=1)]] = True
+        self.plain = (np.bincount(self.piece, minlength=count) == 1) & ~tilted
+        self.target: Array = np.where(self.plain, self.limit[first], 0.0)
+
+    def _multipliers(self, leaf_start: NDArray[np.int64]) -> list[Array | None]:
+        """For each rule (leaves, rows): how its leaves make use of the rows of the region."""
+        if self.region.rows is None:
+            return [None] * len(self.rule_names)
+        shape = (int(leaf_start[-1]), self.region.row_count)
+        multipliers: Array = self._take("leaf_multiplier", shape)
+        if (multipliers < 0).any():
+            raise Rejected(f"multipliers must be at least 0, got {multipliers.min()}")
+        return list(np.split(multipliers, leaf_start[1:-1]))
 
     def _index(self, name: str, shape: tuple[int, ...], end: int) -> NDArray[np.int64]:
         index: NDArray[np.int64] = self._take(name, shape, np.int64)
@@ -249,10 +260,13 @@ class Claim:
         slope[at] = self.slope_value[chosen]
         blocks = []
         for block, members in zip(self.blocks, self.members, strict=True):
-            own = Coefficients(self.constant[rule, block], slope[block])
-            if own.constant.any() or own.slope.any():
-                blocks.append((own, members))
-        return RuleTerms(blocks)
+            coefficients = Coefficients(self.constant[rule, block], slope[block])
+            if coefficients.constant.any() or coefficients.slope.any():
+                blocks.append((coefficients, members))
+        if self.plain[rule]:
+            return RuleTerms(blocks)
+        own = self.piece == rule
+        return RuleTerms(blocks, Limits(self.limit[own], self.tilt[own]))
 
     @property
     def member_count(self) -> int:

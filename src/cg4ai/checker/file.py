@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cg4ai.checker.errors import Rejected
 from cg4ai.errors import InvalidInput
 
-FIRST_LINE = re.compile(rb"cg4ai-certificate 2 sha256 ([0-9a-f]{64})")
+FIRST_LINE = re.compile(rb"cg4ai-certificate 3 sha256 ([0-9a-f]{64})")
 CLAIM = "claim"
 ENDING = ".npy"
 # what `zipfile` and NumPy's reader of headers raise for bytes that are no archive of arrays
@@ -56,7 +56,7 @@ def parse_certificate(data: bytes) -> Content:
     found = FIRST_LINE.fullmatch(first)
     if not newline or found is None:
         raise Rejected(
-            "the first line is not 'cg4ai-certificate 2 sha256 <digest>': the file is altered or "
+            "the first line is not 'cg4ai-certificate 3 sha256 <digest>': the file is altered or "
             "no certificate"
         )
     digest = hashlib.sha256(rest).hexdigest()

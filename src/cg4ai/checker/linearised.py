@@ -17,15 +17,13 @@ from numpy.typing import NDArray
 from cg4ai.checker import bands
 from cg4ai.checker.bands import Array, Band
 from cg4ai.checker.cells import Cells
-from cg4ai.checker.scale import SMALLEST_FACTOR
+from cg4ai.checker.scale import SMALLEST_FACTOR, UNIT
 
 BANDS: dict[str, Callable[[Array, Array], Band]] = {
     "relu": bands.relu,
     "gelu": bands.gelu,
     "tanh": bands.tanh,
 }
-# Eight times the unit roundoff: once for the checker's sums, once for those of inference.
-UNIT = 2.0**-50
 
 
 @dataclass(frozen=True)

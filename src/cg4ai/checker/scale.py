@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from cg4ai.checker.errors import Rejected
 
+# Eight times the unit roundoff: once for the checker's sums, once for those of inference.
+UNIT = 2.0**-50
 LARGEST = 1e60  # any number of a certificate
 SMALLEST_SCALE = 1e-60  # what inputs may be divided by
 LARGEST_SUM = 1e100  # any sum inside a member, anywhere in the region

@@ -7,8 +7,7 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,17 +16,16 @@ from numpy.typing import NDArray
 from cg4ai.checker.bands import Array
 from cg4ai.checker.bound import RuleTerms, rule_bound
 from cg4ai.checker.cells import Cells, leaf_cells
-from cg4ai.checker.claim import Claim, Region
+from cg4ai.checker.claim import Claim
 from cg4ai.checker.errors import OutOfTime, Rejected
 from cg4ai.checker.file import Content, parse_certificate, read_certificate
+from cg4ai.checker.words import closest, ends, formulas, shape
 
 CHUNK = 1024  # cells bounded at once, if they are small
 MEMORY = 2**25  # numbers held at once, 256 MiB, while cells are bounded
 LARGEST_CELL = 2**25  # numbers that one cell may take, or as many as the file has bytes
 HALVINGS = 20  # how often a leaf that does not close may be halved again
 BUDGET_START, BUDGET_PER_LEAF = 20_000, 8  # cells bounded beyond the leaves, in all
-DIGITS = 9  # of a bound that is shown
-DIMENSIONS, RULES, TERMS = 6, 3, 4  # how many are shown
 
 
 @dataclass(frozen=True)
@@ -45,23 +43,21 @@ class Verdict:
     @property
     def room(self) -> Array:
         """(rules,): limit minus bound."""
-        return np.asarray(self.claim.limit - self.bounds)
+        return np.asarray(self.claim.target - self.bounds)
 
     def __str__(self) -> str:
         claim = self.claim
         tightest = int(self.room.argmin())
-        limit = float(claim.limit[tightest])
         return "\n".join(
             [
                 f"Proven: {claim.requirement!r} of {claim.title}.",
-                f"  For every float64 input of {_shape(claim.region)}, each of {len(self.bounds)} "
+                f"  For every float64 input of {shape(claim.region)}, each of {len(self.bounds)} "
                 "rules stays within its limit,",
                 f"  predicted in float64 by the mixture of {claim.member_count} members in "
                 f"{len(claim.blocks)} block(s) with sha256 {self.mixture_digest}.",
-                f"  Inputs x: {_ends(claim.region)}.",
-                *(f"  {line}" for line in _rules(claim)),
-                f"  Closest: {claim.rule_names[tightest]}, at most "
-                f"{at_most(float(self.bounds[tightest]), limit)} of {_exact(limit)}.",
+                f"  Inputs x: {ends(claim.region)}.",
+                *(f"  {line}" for line in formulas(claim)),
+                f"  Closest: {closest(claim, tightest, float(self.bounds[tightest]))}.",
                 f"  {self.leaves} cells cover the region, rule by rule; bounds recomputed here "
                 f"({self.extra_cells} more cells were needed), {self.seconds:.1f} s.",
                 f"  Certificate sha256 {self.digest}.",
@@ -96,10 +92,11 @@ def check(
             budget=BUDGET_START + BUDGET_PER_LEAF * leaves,
             until=started + time_limit_s,
         )
-        for rule in range(len(claim.limit)):
+        count = len(claim.target)
+        for rule in range(count):
             bounds.append(prover.prove(rule))
             if progress is not None:
-                progress(rule + 1, len(claim.limit))
+                progress(rule + 1, count)
     return Verdict(
         claim=claim,
         digest=content.digest,
@@ -141,8 +138,14 @@ class _Prover:
         claim, terms = self._claim, self._claim.terms(rule)
         highest = -np.inf
         region, chunk = claim.region, self._chunk(terms, claim.rule_names[rule])
+        done, multipliers = 0, claim.multipliers[rule]
         for cells in leaf_cells(claim.trees[rule], region.lower, region.upper, chunk=chunk):
+            if multipliers is not None:
+                cells = replace(cells, multipliers=multipliers[done : done + len(cells)])
+            done += len(cells)
             highest = max(highest, self._close(rule, terms, cells, chunk=chunk))
+        if highest == -np.inf:
+            raise Rejected("no cell holds an input of the region: it is empty")
         return float(highest)
 
     def _chunk(self, terms: RuleTerms, name: str) -> int:
@@ -161,19 +164,19 @@ class _Prover:
 
         Deep cells come first, so that never more wait than a chunk per halving.
         """
-        claim, limit = self._claim, self._claim.limit[rule]
+        claim, limit = self._claim, self._claim.target[rule]
         highest = -np.inf
         waiting = [(cells, 0)]
         while waiting:
             if time.perf_counter() > self._until:
                 raise OutOfTime(
-                    f"the time limit ended the check at rule {rule + 1} of {len(claim.limit)}"
+                    f"the time limit ended the check at rule {rule + 1} of {len(claim.target)}"
                 )
             cells, depth = waiting.pop()
             cells = cells.take(~claim.region.missed_by(cells))
             if len(cells) == 0:
                 continue
-            bounds = rule_bound(terms, cells)
+            bounds = rule_bound(terms, cells, claim.region)
             closed = np.isfinite(bounds.value) & (bounds.value <= limit)
             if closed.any():
                 highest = max(highest, float(bounds.value[closed].max()))
@@ -206,71 +209,5 @@ class _Prover:
         more = ", ..." if len(low) > 6 else ""
         raise Rejected(
             f"not proven: {self._claim.rule_names[rule]} is bounded by {value[worst]:.9g} only, "
-            f"its limit is {self._claim.limit[rule]:.9g}, on the cell {ends}{more}"
+            f"its limit is {self._claim.target[rule]:.9g}, on the cell {ends}{more}"
         )
-
-
-# ---- words: from the numbers that were checked and not from their names ------------------------
-
-
-def _exact(value: float) -> str:
-    """The shortest decimal that is this very float64, so that nothing is rounded away."""
-    short = f"{value:g}"
-    return short if float(short) == value else repr(float(value))
-
-
-def at_most(bound: float, limit: float) -> str:
-    """`bound` in few digits and never below it, in full where few would pass the limit it keeps."""
-    upwards = Context(prec=DIGITS, rounding=ROUND_CEILING)
-    short = float(upwards.create_decimal(repr(bound)))
-    return _exact(bound) if bound <= limit < short else f"{short:.{DIGITS}g}"
-
-
-def _shape(region: Region) -> str:
-    size = len(region.lower)
-    if region.centre is None:
-        return f"the box of {size} dimensions"
-    name = "maximum" if region.norm == math.inf else "Euclidean"
-    return f"the ball of radius {_exact(region.radius)} ({name} norm) in {size} dimensions"
-
-
-def _ends(region: Region) -> str:
-    """The ends of a box, coordinate by coordinate, or the centre of a ball."""
-    if region.centre is not None:
-        place = ", ".join(_exact(value) for value in region.centre[:DIMENSIONS].tolist())
-        more = f", ... ({len(region.centre) - DIMENSIONS} more)"
-        return f"around ({place}{more if len(region.centre) > DIMENSIONS else ''})"
-    ends = list(zip(region.lower.tolist(), region.upper.tolist(), strict=True))
-    if len(set(ends)) == 1:
-        low, high = ends[0]
-        return f"each of {len(ends)} in [{_exact(low)}, {_exact(high)}]"
-    shown = [f"[{_exact(low)}, {_exact(high)}]" for low, high in ends[:DIMENSIONS]]
-    more = f" x ... ({len(ends) - DIMENSIONS} more)" if len(ends) > DIMENSIONS else ""
-    return " x ".join(shown) + more
-
-
-def _rules(claim: Claim) -> list[str]:
-    """The first rules as formulas in the inputs x and outputs y."""
-    count = len(claim.limit)
-    lines = [
-        f"Rule {claim.rule_names[rule]!r}: {_formula(claim, rule)} <= {_exact(claim.limit[rule])}"
-        for rule in range(min(count, RULES))
-    ]
-    if count > RULES:
-        lines.append(f"... and {count - RULES} more rules.")
-    return lines
-
-
-def _formula(claim: Claim, rule: int) -> str:
-    own = np.flatnonzero(claim.slope_rule == rule)
-    plain = np.flatnonzero(claim.constant[rule])
-    terms = [
-        f"{_exact(claim.constant[rule, output])} y[{output}]" for output in plain[:TERMS].tolist()
-    ]
-    terms += [
-        f"{_exact(claim.slope_value[at])} x[{claim.slope_input[at]}] y[{claim.slope_output[at]}]"
-        for at in own[:TERMS].tolist()
-    ]
-    more = len(plain) + len(own) - min(len(terms), TERMS)
-    shown = terms[:TERMS] + ([f"... ({more} more terms)"] if more else [])
-    return " + ".join(shown) or "0"

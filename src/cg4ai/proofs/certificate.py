@@ -44,7 +44,7 @@ LONGEST_TEXT = 300  # of titles and names; the checker, which shares no code, ta
 # what the arrays of the normal form are called in the file
 RULE_NAMES = {
     "constant": "rule_constant",
-    "limit": "limit",
+    **{name: name for name in ("limit", "tilt", "piece")},
     **{name: f"slope_{name}" for name in ("rule", "output", "input", "value")},
 }
 
@@ -212,7 +212,7 @@ def sealed(arrays: Arrays) -> bytes:
     )
     content = archive.getvalue()
     digest = hashlib.sha256(content).hexdigest()
-    return f"cg4ai-certificate 2 sha256 {digest}\n".encode() + content
+    return f"cg4ai-certificate 3 sha256 {digest}\n".encode() + content
 
 
 def _check_proven(certification: Certification, rules: AffineRules, names: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.checker.verify import at_most
+from cg4ai.checker.words import at_most
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.proofs.pricer import ProofPricer

@@ -115,7 +115,7 @@ def test_largest_value_of_a_quadratic(seed, steep):
     constant, linear = random.normal(size=n), steep * random.normal(size=(n, size))
     quadratic = random.normal(size=(n, size, size))
     radius = random.uniform(0, 1, (n, size))
-    bound, _ = largest_value(constant, linear, quadratic=quadratic, radius=radius)
+    bound = largest_value(constant, linear, quadratic=quadratic, radius=radius)
     share = np.concatenate(
         [random.uniform(-1, 1, (2000, size)), 2.0 * np.array(list(np.ndindex(2, 2, 2))) - 1]
     )
@@ -133,7 +133,7 @@ def test_largest_value_of_a_quadratic(seed, steep):
 
 
 def test_one_falling_square_is_solved_exactly():
-    bound, _ = largest_value(
+    bound = largest_value(
         np.zeros(1),
         np.array([[1.0]]),
         quadratic=np.array([[[-2.0]]]),

@@ -16,7 +16,7 @@ import torch
 from cg4ai.checker import Rejected, check, verify
 from cg4ai.checker.bound import rule_bound
 from cg4ai.checker.cells import Cells
-from cg4ai.checker.claim import Region
+from cg4ai.checker.region import Region
 from cg4ai.checker.scale import LARGEST
 from cg4ai.checker.shipped import compare
 from cg4ai.cli import check as command
@@ -231,7 +231,7 @@ def repacked(data, change):
         for name, content in entries.items():
             archive.writestr(name, content)
     digest = hashlib.sha256(packed.getvalue()).hexdigest()
-    return f"cg4ai-certificate 2 sha256 {digest}\n".encode() + packed.getvalue()
+    return f"cg4ai-certificate 3 sha256 {digest}\n".encode() + packed.getvalue()
 
 
 def _twice(entries):
@@ -294,9 +294,9 @@ def wide(size, *, sloped):
 def test_cells_are_bounded_in_as_many_chunks_as_memory_asks(monkeypatch, sloped):
     size, chunks = 120, []
 
-    def noted(terms, cells):
+    def noted(terms, cells, region):
         chunks.append(len(cells))
-        return rule_bound(terms, cells)
+        return rule_bound(terms, cells, region)
 
     monkeypatch.setattr(verify, "rule_bound", noted)
     data = wide(size, sloped=sloped)

@@ -67,7 +67,7 @@ def test_a_tree_as_deep_as_it_has_nodes_takes_little_memory(side):
 
 def sealed(archive):
     digest = hashlib.sha256(archive).hexdigest()
-    return f"cg4ai-certificate 2 sha256 {digest}\n".encode() + archive
+    return f"cg4ai-certificate 3 sha256 {digest}\n".encode() + archive
 
 
 def test_entries_on_top_of_each_other_are_refused():

@@ -14,7 +14,7 @@ from cg4ai.checker import OutOfTime, Rejected, check
 from cg4ai.checker.cells import Cells, check_tree, leaf_cells
 from cg4ai.checker.file import parse_certificate
 from cg4ai.checker.shipped import compare
-from cg4ai.checker.verify import at_most
+from cg4ai.checker.words import at_most
 from cg4ai.errors import InvalidInput
 from cg4ai.rules.regions import Ball, Box
 

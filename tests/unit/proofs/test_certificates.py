@@ -339,7 +339,7 @@ def test_names_that_the_checker_would_reject_are_refused_before_any_search(tmp_p
 
 def test_rejected_and_missing_files_have_their_exit_codes(tmp_path, capsys):
     path = tmp_path / "certificate.cg4ai"
-    path.write_bytes(b"cg4ai-certificate 2 sha256 " + b"0" * 64 + b"\n")
+    path.write_bytes(b"cg4ai-certificate 3 sha256 " + b"0" * 64 + b"\n")
     assert main(["check", str(path)]) == 1
     assert main(["check", str(tmp_path / "none")]) == 2
     assert main(["certify", str(tmp_path / "none")]) == 2

@@ -1,0 +1,130 @@
+"""What was proven, in words made from the numbers that were checked and not from their names."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, Context
+
+import numpy as np
+
+from cg4ai.checker.bands import Array
+from cg4ai.checker.claim import Claim
+from cg4ai.checker.region import Region
+
+DIGITS = 9  # of a bound that is shown
+DIMENSIONS, RULES, TERMS, PIECES = 6, 3, 4, 3  # how many are shown
+
+
+def exact(value: float) -> str:
+    """The shortest decimal that is this very float64, so that nothing is rounded away."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
+
+
+def at_most(bound: float, limit: float) -> str:
+    """`bound` in few digits and never below it, in full where few would pass the limit it keeps."""
+    upwards = Context(prec=DIGITS, rounding=ROUND_CEILING)
+    short = float(upwards.create_decimal(repr(bound)))
+    return exact(bound) if bound <= limit < short else f"{short:.{DIGITS}g}"
+
+
+def shape(region: Region) -> str:
+    size = len(region.lower)
+    if region.rows is not None:
+        return f"the polytope of {region.row_count} rows within a box of {size} dimensions"
+    if region.centre is None:
+        return f"the box of {size} dimensions"
+    name = "maximum" if region.norm == math.inf else "Euclidean"
+    return f"the ball of radius {exact(region.radius)} ({name} norm) in {size} dimensions"
+
+
+def ends(region: Region) -> str:
+    """The ends of a box, coordinate by coordinate, or the centre of a ball; the first rows."""
+    if region.centre is not None:
+        place = ", ".join(exact(value) for value in region.centre[:DIMENSIONS].tolist())
+        more = f", ... ({len(region.centre) - DIMENSIONS} more)"
+        return f"around ({place}{more if len(region.centre) > DIMENSIONS else ''})"
+    return _box(region) + "".join(_row_words(region))
+
+
+def _box(region: Region) -> str:
+    pairs = list(zip(region.lower.tolist(), region.upper.tolist(), strict=True))
+    if len(set(pairs)) == 1:
+        low, high = pairs[0]
+        return f"each of {len(pairs)} in [{exact(low)}, {exact(high)}]"
+    shown = [f"[{exact(low)}, {exact(high)}]" for low, high in pairs[:DIMENSIONS]]
+    more = f" x ... ({len(pairs) - DIMENSIONS} more)" if len(pairs) > DIMENSIONS else ""
+    return " x ".join(shown) + more
+
+
+def _row_words(region: Region) -> list[str]:
+    if region.rows is None or region.most is None:
+        return []
+    lines = [
+        f", {_sum(row, 'x')} <= {exact(most)}"
+        for row, most in zip(region.rows[:RULES], region.most[:RULES].tolist(), strict=True)
+    ]
+    left = region.row_count - len(lines)
+    return [*lines, f" and {left} more rows"] if left else lines
+
+
+def formulas(claim: Claim) -> list[str]:
+    """The first rules in the inputs x and outputs y."""
+    count = len(claim.target)
+    lines = [
+        f"Rule {claim.rule_names[rule]!r}: {_value(claim, rule)} <= {_limit(claim, rule)}"
+        for rule in range(min(count, RULES))
+    ]
+    if count > RULES:
+        lines.append(f"... and {count - RULES} more rules.")
+    return lines
+
+
+def closest(claim: Claim, rule: int, bound: float) -> str:
+    name, target = claim.rule_names[rule], float(claim.target[rule])
+    if claim.plain[rule]:
+        return f"{name}, at most {at_most(bound, target)} of {exact(target)}"
+    return f"{name}, at most {at_most(bound, target)} above its limit"
+
+
+def _value(claim: Claim, rule: int) -> str:
+    own = np.flatnonzero(claim.slope_rule == rule)
+    plain = np.flatnonzero(claim.constant[rule])
+    terms = [
+        f"{exact(claim.constant[rule, output])} y[{output}]" for output in plain[:TERMS].tolist()
+    ]
+    terms += [
+        f"{exact(claim.slope_value[at])} x[{claim.slope_input[at]}] y[{claim.slope_output[at]}]"
+        for at in own[:TERMS].tolist()
+    ]
+    return _cut(terms, len(plain) + len(own)) or "0"
+
+
+def _limit(claim: Claim, rule: int) -> str:
+    if claim.plain[rule]:
+        return exact(claim.target[rule])
+    pieces = np.flatnonzero(claim.piece == rule)
+    shown = [
+        " + ".join(
+            word for word in (_sum(claim.tilt[p], "x"), exact(claim.limit[p])) if word != "0"
+        )
+        or "0"
+        for p in pieces[:PIECES].tolist()
+    ]
+    if len(pieces) == 1:
+        return shown[0]
+    more = [f"... ({len(pieces) - PIECES} more)"] if len(pieces) > PIECES else []
+    return f"max({', '.join([*shown, *more])})"
+
+
+def _sum(coefficients: Array, name: str) -> str:
+    used = np.flatnonzero(coefficients)
+    terms = [f"{exact(coefficients[at])} {name}[{at}]" for at in used[:TERMS].tolist()]
+    return _cut(terms, len(used)) or "0"
+
+
+def _cut(terms: list[str], count: int) -> str:
+    """A sum of the first of `count` terms."""
+    shown = terms[:TERMS]
+    more = [f"... ({count - len(shown)} more terms)"] if count > len(shown) else []
+    return " + ".join([*shown, *more])
