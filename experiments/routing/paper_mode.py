@@ -21,7 +21,7 @@ from cg4ai.apps.routing.problem import capacity
 from cg4ai.apps.routing.settings import RouteSettings, RoutingObjective, SeparatorName
 from cg4ai.layout import Layout
 from cg4ai.members.networks import NetworkMembers
-from cg4ai.objectives import Objective, Supervised
+from cg4ai.objectives import AnyObjective, Supervised
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.protocols import Members, Parameters, PricingRequest
@@ -169,6 +169,6 @@ def _rows_of(rows: RowSet, demand: int) -> RowSet:
     return RowSet(Layout.single(len(own)), batches)
 
 
-def _objective_of(objective: Objective, own: IntArray) -> Supervised:
+def _objective_of(objective: AnyObjective, own: IntArray) -> Supervised:
     assert isinstance(objective, Supervised)
     return replace(objective, targets=np.asarray(objective.targets, np.float64)[:, own])

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cg4ai.errors import Cg4aiError, FitWarning
     from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
     from cg4ai.estimators.pipelines import fit_with_requirements, transformed
+    from cg4ai.objectives import Objective
     from cg4ai.proofs.certificate import write_certificate
     from cg4ai.proofs.certify import certify
     from cg4ai.records import StopReason
@@ -40,6 +41,7 @@ _HOMES = {
     "FitWarning": "errors",
     "Linear": "rules",
     "Margin": "rules",
+    "Objective": "objectives",
     "Pool": "rules",
     "Probability": "rules",
     "Problem": "solving.problem",
@@ -68,6 +70,7 @@ __all__ = [  # noqa: RUF022 - grouped as the documentation is
     "Box",
     "Ball",
     "Pool",
+    "Objective",
     "Problem",
     "Settings",
     "solve",

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cg4ai.arrays import matrix
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
 
@@ -197,6 +198,85 @@ class Supervised:
         )
 
 
+Sampler = Callable[[int, torch.Generator], Tensor]
+DRAWN = 2000  # inputs over which a sampled objective is the mean, in the master and in results
+
+
+class Objective(Supervised):
+    """The mean of `loss(outputs, inputs)` over inputs: nothing is labelled.
+
+    >>> Objective(Box(lower, upper), lambda y, x: 0.5 * (y @ Q * y).sum(-1) + y @ p)
+
+    inputs: (n, d), or where they come from: a region, whose inputs are drawn uniformly, or
+        `sampler(count, generator) -> (count, d)`. Those get fresh inputs at every step of training
+        with a batch size, and `count` fixed ones in the master.
+    loss: outputs (..., n, r), inputs (n, d) -> (..., n), differentiable in the outputs.
+    kind: "mixture" minimises the loss of the mixture, for which it must be convex in the outputs;
+        "average" its Jensen bound, the mean of the members' losses. None: "mixture", unless random
+        chords show that the loss is not convex.
+    """
+
+    sampler: Sampler | None
+    _probed: bool
+
+    def __init__(
+        self,
+        inputs: Any,
+        loss: LossFunction,
+        *,
+        kind: Literal["average", "mixture"] | None = None,
+        count: int = DRAWN,
+        seed: int = 0,
+    ) -> None:
+        if not callable(loss):
+            raise InvalidInput(f"loss must be a function of (outputs, inputs), got {loss!r}")
+        sampler: Sampler | None = getattr(inputs, "sample", None)
+        if sampler is None and callable(inputs):
+            sampler = inputs
+        given = inputs
+        if sampler is not None:
+            given = sampler(count, torch.Generator().manual_seed(seed))
+        points = matrix(given, "the inputs of an objective")
+        object.__setattr__(self, "sampler", sampler)
+        object.__setattr__(self, "_probed", kind is not None)
+        super().__init__(points, points, loss, kind or "mixture")
+
+    def check(self, output_size: int) -> None:
+        super().check(output_size)
+        if not self._probed:
+            convex = _looks_convex(self.function(), self.inputs, output_size)
+            object.__setattr__(self, "kind", "mixture" if convex else "average")
+
+    def costs(self, outputs: Tensor, positions: IntArray) -> Tensor:
+        """Mean loss of each member, whose outputs are all there are: (count, n, r) -> (count,)."""
+        inputs = torch.as_tensor(self.inputs, dtype=outputs.dtype, device=outputs.device)
+        return self.function()(outputs, inputs).mean(-1)
+
+    def batch(
+        self, size: int | None, generator: torch.Generator, *, device: str, dtype: torch.dtype
+    ) -> Batch:
+        """Fresh inputs where there is a sampler and a size, which are their own targets."""
+        if size is None or self.sampler is None:
+            return super().batch(size, generator, device=device, dtype=dtype)
+        x = self.sampler(size, generator).to(device=device, dtype=dtype)
+        return Batch(x, x, None)
+
+
+def _looks_convex(loss: LossFunction, inputs: Array, output_size: int) -> bool:
+    """Whether random chords all lie above the loss."""
+    made = torch.Generator().manual_seed(0)
+    x = torch.as_tensor(inputs[:256])
+    sizes = torch.logspace(-1, 1, len(x), dtype=torch.float64)[:, None]
+    one, other = (
+        sizes * torch.randn(len(x), output_size, generator=made, dtype=torch.float64)
+        for _ in range(2)
+    )
+    with torch.no_grad():
+        ends = (loss(one, x) + loss(other, x)) / 2
+        middle = loss((one + other) / 2, x)
+    return bool((middle <= ends + 1e-9 * (1 + ends.abs())).all())
+
+
 class LinearFunctional(Protocol):
     """Several functions of (input, output), each linear in the output."""
 
@@ -262,4 +342,4 @@ class Epigraph:
         return Batch(x.to(device=device, dtype=dtype), None, None)
 
 
-Objective = Supervised | Epigraph
+AnyObjective = Supervised | Epigraph

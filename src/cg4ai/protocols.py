@@ -46,7 +46,7 @@ from cg4ai.records import (
 
 if TYPE_CHECKING:
     from cg4ai.members.mixture import Mixture
-    from cg4ai.objectives import Objective
+    from cg4ai.objectives import AnyObjective
     from cg4ai.rules import Requirement
     from cg4ai.rules.rows import RowSet
 
@@ -128,7 +128,7 @@ class PricingRequest:
     duals: Duals
     guide: Array
     rows: RowSet
-    objective: Objective
+    objective: AnyObjective
     loss_weight: float
     ensemble: Mixture | None
     device: str

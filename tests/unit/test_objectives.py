@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.objectives import LOSSES, Epigraph, Supervised, log_loss, loss_function
+from cg4ai.objectives import LOSSES, Epigraph, Objective, Supervised, log_loss, loss_function
 from cg4ai.records import Array, IntArray
+from cg4ai.rules import Box
 from cg4ai.seeds import derived_seed, generator
 
 RNG = np.random.default_rng(1)
@@ -186,3 +187,37 @@ def test_seeds_differ_by_run_iteration_and_job_and_repeat() -> None:
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert derived_seed(5, 2, "cut") == derived_seed(5, 2, "cut")
     assert torch.equal(torch.rand(3, generator=generator(4)), torch.rand(3, generator=generator(4)))
+
+
+def quarter_distance(outputs: Tensor, inputs: Tensor) -> Tensor:
+    return (outputs - inputs.sum(-1, keepdim=True)).square().sum(-1) / 4
+
+
+def test_an_objective_without_labels_scores_outputs_by_their_inputs() -> None:
+    objective = Objective(X, quarter_distance)
+    objective.check(3)
+    expected = ((OUTPUTS - X.sum(1)[None, :, None]) ** 2).sum(-1).mean(-1) / 4
+    outputs = torch.as_tensor(OUTPUTS)
+    everything = objective.batch(None, generator(0), device="cpu", dtype=torch.float64)
+    np.testing.assert_allclose(objective.value(everything, outputs), expected)
+    np.testing.assert_allclose(objective.costs(outputs, np.arange(3)), expected)
+    assert objective.kind == "mixture"
+
+
+def test_inputs_of_an_objective_may_be_drawn_from_a_region_anew_at_every_step() -> None:
+    objective = Objective(Box([2.0, 5.0], [3.0, 6.0]), quarter_distance, count=50)
+    assert objective.inputs.shape == (50, 2)
+    made = generator(1)
+    first, second = (
+        objective.batch(8, made, device="cpu", dtype=torch.float32).inputs for _ in range(2)
+    )
+    assert not torch.equal(first, second)
+    assert bool(((first >= torch.tensor([2.0, 5.0])) & (first <= torch.tensor([3.0, 6.0]))).all())
+
+
+def test_losses_that_are_not_convex_are_averaged_over_members() -> None:
+    objective = Objective(X, lambda outputs, inputs: outputs.sin().sum(-1))
+    objective.check(3)
+    assert objective.kind == "average"
+    with pytest.raises(InvalidInput, match="loss must be a function"):
+        Objective(X, "squared")  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Mixture
-from cg4ai.objectives import Objective, Supervised
+from cg4ai.objectives import AnyObjective, Supervised
 from cg4ai.protocols import Members, PricingRequest
 from cg4ai.records import Array, Duals, IntArray
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, RowSet, joined
@@ -194,7 +194,7 @@ def reduced_costs(request: PricingRequest, members: Members, blocks: IntArray) -
 
 
 def member_costs(
-    objective: Objective,
+    objective: AnyObjective,
     layout: Layout,
     members: Members,
     blocks: IntArray,

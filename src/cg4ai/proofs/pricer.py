@@ -18,7 +18,7 @@ from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.layout import Layout
 from cg4ai.members import restore as restore_members
 from cg4ai.members.mixture import Mixture, Part
-from cg4ai.objectives import Batch, Objective
+from cg4ai.objectives import AnyObjective, Batch
 from cg4ai.pricing.gradient.training import Training, train
 from cg4ai.proofs.cell_bounds import CellBounds
 from cg4ai.proofs.prover import CellMemory
@@ -32,7 +32,7 @@ CHUNK = 512
 MOST_POINTS = 4096
 SELDOM = 2e-4  # what a cell that is kept counts beside excesses when cells are drawn
 
-Harder = Callable[[PricingRequest, Mixture], Objective]
+Harder = Callable[[PricingRequest, Mixture], AnyObjective]
 
 
 @dataclass(frozen=True)

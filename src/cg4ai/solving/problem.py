@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
-from cg4ai.objectives import Objective, Supervised
+from cg4ai.objectives import AnyObjective, Supervised
 from cg4ai.protocols import Members, Pricer
 from cg4ai.records import IntArray
 from cg4ai.rules import Concave, Margin, Requirement
@@ -30,7 +30,7 @@ class Problem:
     begins and ends (None: column generation with cuts, see `solving.phases`).
     """
 
-    objective: Objective
+    objective: AnyObjective
     requirements: Sequence[Requirement]
     pricers: Sequence[Pricer]
     layout: Layout

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from cg4ai.objectives import Objective
+from cg4ai.objectives import AnyObjective
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Duals
 from cg4ai.rules.rows import LinearRows, RowSet
 
 
 def make_request(
-    objective: Objective, rows: RowSet, *, duals, gammas=None, loss_weight=1.0, ensemble=None
+    objective: AnyObjective, rows: RowSet, *, duals, gammas=None, loss_weight=1.0, ensemble=None
 ) -> PricingRequest:
     duals = np.asarray(duals, dtype=np.float64)
     gammas = np.zeros(len(rows.layout)) if gammas is None else np.asarray(gammas, dtype=np.float64)

@@ -14,7 +14,7 @@ from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.tail import GapTail
 from cg4ai.members.mixture import Mixture
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
-from cg4ai.objectives import Epigraph, Objective
+from cg4ai.objectives import AnyObjective, Epigraph
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.protocols import Members, Parameters, PricingRequest
@@ -129,7 +129,7 @@ class RoutingPricer:
         steps = self.first.steps + max(0, trainings - 1) * self.later.steps
         return replace(self, first=replace(self.first, steps=steps), hard=0.0, attack_every=0)
 
-    def harder(self, request: PricingRequest, ensemble: Mixture) -> Objective:
+    def harder(self, request: PricingRequest, ensemble: Mixture) -> AnyObjective:
         """The request's objective, with a share of every batch where `ensemble` is worst."""
         objective = request.objective
         tail = objective.tail if isinstance(objective, Epigraph) else None

@@ -16,7 +16,7 @@ from cg4ai.apps.routing.settings import LEAN, Recipe
 from cg4ai.apps.routing.tail import GapTail, LeastMlu
 from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
-from cg4ai.objectives import Epigraph, Objective, Supervised
+from cg4ai.objectives import AnyObjective, Epigraph, Supervised
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, Duals, IntArray
@@ -134,7 +134,7 @@ def first_request(problem: Problem, *, seed: int, device: str, attacked: bool) -
     )
 
 
-def _objective(instance: Instance, recipe: Recipe, sample: Array) -> Objective:
+def _objective(instance: Instance, recipe: Recipe, sample: Array) -> AnyObjective:
     if recipe.objective == "split":
         vectors = instance.sample(1000, derived_seed(recipe.seed, 0, "labels"))
         labels = instance.optimal(vectors, splits=True).splits

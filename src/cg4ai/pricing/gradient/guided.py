@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Mixture, Part
-from cg4ai.objectives import Batch, Objective
+from cg4ai.objectives import AnyObjective, Batch
 from cg4ai.pricing.gradient.rows import (
     ReadyRows,
     RowDraws,
@@ -48,7 +48,7 @@ class Trainer:
         made: torch.Generator,
     ) -> None:
         self.pricer, self.request, self.made = pricer, request, made
-        self.objective: Objective = request.objective
+        self.objective: AnyObjective = request.objective
         self.layout = layout = request.rows.layout
         self.shape = (pricer.restarts, pricer.group, len(layout))
         places = layout.places(pricer.architecture.output_size)
