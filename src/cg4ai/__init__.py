@@ -22,7 +22,18 @@ if TYPE_CHECKING:
     from cg4ai.proofs.certificate import write_certificate
     from cg4ai.proofs.certify import certify
     from cg4ai.records import StopReason
-    from cg4ai.rules import Concave, Difference, Linear, Margin, Probability, Rate
+    from cg4ai.rules import (
+        AffineBound,
+        AffineCoefficients,
+        Concave,
+        Difference,
+        Largest,
+        Linear,
+        Margin,
+        Probability,
+        Rate,
+        Smallest,
+    )
     from cg4ai.rules.regions import Ball, Box, Pool
     from cg4ai.settings import Settings
     from cg4ai.solving.loop import solve
@@ -30,6 +41,8 @@ if TYPE_CHECKING:
     from cg4ai.solving.result import Result
 
 _HOMES = {
+    "AffineBound": "rules",
+    "AffineCoefficients": "rules",
     "Ball": "rules",
     "Box": "rules",
     "Cg4aiError": "errors",
@@ -39,6 +52,7 @@ _HOMES = {
     "Difference": "rules",
     "Ensemble": "ensemble.ensemble",
     "FitWarning": "errors",
+    "Largest": "rules",
     "Linear": "rules",
     "Margin": "rules",
     "Objective": "objectives",
@@ -48,6 +62,7 @@ _HOMES = {
     "Rate": "rules",
     "Result": "solving.result",
     "Settings": "settings",
+    "Smallest": "rules",
     "StopReason": "records",
     "certify": "proofs",
     "check": "checker",
@@ -62,6 +77,10 @@ __all__ = [  # noqa: RUF022 - grouped as the documentation is
     "ConstrainedClassifier",
     "ConstrainedRegressor",
     "Linear",
+    "AffineCoefficients",
+    "AffineBound",
+    "Largest",
+    "Smallest",
     "Probability",
     "Margin",
     "Rate",

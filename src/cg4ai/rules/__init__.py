@@ -5,6 +5,8 @@ members' values is at most the value of the mixture (Jensen), so a mixture whose
 meet a row meets the rule itself.
 """
 
+from cg4ai.rules.affine import AffineCoefficients
+from cg4ai.rules.bounds import AffineBound, Largest, Smallest
 from cg4ai.rules.concave import Concave
 from cg4ai.rules.contradictions import contradictions, improbable
 from cg4ai.rules.labels import Margin, Probability
@@ -14,16 +16,20 @@ from cg4ai.rules.regions import Ball, Box, Pool
 from cg4ai.rules.sums import Difference, Rate
 
 __all__ = [
+    "AffineBound",
+    "AffineCoefficients",
     "Ball",
     "Box",
     "Concave",
     "Difference",
+    "Largest",
     "Linear",
     "Margin",
     "Pool",
     "Probability",
     "Rate",
     "Requirement",
+    "Smallest",
     "contradictions",
     "improbable",
 ]

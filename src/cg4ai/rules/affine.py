@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cg4ai import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.objectives import LinearFunctional
 from cg4ai.records import Array, IntArray
@@ -48,9 +49,10 @@ SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 @dataclass(frozen=True, eq=False)
 class AffineCoefficients:
-    """Coefficients of outputs that are affine in the input, as a functional states them.
+    """Coefficients of outputs that are affine in the input: L rules, a functional for `Linear`.
 
     `constant` (L, r); the slopes are sparse: d coefficient[rule, output] / d x[input] = value.
+    `dense` makes them from one array.
     """
 
     constant: Array
@@ -59,11 +61,51 @@ class AffineCoefficients:
     input: IntArray
     value: Array
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "constant", arrays.matrix(self.constant, "constant coefficients"))
+
     @classmethod
     def fixed(cls, matrix: Array) -> AffineCoefficients:
         """The same (L, r) at every input."""
         none = np.empty(0, np.int64)
         return cls(matrix, none, none, none, np.empty(0))
+
+    @classmethod
+    def dense(cls, constant: Any, slope: Any) -> AffineCoefficients:
+        """`constant[l, k] + slope[l, k] . x`: (L, r) and (L, r, d), or (r,) and (r, d) for one."""
+        fixed = arrays.numbers(constant, "constant coefficients")
+        moving = arrays.numbers(slope, "slopes of coefficients")
+        if fixed.ndim not in (1, 2) or moving.ndim != fixed.ndim + 1 or not moving.size:
+            raise InvalidInput(
+                "coefficients affine in the input need a constant (L, r) and a slope (L, r, d), or "
+                f"(r,) and (r, d) for one rule, got {fixed.shape} and {moving.shape}"
+            )
+        if moving.shape[:-1] != fixed.shape:
+            raise InvalidInput(
+                f"the constant coefficients have shape {fixed.shape}, their slopes {moving.shape}; "
+                "the latter is one axis longer, the input's features"
+            )
+        fixed, moving = np.atleast_2d(fixed), moving.reshape(-1, *moving.shape[-2:])
+        rule, output, entry = (place.astype(np.int64) for place in np.nonzero(moving))
+        return cls(fixed, rule, output, entry, moving[rule, output, entry])
+
+    @property
+    def count(self) -> int:
+        return len(self.constant)
+
+    def affine(self) -> AffineCoefficients:
+        return self
+
+    def coefficients(self, inputs: Array, which: IntArray) -> Array:
+        """(m, r): those of rule `which[j]` at `inputs[j]`."""
+        return self._unbounded(inputs.shape[-1]).coefficients(inputs, which)
+
+    def values(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """(n, d), (..., n, r) -> (..., n, L)."""
+        return -self._unbounded(inputs.shape[-1]).slack(inputs, outputs)
+
+    def _unbounded(self, input_size: int) -> AffineRules:
+        return AffineRules.of(self, np.zeros(self.count), "<=", input_size=input_size)
 
 
 class AffineFunctional(LinearFunctional, Protocol):
@@ -239,9 +281,9 @@ class AffineRules:
         return {name: getattr(self, name) for name in ARRAYS}
 
     @classmethod
-    def restored(cls, arrays: Mapping[str, NDArray[Any]], *, input_size: int) -> AffineRules:
+    def restored(cls, stored: Mapping[str, NDArray[Any]], *, input_size: int) -> AffineRules:
         """What `arrays` gave; KeyError or InvalidInput if it is damaged."""
-        return cls(**{name: arrays[name] for name in ARRAYS}, input_size=input_size)
+        return cls(**{name: stored[name] for name in ARRAYS}, input_size=input_size)
 
     @cached_property
     def digest(self) -> str:

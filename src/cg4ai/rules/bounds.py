@@ -37,7 +37,7 @@ class AffineBound:
 
 @dataclass(frozen=True, eq=False)
 class _Pieces:
-    pieces: Sequence[Any]
+    pieces: Any
 
     def __post_init__(self) -> None:
         name = type(self).__name__

@@ -15,8 +15,9 @@ from cg4ai.errors import InvalidInput
 from cg4ai.objectives import LinearFunctional
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineCoefficients, AffineRules
+from cg4ai.rules.bounds import Bounds, bounds_of, depends
 from cg4ai.rules.contradictions import opposed
-from cg4ai.rules.place import Placed, where
+from cg4ai.rules.place import Placed, rows_at_centre, where
 from cg4ai.rules.regions import Ball, Box
 from cg4ai.rules.rows import LinearRows, Rows, region_origin
 
@@ -32,9 +33,13 @@ class Linear(Placed):
     """`sum_q a_q f_q(x) >= bound` (or "<=", "==") at every listed input or all over a region.
 
     For lists: `coefficients` (r,), or (m, r) differing per input, dense or sparse; `bound` one
-    number or (m,). Over a Box or Ball: (r,) or (L, r), L rules that hold at every input, with
-    `bound` one number or (L,). Anywhere, an `objectives.LinearFunctional` gives L rules whose
-    coefficients depend on the input, with `bound` one number or (L,).
+    number or (m,). With three axes, (1, L, r) or (m, L, r), there are L rules at each input, and
+    `bound` is one number, (L,), (m, 1) or (m, L). Over a region: (r,) or (L, r), L rules that hold
+    at every input, with `bound` one number or (L,).
+
+    Anywhere, coefficients that depend on the input are `AffineCoefficients` or any
+    `objectives.LinearFunctional` of L rules, and bounds that do are `AffineBound`, with "<="
+    `Largest` and with ">=" `Smallest` of such.
 
     Rules are numbered 0 .. L-1; with "==" rule L + l is the upper side of rule l.
     """
@@ -47,38 +52,71 @@ class Linear(Placed):
         super().__post_init__()
         if self.sense not in (">=", "<=", "=="):
             raise InvalidInput(f'sense must be ">=", "<=" or "==", got {self.sense!r}')
-        if is_functional(self.coefficients):
-            count = self.coefficients.count
-        elif self.over_region:
-            object.__setattr__(self, "coefficients", self._matrix(None))
-            count = len(self.coefficients)
-        else:
-            count = len(self.points)
-            object.__setattr__(self, "coefficients", self._matrix(count))
-        object.__setattr__(self, "bound", arrays.vector(self.bound, "bound", count))
         if not is_functional(self.coefficients):
-            object.__setattr__(self, "output_size", self.coefficients.shape[-1])
+            matrix = self._over_region() if self.over_region else self._over_list()
+            object.__setattr__(self, "coefficients", matrix)
+            object.__setattr__(self, "output_size", matrix.shape[-1])
+        object.__setattr__(self, "bound", self._bounds())
+        if not is_functional(self.coefficients):
             self._refuse_contradictions()
 
-    def _matrix(self, count: int | None) -> Array:
-        """Coefficients as (r,) or (count, r) for lists, as (L, r) over a region (count None)."""
+    def _over_region(self) -> Array:
+        """Coefficients as (L, r)."""
         given = arrays.numbers(self.coefficients, "coefficients")
         if given.size == 0 or given.ndim not in (1, 2):
-            raise InvalidInput(f"coefficients must be (r,) or (m, r), got shape {given.shape}")
-        if given.ndim == 2 and len(given) == 1 and count is not None:
-            return given.ravel()
-        if given.ndim == 2 and count is not None and len(given) != count:
+            raise InvalidInput(
+                f"over a region coefficients must be (r,) or (L, r), got shape {given.shape}"
+            )
+        return np.atleast_2d(given)
+
+    def _over_list(self) -> Array:
+        """Coefficients as (r,), (m, r), (1, L, r) or (m, L, r)."""
+        given = arrays.numbers(self.coefficients, "coefficients")
+        if given.size == 0 or given.ndim not in (1, 2, 3):
+            raise InvalidInput(
+                f"coefficients must be (r,), (m, r) or (m, L, r), got shape {given.shape}"
+            )
+        count = len(self.points)
+        if given.ndim > 1 and len(given) not in (1, count):
+            hint = "" if given.ndim == 3 else "; for several rules at every input, (1, L, r)"
             raise InvalidInput(
                 f"coefficients of shape {given.shape} do not fit {count} inputs; give one row of "
-                "coefficients, or as many as there are inputs"
+                f"coefficients, or as many as there are inputs{hint}"
             )
-        return given[None, :] if given.ndim == 1 and count is None else given
+        return given.ravel() if given.ndim == 2 and len(given) == 1 else given
+
+    def _bounds(self) -> Array | Bounds:
+        """Over a region (L,) or `Bounds`; for lists (m,) with one rule each, else (m, L)."""
+        rules = self.count
+        if depends(self.bound):
+            bounds = bounds_of(self.bound, self.sense, count=rules, input_size=self.input_size)
+            if self.over_region:
+                self._need_affine()
+                return bounds
+            at = bounds.at(self.points)
+            return at if self._several else at[:, 0]
+        if self.over_region or not self._several:
+            count = rules if self.over_region else len(self.points)
+            return arrays.vector(self.bound, "bound", count)
+        given, count = arrays.numbers(self.bound, "bound"), len(self.points)
+        if given.shape not in ((), (rules,), (1, rules), (count, 1), (count, rules)):
+            raise InvalidInput(
+                f"bound for {rules} rules at {count} inputs must be one number, {(rules,)}, "
+                f"{(count, 1)} or {(count, rules)}, got shape {given.shape}"
+            )
+        return np.array(np.broadcast_to(given, (count, rules)))
+
+    def _need_affine(self) -> None:
+        if is_functional(self.coefficients) and not hasattr(self.coefficients, "affine"):
+            raise InvalidInput(
+                f"{self.name} has a bound that depends on the input and a functional, "
+                f"{type(self.coefficients).__name__}, without a method affine(); give "
+                "AffineCoefficients, or a bound of numbers"
+            )
 
     def _refuse_contradictions(self) -> None:
         if self.over_region:
-            lower, _ = self.inputs.bounds()
-            count = len(self._sides(self.bound))
-            rows: Rows = self.rows_at(np.tile(lower, (count, 1)), np.arange(count), 0)
+            rows = rows_at_centre(self, self.known_output_size())
         elif self.coefficients.ndim == 1 and self.sense != "==" and self.coefficients.any():
             return  # one direction and one side only: nothing to clash with
         else:
@@ -89,9 +127,17 @@ class Linear(Placed):
             raise InvalidInput(f"{self.name} contradicts itself: {clashes[0]}{more}")
 
     @property
+    def _several(self) -> bool:
+        """For lists: whether there may be several rules at each input."""
+        return is_functional(self.coefficients) or self.coefficients.ndim == 3
+
+    @property
     def count(self) -> int:
         """How many rules there are at each input, the two sides of "==" counted once."""
-        return len(self.bound) if self.over_region or is_functional(self.coefficients) else 1
+        given = self.coefficients
+        if is_functional(given):
+            return int(given.count)
+        return int(given.shape[-2]) if self.over_region or given.ndim == 3 else 1
 
     @cached_property
     def normal_form(self) -> AffineRules | None:
@@ -109,7 +155,7 @@ class Linear(Placed):
                 f"{self.name} has coefficients for {affine.constant.shape[1]} outputs, the "
                 f"predictor has {self.output_size}"
             )
-        if is_functional(given):
+        if is_functional(given) and affine is not given:
             self._probe_affine(given, affine)
         return AffineRules.of(affine, self.bound, self.sense, input_size=self.input_size)
 
@@ -167,17 +213,15 @@ class Linear(Placed):
         return None if self.over_region else self._listed(number)
 
     def _listed(self, number: int) -> LinearRows:
-        count = len(self.points)
-        if is_functional(self.coefficients):
-            rules = self.coefficients.count
-            index = np.repeat(np.arange(count), rules)
-            which = np.tile(np.arange(rules), count)
-            a = self.coefficients.coefficients(self.points[index], which)
-            bounds = self.bound[which]
+        count, rules, given = len(self.points), self.count, self.coefficients
+        index, which = np.repeat(np.arange(count), rules), np.tile(np.arange(rules), count)
+        if is_functional(given):
+            a = given.coefficients(self.points[index], which)
         else:
-            rules, index, which = 1, np.arange(count), np.zeros(count, np.int64)
-            a = np.array(np.broadcast_to(self.coefficients, (count, self.coefficients.shape[-1])))
-            bounds = self.bound
+            each = given if given.ndim == 3 else given.reshape(-1, 1, given.shape[-1])
+            full = np.array(np.broadcast_to(each, (count, rules, given.shape[-1])))
+            a = full.reshape(count * rules, -1)
+        bounds = self.bound.reshape(-1)
         if self.sense == "==":
             index, which = np.tile(index, 2), np.concatenate([which, which + rules])
         origin = np.stack([index, which], axis=1)

@@ -69,6 +69,17 @@ class TestLinear:
         a, b = RANDOM.normal(size=(6, 3)), RANDOM.normal(size=6)
         assert np.allclose(values(Linear(X, form(a), b)), (a * F).sum(1) - b)
 
+    @pytest.mark.parametrize("own", [False, True])
+    @pytest.mark.parametrize("shape", [(), (2,), (6, 1), (6, 2)])
+    def test_several_rules_at_each_input(self, own: bool, shape: tuple[int, ...]) -> None:
+        a, b = RANDOM.normal(size=(6 if own else 1, 2, 3)), RANDOM.normal(size=shape)
+        expected = np.einsum("mlr,mr->ml", np.broadcast_to(a, (6, 2, 3)), F) - b
+        requirement = Linear(X, a, b)
+        assert np.allclose(values(requirement), expected.ravel())
+        assert "input 1, rule 0" in requirement.describe(requirement.rows(0), 2)
+        both = values(Linear(X, a, b, "=="))
+        assert np.allclose(both, np.concatenate([expected.ravel(), -expected.ravel()]))
+
     def test_functional_on_a_list(self) -> None:
         expected = np.stack([X[:, 0] * (F[:, 0] + F[:, 1]) - 1, X[:, 1] * F[:, 2] - 2], 1)
         requirement = Linear(X, Weighted(), [1.0, 2.0])
@@ -110,7 +121,11 @@ class TestLinear:
         [
             ((X, [1.0], 0.0, ">"), "sense"),
             ((X, np.ones((5, 3)), 0.0), "do not fit 6 inputs"),
-            ((X, np.ones((2, 3, 1)), 0.0), "coefficients must be"),
+            ((X, np.ones((5, 3)), 0.0), r"several rules at every input, \(1, L, r\)"),
+            ((X, np.ones((2, 3, 1)), 0.0), "do not fit 6 inputs"),
+            ((X, np.ones((1, 6, 2, 3)), 0.0), "coefficients must be"),
+            ((BOX, np.ones((1, 2, 3)), 0.0), "over a region coefficients must be"),
+            ((X, np.ones((1, 2, 3)), np.zeros(6)), r"one number, \(2,\), \(6, 1\) or \(6, 2\)"),
             ((X, [np.inf, 1.0], 0.0), "finite"),
             ((X, [1.0, 2.0], np.zeros(5)), "bound must be one number or 6"),
             ((X, [1.0, 2.0], np.nan), "finite"),
