@@ -1,0 +1,152 @@
+"""Anchors that are found keep every rule on the whole region; where there is none it is said."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linprog
+
+from cg4ai.ensemble.anchors import AffineMap, NoAnchor, Space, check_given, find_anchor
+from cg4ai.errors import InvalidInput
+from cg4ai.rules import Ball, Box, Concave, Linear
+from cg4ai.rules.affine import AffineRules
+from cg4ai.rules.guards import Guard, guard_of
+
+BOX = Box([-1.0, 0.0], [1.0, 2.0])
+
+
+def guards_of(*requirements, outputs=2):
+    for requirement in requirements:
+        requirement.check(2, outputs)
+    return [guard_of(requirement, outputs) for requirement in requirements]
+
+
+def anchor_for(guards, space=None, reference=None) -> Any:
+    return find_anchor(guards, space=space or Space.free(2, 2), reference=reference)
+
+
+def constant(*values):
+    return AffineMap.constant(np.array(values, np.float64), 2)
+
+
+def sampled_room(guards, anchor, count=20_000):
+    """The oracle: least slack over random and extreme inputs, an upper bound of the room."""
+    made = torch.Generator().manual_seed(0)
+    least = np.inf
+    for guard in guards:
+        x = torch.cat([guard.region.sample(count, made), guard.region.extremes(64, made)])
+        y = x @ torch.as_tensor(anchor.slopes).T + torch.as_tensor(anchor.offsets)
+        slack = guard.rules.slack(x, y) / guard.rules.scale(y)
+        least = min(least, float(slack.min()))
+    return least
+
+
+REGIONS = [Box([-1, 0.5], [1, 2]), Ball([0, 1], 0.5), Ball([0, 1], 0.5, np.inf)]
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_a_constant_anchor_for_rules_that_depend_on_the_input(region):
+    """x0 y0 <= 0.5, x1 y1 >= 0.1 and x0 y0 + x1 y1 <= 3."""
+    pairs = np.array([0, 1, 0, 1])
+    products = AffineRules(
+        np.zeros((3, 2)),
+        np.array([0.5, -0.1, 3.0]),
+        np.array([0, 1, 2, 2]),
+        pairs,
+        pairs,
+        np.array([1.0, -1.0, 1.0, 1.0]),
+        2,
+    )
+    guards = [Guard("products", region, products)]
+    found = anchor_for(guards)
+    assert found.room > 0.02
+    assert sampled_room(guards, found.map) >= found.room - 1e-9
+
+
+def test_the_most_central_constant():
+    """-1 <= y0 <= 3 and y0 + y1 <= 2, y1 >= -4: most relative room, against the LP itself."""
+    rule = Linear(BOX, [[1.0, 0.0], [-1.0, 0.0], [1.0, 1.0], [0.0, -1.0]], [3, 1, 2, 4], "<=")
+    guards = guards_of(rule)
+    found = anchor_for(guards, reference=constant(9, 9))
+    matrix = np.array([[1, 0, 3], [-1, 0, 1], [1, 1, 2], [0, -1, 4]])
+    most = linprog([0, 0, -1], matrix, [3, 1, 2, 4], bounds=[(None, None)] * 2 + [(None, 1)])
+    assert 0.25 * most.x[2] <= found.room <= most.x[2] + 1e-9
+    assert found.map.is_constant
+    assert sampled_room(guards, found.map) == pytest.approx(found.room, abs=1e-9)
+
+
+def test_a_reference_with_room_is_the_anchor():
+    guards = guards_of(Linear(BOX, [1.0, 0.0], 5.0, "<="))
+    near = AffineMap(np.array([[0.5, 0.1], [3.0, -1.0]]), np.array([1.0, 7.0]))
+    found = anchor_for(guards, reference=near)
+    assert found.map is near
+    assert sampled_room(guards, near) == pytest.approx(found.room, abs=1e-9)
+
+
+def test_an_affine_anchor_where_no_constant_keeps_the_rules():
+    """x0 <= y0 <= x0 + 1 over x0 in [-1, 1]: only decision rules that follow x0."""
+    none = np.empty(0, np.int64)
+    coefficients, tilt = np.array([[-1.0, 0.0], [1.0, 0.0]]), np.array([[-1.0, 0.0], [1.0, 0.0]])
+    band = AffineRules(
+        coefficients, np.array([0.0, 1.0]), none, none, none, np.empty(0), 2, tilt, np.arange(2)
+    )
+    guards = [Guard("band", BOX, band)]
+    found = anchor_for(guards)
+    assert found.room >= 0.02
+    assert not found.map.is_constant
+    assert sampled_room(guards, found.map) >= found.room - 1e-9
+
+
+def test_equalities_and_as_many_inequalities_as_freedoms():
+    """Outputs with A y = x: the anchor moves inside that space alone (a random QP's rules)."""
+    made = np.random.default_rng(0)
+    a, g = made.normal(size=(2, 6)), made.normal(size=(4, 6))
+    particular = np.asarray(np.linalg.pinv(a), np.float64)
+    basis = np.linalg.svd(a)[2][2:].T
+    box = Box([-1.0, -1.0], [1.0, 1.0])
+    rule = Linear(box, g, np.abs(g @ particular).sum(1), "<=")
+    guards = guards_of(rule, outputs=6)
+    space = Space(np.zeros(6), particular, basis, np.empty((0, 6)), np.empty(0))
+    found = anchor_for(guards, space)
+    np.testing.assert_allclose(a @ found.map.slopes, np.eye(2), atol=1e-12)
+    np.testing.assert_allclose(a @ found.map.offsets, 0, atol=1e-12)
+    assert found.room > 0.01
+    assert sampled_room(guards, found.map) >= found.room - 1e-9
+
+
+def test_probabilities_stay_probabilities():
+    rule = Linear(BOX, [0.0, 1.0, 0.0], 0.7)
+    guards = guards_of(rule, outputs=3)
+    space = Space.probabilities((3,), 2)
+    third = AffineMap.constant(np.full(3, 1 / 3), 2)
+    found = anchor_for(guards, space, third)
+    assert found.map.offsets.sum() == pytest.approx(1)
+    assert found.map.offsets.min() >= -1e-12
+    assert found.map.offsets[1] >= 0.7
+
+
+def test_rules_that_are_not_linear():
+    """A disc and a half plane that leave a small cap."""
+    disc = Concave(BOX, lambda y: 1 - y.square().sum(-1), 0.0, name="disc")
+    guards = guards_of(disc, Linear(BOX, [1.0, 0.0], 0.9))
+    found = anchor_for(guards)
+    assert np.square(found.map.offsets).sum() < 1
+    assert found.map.offsets[0] > 0.9
+    assert found.room > 0.003
+
+
+def test_no_anchor_is_said_with_the_rule_and_an_input():
+    rows = [[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]
+    found = anchor_for(guards_of(Linear(BOX, rows, [-1, -1, 0], "<=", name="impossible")))
+    assert isinstance(found, NoAnchor)
+    assert found.rule == "impossible"
+    assert "misses rule" in found.reason
+
+
+def test_a_given_anchor_that_breaks_a_rule_is_refused_with_the_worst_input():
+    guards = guards_of(Linear(BOX, [1.0, 0.0], 1.0, "<=", name="cap"))
+    tilted = AffineMap(np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([0.5, 0.0]))
+    with pytest.raises(InvalidInput, match=r"does not keep cap: at x = \[1, .*missed by 0.5"):
+        check_given(guards, tilted)
+    assert check_given(guards, constant(0.5, 0.0)).room == pytest.approx(0.5)
