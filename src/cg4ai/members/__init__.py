@@ -8,6 +8,7 @@ from typing import Protocol, Self
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.conversion import from_sklearn
+from cg4ai.members.feedback import FeedbackArchitecture, FeedbackMembers, Loads
 from cg4ai.members.fusion import fuse
 from cg4ai.members.modules import Factory, ModuleArchitecture, ModuleMembers
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers, affine
@@ -18,6 +19,9 @@ from cg4ai.records import MemberState
 
 __all__ = [
     "ConstantMembers",
+    "FeedbackArchitecture",
+    "FeedbackMembers",
+    "Loads",
     "ModuleArchitecture",
     "ModuleMembers",
     "NetworkArchitecture",
@@ -46,7 +50,13 @@ class _Stack(Members, Protocol):
     def concatenate(cls, parts: Sequence[Self]) -> Self: ...
 
 
-_KINDS: tuple[type[_Stack], ...] = (NetworkMembers, ModuleMembers, TreeMembers, ConstantMembers)
+_KINDS: tuple[type[_Stack], ...] = (
+    NetworkMembers,
+    FeedbackMembers,
+    ModuleMembers,
+    TreeMembers,
+    ConstantMembers,
+)
 
 
 def restore(state: MemberState, factories: Mapping[str, Factory] | None = None) -> Members:
@@ -58,7 +68,7 @@ def restore(state: MemberState, factories: Mapping[str, Factory] | None = None) 
         return ModuleMembers.restore(state, factories or {})
     if state.kind == ShieldedMembers.kind:
         return ShieldedMembers.restore(state, lambda inner: restore(inner, factories))
-    for kind in (NetworkMembers, TreeMembers, ConstantMembers):
+    for kind in (NetworkMembers, FeedbackMembers, TreeMembers, ConstantMembers):
         if state.kind == kind.kind:
             return kind.restore(state)
     known = [*(str(kind.kind) for kind in _KINDS), ShieldedMembers.kind]

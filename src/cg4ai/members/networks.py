@@ -187,11 +187,12 @@ class NetworkArchitecture:
 
         In the dtype of parameters and inputs, differentiable in both.
         """
-        outputs = layers.outputs(parameters, self.normalise(inputs), self._form).transpose(1, 2)
+        outputs = layers.outputs(parameters, self.normalise(inputs), self.form).transpose(1, 2)
         return self._scaling.outputs(outputs)
 
     @property
-    def _form(self) -> layers.Form:
+    def form(self) -> layers.Form:
+        """What `members.layers` computes scores and outputs by."""
         return layers.Form(self.depth, self.activation, self.softmax_groups)
 
     def _chunk_steps(self, count: int, inputs: Tensor) -> tuple[int, int]:
@@ -208,7 +209,7 @@ class NetworkArchitecture:
 
         def evaluate(members: slice, rows: slice) -> Tensor:
             own = layers.slice_members(parameters, members)
-            return layers.outputs(own, x[rows], self._form)
+            return layers.outputs(own, x[rows], self.form)
 
         steps = self._chunk_steps(count, x)
         return in_chunks(evaluate, count, x.shape[0], steps=steps, axis=2).transpose(1, 2)
@@ -220,7 +221,7 @@ class NetworkArchitecture:
         """
         x = self.normalise(inputs)
         steps = self._chunk_steps(weights.shape[-1], x)
-        return layers.mixture_in_chunks(parameters, x, weights, self._form, steps=steps)
+        return layers.mixture_in_chunks(parameters, x, weights, self.form, steps=steps)
 
     def scale_outputs(self, parameters: Parameters, factors: Tensor) -> Parameters:
         """Each member's linear outputs times its factor (count,): the last layer and the skip."""

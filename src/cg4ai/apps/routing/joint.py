@@ -1,0 +1,169 @@
+"""One network that splits all demands, trained through the shield: what `cg4ai route` trains.
+
+Its answer is corrected by the loads that it causes (`members/feedback.py`) and moved towards a
+constant split where it would overload a link (`members/shielded.py`), so every member keeps the
+capacities in the whole box, and every mixture of such members does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.optimal import anchor, utilisation_per_share
+from cg4ai.apps.routing.tail import GapTail
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.feedback import FeedbackArchitecture, Loads
+from cg4ai.members.networks import NetworkArchitecture
+from cg4ai.members.shielded import Shield, ShieldedArchitecture
+from cg4ai.objectives import Epigraph, Supervised
+from cg4ai.pricing.gradient.training import Training, train
+from cg4ai.protocols import Architecture, Parameters, PricingRequest
+from cg4ai.records import Array, PricingResult
+from cg4ai.rules import Linear
+from cg4ai.rules.guards import guard_of
+from cg4ai.seeds import derived_seed, generator
+
+FIRST_ANSWER = 0.3  # how strongly an untrained network answers the fullest link
+REFRESHED = 250  # steps between two searches for the vectors that are served worst
+SCREENED = 16_384  # vectors looked at in each search
+WORST = 512  # of which so many are trained on
+REMEMBERED = 4  # searches whose findings are
+EASY = 0.3  # share of the steps before the first search: at first every vector is served badly
+
+
+def joint_network(
+    instance: Instance, *, hidden: tuple[int, ...], stages: int
+) -> FeedbackArchitecture:
+    """All demands in, the splits of all demands out."""
+    largest = instance.demand_max
+    network = NetworkArchitecture(
+        len(largest),
+        len(instance.path_demand),
+        hidden=hidden,
+        activation="relu",
+        skip=True,
+        output="grouped",
+        groups=tuple(len(block) for block in instance.blocks),
+        shift=largest / 2,
+        scale=largest / np.sqrt(12),
+    )
+    full = utilisation_per_share(instance)  # (paths, links) at the largest demands
+    loads = Loads((instance.incidence / instance.capacity).T, instance.path_demand)
+    first = -FIRST_ANSWER * full / full.max()
+    return FeedbackArchitecture(network, loads, stages=stages, first=first)
+
+
+def capacity_shield(instance: Instance, requirement: Linear, samples: Array) -> Shield:
+    """The constant split of least load at the corner, and the capacities that it keeps.
+
+    The more room it leaves, the less of it is needed; among such splits it is the one of least mean
+    MLU over `samples`. Load grows with the demands under a constant split, so what it keeps at the
+    corner it keeps in the whole box.
+    """
+    split = anchor(instance, samples, reserve=1.0)
+    members = ConstantMembers(split[None], len(instance.demand_max))
+    return Shield(members, (guard_of(requirement, len(split)),))
+
+
+@dataclass(frozen=True)
+class JointPricer:
+    """Trains one network on fresh demand vectors; later ones go on from the one of most weight.
+
+    A share `hard` of every batch comes from vectors at which the network in training is furthest
+    above the optimum, searched for again and again: rare large gaps hardly show in a mean.
+    """
+
+    architecture: Architecture
+    first: Training
+    later: Training
+    batch_size: int = 256
+    hard: float = 0.2
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        made = generator(request.seed)
+        known = self._known(request)
+        parameters = self.architecture.initialise(1, made) if known is None else known
+        parameters = {
+            name: value.to(device=request.device, dtype=torch.float32)
+            for name, value in parameters.items()
+        }
+        lesson = _Lesson(self, request, made)
+        training = self.first if known is None else self.later
+        trained = train(
+            parameters,
+            lesson.loss,
+            training,
+            models=1,
+            pause=lesson.search if lesson.searches else None,
+            until=request.until,
+        )
+        if not all(bool(value.isfinite().all()) for value in trained.values()):
+            nothing = np.empty(0, np.int64)
+            return PricingResult(None, nothing, nothing, note="training diverged")
+        members = self.architecture.members(trained)
+        return PricingResult(members, np.zeros(1, np.int64), np.full(1, -1))
+
+    def plain(self, trainings: int) -> JointPricer:
+        """The same network without a shield, over the steps of `trainings` calls."""
+        steps = self.first.steps + max(0, trainings - 1) * self.later.steps
+        bare = self.architecture
+        if isinstance(bare, ShieldedArchitecture):
+            bare = bare.inner
+        return replace(self, architecture=bare, first=replace(self.first, steps=steps))
+
+    def _known(self, request: PricingRequest) -> Parameters | None:
+        """The active member of this kind that has most weight."""
+        best: tuple[float, Parameters] | None = None
+        for part in () if request.ensemble is None else request.ensemble.used:
+            known = self.architecture.parameters(part.members)
+            heaviest = int(np.argmax(part.weights))
+            if known is not None and (best is None or part.weights[heaviest] > best[0]):
+                own = {name: value[heaviest, None] for name, value in known.items()}
+                best = (float(part.weights[heaviest]), own)
+        return None if best is None else best[1]
+
+
+class _Lesson:
+    """The batches of one training: fresh vectors, and those that are served worst."""
+
+    def __init__(self, pricer: JointPricer, request: PricingRequest, made: torch.Generator) -> None:
+        self.architecture, self.objective, self.made = pricer.architecture, request.objective, made
+        self.seed, self.device, self.size = request.seed, request.device, pricer.batch_size
+        tail = self.objective.tail if isinstance(self.objective, Epigraph) else None
+        self.tail = tail if isinstance(tail, GapTail) else None
+        self.searches = self.tail is not None and pricer.hard > 0
+        self.hard = round(pricer.hard * pricer.batch_size)
+        self.begin = EASY * pricer.first.steps
+        self.found: list[Tensor] = []
+        self.pool: Tensor | None = None
+
+    def search(self, parameters: Parameters, step: int) -> None:
+        """Now and then, look for vectors that are served badly."""
+        if step < self.begin or step % REFRESHED or self.tail is None:
+            return
+
+        def predict(vectors: Tensor) -> Tensor:
+            return self.architecture.forward(parameters, vectors.float())[0].double()
+
+        with torch.no_grad():
+            seed = derived_seed(self.seed, step, "worst")
+            vectors, gaps = self.tail.gaps(predict, SCREENED, seed=seed)
+            worst = vectors[gaps.topk(WORST).indices].to(self.device, torch.float32)
+        self.found = [worst, *self.found][:REMEMBERED]
+        self.pool = torch.cat(self.found)
+
+    def loss(self, parameters: Parameters, step: int) -> Tensor:
+        size = self.size if self.pool is None else self.size - self.hard
+        batch = self.objective.batch(size, self.made, device=self.device, dtype=torch.float32)
+        if self.pool is not None:
+            pick = torch.randint(len(self.pool), (self.hard,), generator=self.made)
+            hard = self.pool[pick.to(self.device)]
+            batch = replace(batch, inputs=torch.cat([batch.inputs, hard]))
+        outputs = self.architecture.forward(parameters, batch.inputs)
+        return self.objective.value(batch, outputs)

@@ -1,0 +1,293 @@
+"""Networks that look at the loads of their own answer and correct it: one call, a few stages.
+
+A network gives scores o, and y = softmax(o) within each group is its first answer. Then, stage by
+stage, the loads `u_l = sum_k matrix[l, k] x[source[k]] y_k` of the answer are computed, and
+
+    o <- o + feedback_t softmax(exp(sharpness_t) u / max(u)),   y <- softmax(o)
+
+with trained matrices `feedback_t`. The network need not learn what adds up to a load, only how to
+answer one, which takes fewer units and far fewer steps. Only ratios of loads matter.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai.errors import InvalidInput
+from cg4ai.members import layers
+from cg4ai.members.checks import (
+    as_array,
+    check_stack,
+    checked_indices,
+    checked_inputs,
+    common_device,
+    frozen_tensor,
+    in_chunks,
+    state_array,
+    state_field,
+)
+from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
+from cg4ai.protocols import Members, Parameters
+from cg4ai.records import Array, IntArray, MemberState, below
+from cg4ai.runs import files
+
+SHARPNESS = 10.0  # of the first stage and all others, before training
+LEAST = 1e-30  # loads below it count as none
+
+
+@dataclass(frozen=True, eq=False)
+class Loads:
+    """`matrix` (L, r) and `source` (r,): load l is the sum of matrix[l, k] x[source[k]] y_k."""
+
+    matrix: Array
+    source: IntArray
+    _tensors: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        matrix = np.array(self.matrix, np.float64)
+        source = np.array(self.source, np.int64)
+        if matrix.ndim != 2 or source.shape != matrix.shape[1:] or not np.all(matrix >= 0):
+            raise InvalidInput(
+                "loads need a matrix (loads, outputs) of numbers >= 0 and the input that each "
+                f"output is multiplied by, got {matrix.shape} and {source.shape}"
+            )
+        object.__setattr__(self, "matrix", matrix)
+        object.__setattr__(self, "source", source)
+
+    @property
+    def key(self) -> tuple[bytes, ...]:
+        return (self.matrix.tobytes(), self.source.tobytes())
+
+    def like(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
+        """Matrix and source in the dtype and on the device of a tensor."""
+        key = (tensor.dtype, tensor.device)
+        if key not in self._tensors:
+            with torch.inference_mode(False):
+                self._tensors[key] = self._made(*key)
+        return self._tensors[key]
+
+    def _made(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+        matrix = torch.tensor(self.matrix, dtype=dtype, device=device)
+        return matrix, torch.tensor(self.source, device=device)
+
+    def with_tensors(self, matrix: Tensor, source: Tensor) -> Loads:
+        """The same loads, computed by these tensors."""
+        made = copy.copy(self)
+        object.__setattr__(made, "_tensors", {(matrix.dtype, matrix.device): (matrix, source)})
+        return made
+
+
+@dataclass(frozen=True, eq=False)
+class FeedbackArchitecture:
+    """A network of grouped softmax outputs, and `stages` corrections by the loads of its answer.
+
+    `first` (r, L) is what every feedback matrix is before training. Parameters are those of the
+    network, `feedback_t` (count, r, L) and `sharpness_t` (count, 1).
+    """
+
+    network: NetworkArchitecture
+    loads: Loads
+    stages: int = 3
+    first: Array | None = None
+
+    def __post_init__(self) -> None:
+        shape = (self.output_size, len(self.loads.matrix))
+        if not self.network.softmax_groups or self.loads.matrix.shape[1] != self.output_size:
+            raise InvalidInput(
+                "feedback needs a network of softmax outputs and loads of as many outputs, got "
+                f"{self.network.output} outputs and {self.loads.matrix.shape[1]} of "
+                f"{self.output_size}"
+            )
+        if not np.all((self.loads.source >= 0) & (self.loads.source < self.input_size)):
+            raise InvalidInput(f"loads must name inputs 0 to {self.input_size - 1} as sources")
+        if self.stages < 1:
+            raise InvalidInput(f"stages must be at least 1, got {self.stages}")
+        if self.first is not None and np.shape(self.first) != shape:
+            raise InvalidInput(f"first must be {shape}, got {np.shape(self.first)}")
+
+    @property
+    def input_size(self) -> int:
+        return self.network.input_size
+
+    @property
+    def output_size(self) -> int:
+        return self.network.output_size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FeedbackArchitecture) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.network, self.loads.key, self.stages)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each parameter of one member."""
+        shapes = self.network.shapes()
+        for stage in range(self.stages):
+            shapes[f"feedback_{stage}"] = (self.output_size, len(self.loads.matrix))
+            shapes[f"sharpness_{stage}"] = (1,)
+        return shapes
+
+    def initialise(self, count: int, generator: torch.Generator) -> Parameters:
+        parameters = self.network.initialise(count, generator)
+        size = (count, self.output_size, len(self.loads.matrix))
+        first = np.zeros(size[1:]) if self.first is None else self.first
+        for stage in range(self.stages):
+            start = torch.tensor(first, dtype=torch.float32)
+            parameters[f"feedback_{stage}"] = start.expand(size).clone()
+            parameters[f"sharpness_{stage}"] = torch.full((count, 1), math.log(SHARPNESS))
+        return parameters
+
+    def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """(n, d) -> (count, n, output_size), differentiable in parameters and inputs."""
+        return self._answers(parameters, inputs).transpose(1, 2)
+
+    def forward_in_chunks(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """`forward` for inputs of any number, with little memory beyond the result."""
+        count = len(parameters["weight_0"])
+        width = max(*self.network.hidden, self.output_size, len(self.loads.matrix), 1)
+        steps = layers.chunk_steps(count, len(inputs), width=width, device=inputs.device)
+
+        def evaluate(members: slice, rows: slice) -> Tensor:
+            return self._answers(layers.slice_members(parameters, members), inputs[rows])
+
+        return in_chunks(evaluate, count, len(inputs), steps=steps, axis=2).transpose(1, 2)
+
+    def _answers(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """(count, r, n): feature-major, as the layers below are."""
+        form = self.network.form
+        matrix, source = self.loads.like(inputs)
+        sources = inputs.T.index_select(0, source)
+        scores = layers.scores(parameters, self.network.normalise(inputs), form)
+        answer = layers.grouped_softmax(scores, form.groups)
+        for stage in range(self.stages):
+            loads = matrix @ (answer * sources)
+            ratio = loads / loads.amax(1, keepdim=True).clamp_min(LEAST)
+            sharpness = parameters[f"sharpness_{stage}"].exp().unsqueeze(-1)
+            pressure = (sharpness * ratio).softmax(1)
+            scores = torch.baddbmm(scores, parameters[f"feedback_{stage}"], pressure)
+            answer = layers.grouped_softmax(scores, form.groups)
+        return answer
+
+    def members(self, parameters: Parameters) -> FeedbackMembers:
+        return FeedbackMembers(self, parameters)
+
+    def parameters(self, members: Members) -> Parameters | None:
+        if not isinstance(members, FeedbackMembers) or members.architecture != self:
+            return None
+        return {name: tensor.clone() for name, tensor in members.parameters.items()}
+
+
+class FeedbackMembers:
+    """A stack of trained networks with feedback, float64; parameters are copied and fixed."""
+
+    kind = "feedback"
+    differentiable = True
+
+    def __init__(self, architecture: FeedbackArchitecture, parameters: Mapping[str, Any]) -> None:
+        self.architecture = architecture
+        self.parameters: Parameters = {
+            name: frozen_tensor(value, f"parameter {name}") for name, value in parameters.items()
+        }
+        check_stack(self.parameters, architecture.shapes(), "parameters of a network with feedback")
+        self.device = common_device(self.parameters)
+
+    @property
+    def input_size(self) -> int:
+        return self.architecture.input_size
+
+    @property
+    def output_size(self) -> int:
+        return self.architecture.output_size
+
+    def __len__(self) -> int:
+        return len(self.parameters["weight_0"])
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """(n, d) -> (len(self), n, output_size) float64."""
+        x = checked_inputs(inputs, self.input_size, self.device)
+        return self.architecture.forward_in_chunks(self.parameters, x)
+
+    def take(self, indices: IntArray) -> Self:
+        positions = checked_indices(indices, len(self), self.device)
+        return self._known({name: tensor[positions] for name, tensor in self.parameters.items()})
+
+    def to(self, device: torch.device | str) -> Self:
+        return self._known({name: tensor.to(device) for name, tensor in self.parameters.items()})
+
+    def _known(self, parameters: Parameters) -> Self:
+        made = copy.copy(self)
+        made.parameters, made.device = parameters, parameters["weight_0"].device
+        return made
+
+    def compatible(self, other: Self) -> bool:
+        """Whether both can be one stack."""
+        return self.architecture == other.architecture and self.device == other.device
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """One stack of several that are compatible."""
+        joined = {
+            name: torch.cat([part.parameters[name] for part in parts])
+            for name in parts[0].parameters
+        }
+        return cls(parts[0].architecture, joined)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What outputs are computed from."""
+        matrix, source = self.architecture.loads.like(self.parameters["weight_0"])
+        units = self.architecture.network.units(self.device)
+        named = {f"normalise_{name}": tensor for name, tensor in units.items()}
+        return self.parameters | named | {"matrix": matrix, "source": source}
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        """The same members with other tensors of these names, which are not looked at."""
+        made = self._known({name: tensors[name] for name in self.parameters})
+        own = self.architecture
+        units = below(tensors, "normalise_")
+        made.architecture = FeedbackArchitecture(
+            own.network.with_units(units),
+            own.loads.with_tensors(tensors["matrix"], tensors["source"]),
+            own.stages,
+        )
+        return made
+
+    def state(self) -> MemberState:
+        own = self.architecture
+        names = own.network.shapes()
+        network = NetworkMembers(own.network, {name: self.parameters[name] for name in names})
+        inner = network.state()
+        arrays = {f"network.{name}": array for name, array in inner.arrays.items()}
+        arrays |= {"matrix": own.loads.matrix, "source": own.loads.source}
+        arrays |= {
+            name: as_array(tensor) for name, tensor in self.parameters.items() if name not in names
+        }
+        config = {"network": files.member_record(inner), "stages": own.stages}
+        return MemberState(self.kind, config, arrays)
+
+    @classmethod
+    def restore(cls, state: MemberState) -> Self:
+        """Members from a saved state; anything missing or misshapen is named."""
+        inner = files.member_state(state.config.get("network"), below(state.arrays, "network."))
+        network = NetworkMembers.restore(inner)
+        loads = Loads(state_array(state, "matrix"), state_array(state, "source"))
+        stages = state_field(state, "stages", int)
+        architecture = FeedbackArchitecture(network.architecture, loads, stages)
+        own = {
+            name: state_array(state, name)
+            for name in architecture.shapes()
+            if name not in network.parameters
+        }
+        return cls(architecture, network.parameters | own)
