@@ -7,7 +7,6 @@ capacities in the whole box, and every mixture of such members does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +20,7 @@ from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.feedback import FeedbackArchitecture, Loads
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.members.shielded import Shield, ShieldedArchitecture
-from cg4ai.objectives import Epigraph, Supervised
+from cg4ai.objectives import Epigraph
 from cg4ai.pricing.gradient.training import Training, train
 from cg4ai.protocols import Architecture, Parameters, PricingRequest
 from cg4ai.records import Array, PricingResult
