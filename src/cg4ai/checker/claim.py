@@ -19,13 +19,14 @@ from cg4ai.checker.scale import LARGEST, LARGEST_SUM, within_scale
 
 CLAIM_KEYS = {
     *("title", "requirement", "region", "input_size", "output_size", "blocks", "parts"),
-    *("rules", "margin", "made_by", "about"),
+    *("rules", "margin", "made_by", "about", "shield"),
 }
 NAMES = ("features", "outputs", "target", "task", "scores")  # what a mixture may say of itself
 RULE_ARRAYS = (
     *("rule_constant", "slope_rule", "slope_output", "slope_input", "slope_value", "limit"),
     *("tilt", "piece", "tree_start", "tree_dimension", "leaf_start", "leaf_bound"),
 )
+SHIELDED = ("members", "mixture")  # what a shield may be of
 WEIGHT_SUM = 1e-9  # how far from one the weights of a block may sum
 LARGEST_WHOLE = 2**31 - 1
 LARGEST_RULE = 2**23  # coefficients of one rule, 64 MiB, or as many as the file has bytes
@@ -68,6 +69,7 @@ class Claim:
             )
         self.size = content.size
         self.members = self._members()
+        self.shield = self._shield(claim["shield"])
 
     def _take(self, name: str, shape: tuple[int | None, ...], dtype: Any = np.float64) -> Any:
         if name not in self._arrays:
@@ -96,6 +98,23 @@ class Claim:
         if (lower > centre - radius).any() or (upper < centre + radius).any():
             raise Rejected("the box of cells does not hold the whole ball")
         return Region(lower, upper, centre, float(radius), norms[region["norm"]])
+
+    def _shield(self, given: Any) -> str | None:
+        """Whose outputs a shield moves to the anchor that the members are; None without a shield.
+
+        The anchor of members is one member with all outputs, as a member's own outputs are.
+        """
+        if given is None:
+            return None
+        of = fields(given, {"of"}, "shield")["of"]
+        if of not in SHIELDED:
+            raise Rejected(f"a shield is of {' or of '.join(SHIELDED)}, got {of!r:.80}")
+        weights = [member.weight for own in self.members for member in own]
+        if of == "members" and (len(self.blocks) > 1 or weights != [1.0]):
+            raise Rejected("the anchor of shielded members must be one member of weight 1")
+        if of == "members" and (self.blocks[0] != np.arange(self.output_size)).any():
+            raise Rejected("the anchor of shielded members must have its outputs in their order")
+        return str(of)
 
     def _names(self, about: Any) -> dict[str, str | list[str]]:
         """Names of inputs and outputs: texts, or lists of as many as there are."""

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cg4ai.checker.claim import NAMES, Claim
+from cg4ai.checker.claim import NAMES, WEIGHT_SUM, Claim
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.parts import PartSource
 from cg4ai.errors import RunFolderError
+from cg4ai.records import MemberState, below
 from cg4ai.runs import files
 
 SHARED = ("normalise_shift", "normalise_scale")  # one for all members of a stack
+# what the arrays of rules are called in a folder, and in a claim
+RULES = {
+    **{name: name for name in ("constant", "limit", "tilt", "piece")},
+    **{name: f"slope_{name}" for name in ("rule", "output", "input", "value")},
+}
 
 
-def compare(claim: Claim, folder: str | Path) -> list[str]:
-    """What was found equal, in words; Rejected at the first difference."""
-    path = Path(folder) / "ensemble.json"
-    content = files.read_json(path)
-    try:
-        layout, blocks, weights = content["layout"], content["blocks"], content["weights"]
-        arrays = files.read_arrays(Path(folder) / "members.safetensors", str(content["arrays"]))
-        states = files.member_states(content["members"], arrays)
-        shipped = [
+@dataclass(frozen=True)
+class Shipped:
+    """A mixture as a folder describes it: stacks with blocks and weights, and the layout."""
+
+    layout: Any
+    states: list[MemberState]
+    parts: list[PartSource]
+    about: dict[str, Any]
+
+    @classmethod
+    def read(cls, record: Any, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> Shipped:
+        """KeyError, TypeError or ValueError where it is none."""
+        states = files.member_states(record["members"], arrays, prefix)
+        parts = [
             PartSource(
                 state.kind,
                 dict(state.config),
@@ -34,26 +48,47 @@ def compare(claim: Claim, folder: str | Path) -> list[str]:
                 blocks=np.array(own, np.int64),
                 weights=np.array(weight, np.float64),
             )
-            for state, own, weight in zip(states, blocks, weights, strict=True)
+            for state, own, weight in zip(states, record["blocks"], record["weights"], strict=True)
         ]
-        used = [_used(part) for part in shipped]
-        about = dict(content["about"])
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        for part in parts:
+            weights = part.weights
+            if weights.ndim != 1 or not (np.isfinite(weights) & (weights >= 0)).all():
+                raise ValueError("weights must be finite and at least 0")
+        return cls(record["layout"], states, parts, dict(record["about"]))
+
+    @property
+    def used(self) -> list[PartSource]:
+        return [part for part in map(_used, self.parts) if len(part.weights)]
+
+    @property
+    def idle(self) -> int:
+        """How many members have no weight."""
+        return sum(int((part.weights == 0).sum()) for part in self.parts)
+
+
+def compare(claim: Claim, folder: str | Path) -> list[str]:
+    """What was found equal, in words; Rejected at the first difference."""
+    path = Path(folder) / "ensemble.json"
+    content = files.read_json(path)
+    try:
+        arrays = files.read_arrays(Path(folder) / "members.safetensors", str(content["arrays"]))
+        shipped = Shipped.read(content, arrays)
+        said = _same_subject(claim, content, arrays, shipped, folder)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        if isinstance(error, Rejected):
+            raise
         raise RunFolderError(f"{path} is damaged or not of these members: {error}") from error
-    if layout != [block.tolist() for block in claim.blocks]:
-        raise Rejected(f"the mixture in {folder} has other blocks than the certificate's")
-    _same_parts([part for part in used if len(part.weights)], claim, folder)
-    _same_names(claim, about, folder)
-    said = [f"The mixture is the one stored in {folder}: members, weights and layout are equal."]
-    idle = sum(len(part.weights) for part in shipped) - sum(len(part.weights) for part in used)
-    if idle:
-        said.append(f"That folder also holds {idle} members of weight 0, which predict nothing.")
-    if content.get("shield"):
+    _same_names(claim, shipped.about, folder)
+    if shipped.idle:
+        said.append(
+            f"That folder also holds {shipped.idle} members of weight 0, which predict nothing."
+        )
+    if claim.shield is None and content.get("shield"):
         said.append("That folder also holds a shield; the certificate is about the bare mixture.")
-    if about.get("application") == "routing":
-        _same_network(claim, about, folder)
+    if shipped.about.get("application") == "routing":
+        _same_network(claim, shipped.about, folder)
         said.append("The rules are the capacities of the network stored there, over its demands.")
-    else:
+    elif claim.shield is None:
         said.append(
             "Rules and region were not compared, that folder does not state them: are those above "
             "the ones you mean?"
@@ -61,10 +96,88 @@ def compare(claim: Claim, folder: str | Path) -> list[str]:
     return said
 
 
+def _same_subject(
+    claim: Claim,
+    content: Any,
+    arrays: Mapping[str, NDArray[Any]],
+    shipped: Shipped,
+    folder: str | Path,
+) -> list[str]:
+    """Whether the folder holds what the claim is about: the mixture itself, or its shield."""
+    if claim.shield == "members":
+        _behind_shields(claim, shipped, folder)
+        return [
+            f"Every member stored in {folder} that predicts is behind a shield with this anchor, "
+            "these rules and this region; the weights sum to 1."
+        ]
+    if claim.shield == "mixture":
+        shield, what = content.get("shield"), f"the shield in {folder}"
+        if not shield:
+            raise Rejected(f"the mixture in {folder} is not behind a shield")
+        anchor = Shipped.read(shield["anchor"], arrays, "anchor.")
+        _same_parts(anchor, claim, f"the anchor of {what}")
+        _same_guard(claim, shield["guards"], arrays, what)
+        return [f"The shield stored in {folder} has this anchor, these rules and this region."]
+    _same_parts(shipped, claim, f"the mixture in {folder}")
+    return [f"The mixture is the one stored in {folder}: members, weights and layout are equal."]
+
+
+def _behind_shields(claim: Claim, shipped: Shipped, folder: str | Path) -> None:
+    """Rejected unless every member that predicts is shielded as the claim says."""
+    if shipped.layout != [list(range(claim.output_size))]:
+        raise Rejected(f"the mixture in {folder} is not one block of the certificate's outputs")
+    weights: list[float] = []
+    for number, (state, part) in enumerate(zip(shipped.states, shipped.parts, strict=True)):
+        if not part.weights.any():
+            continue
+        what = f"part {number} of the mixture in {folder}"
+        if state.kind != "shielded":
+            raise Rejected(f"{what} is not behind a shield: its members are of kind {state.kind!r}")
+        shield, own = state.config["shield"], below(state.arrays, "shield.")
+        anchor = files.member_state(shield["anchor"], below(own, "anchor."))
+        _same(_alone(anchor), claim.sources[0], f"the anchor of {what}")
+        _same_guard(claim, shield["guards"], own, what)
+        weights += part.weights.tolist()
+    if abs(math.fsum(weights) - 1) > WEIGHT_SUM:
+        raise Rejected(f"the weights in {folder} sum to {math.fsum(weights)!r}, not to 1")
+
+
+def _alone(state: MemberState) -> PartSource:
+    """The stack of an anchor: one member in one block with all the weight."""
+    return PartSource(
+        state.kind,
+        dict(state.config),
+        dict(state.arrays),
+        blocks=np.zeros(1, np.int64),
+        weights=np.ones(1),
+    )
+
+
+def _same_guard(claim: Claim, guards: Any, arrays: Mapping[str, NDArray[Any]], what: str) -> None:
+    """Rejected unless one of the guards keeps the rules of the claim in its region."""
+    for number, guard in enumerate(guards):
+        own = below(arrays, f"guard.{number}.")
+        same_rules = guard["rules"] == "affine" and all(
+            np.array_equal(own[name], getattr(claim, stated)) for name, stated in RULES.items()
+        )
+        if same_rules and _same_region(claim, guard["region"]):
+            return
+    raise Rejected(f"{what} has other rules or regions than the certificate's")
+
+
+def _same_region(claim: Claim, record: Mapping[str, Any]) -> bool:
+    region = claim.region
+    stated: dict[str, Any] = {"kind": "box", "lower": region.lower, "upper": region.upper}
+    if region.centre is not None:
+        norm = "max" if region.norm == math.inf else 2
+        stated = {"kind": "ball", "centre": region.centre, "radius": region.radius, "norm": norm}
+    return set(record) == set(stated) and all(
+        np.array_equal(record[name], value) for name, value in stated.items()
+    )
+
+
 def _used(part: PartSource) -> PartSource:
     """A stored stack without the members whose weight is zero, which inference leaves out."""
-    if part.weights.ndim != 1 or not (np.isfinite(part.weights) & (part.weights >= 0)).all():
-        raise ValueError("weights must be finite and at least 0")
     chosen = np.flatnonzero(part.weights)
     arrays = {
         name: array if name in SHARED else array[chosen] for name, array in part.arrays.items()
@@ -72,11 +185,14 @@ def _used(part: PartSource) -> PartSource:
     return replace(part, arrays=arrays, blocks=part.blocks[chosen], weights=part.weights[chosen])
 
 
-def _same_parts(used: list[PartSource], claim: Claim, folder: str | Path) -> None:
+def _same_parts(shipped: Shipped, claim: Claim, what: str) -> None:
+    if shipped.layout != [block.tolist() for block in claim.blocks]:
+        raise Rejected(f"{what} has other blocks than the certificate's")
+    used = shipped.used
     if len(used) != len(claim.sources):
-        raise Rejected(f"the mixture in {folder} has other members than the certificate's")
+        raise Rejected(f"{what} has other members than the certificate's")
     for number, (own, stated) in enumerate(zip(used, claim.sources, strict=True)):
-        _same(own, stated, f"part {number} of the mixture in {folder}")
+        _same(own, stated, f"part {number} of {what}")
 
 
 def _same_names(claim: Claim, about: dict[str, Any], folder: str | Path) -> None:
@@ -126,11 +242,13 @@ def _same_network(claim: Claim, about: dict[str, Any], folder: str | Path) -> No
     )
     same = (
         dict(zip(places, claim.slope_value.tolist(), strict=True)) == slopes
+        and claim.plain.all()
         and len(claim.limit) == len(position)
         and claim.output_size == len(about["paths"])
         and not claim.constant.any()
         and (claim.limit <= 1).all()
         and claim.region.centre is None
+        and claim.region.rows is None
         and not claim.region.lower.any()
         and np.array_equal(claim.region.upper, upper)
     )

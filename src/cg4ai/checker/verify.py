@@ -19,7 +19,7 @@ from cg4ai.checker.cells import Cells, leaf_cells
 from cg4ai.checker.claim import Claim
 from cg4ai.checker.errors import OutOfTime, Rejected
 from cg4ai.checker.file import Content, parse_certificate, read_certificate
-from cg4ai.checker.words import closest, ends, formulas, shape
+from cg4ai.checker.words import closest, ends, formulas, predicted, shape
 
 CHUNK = 1024  # cells bounded at once, if they are small
 MEMORY = 2**25  # numbers held at once, 256 MiB, while cells are bounded
@@ -53,8 +53,7 @@ class Verdict:
                 f"Proven: {claim.requirement!r} of {claim.title}.",
                 f"  For every float64 input of {shape(claim.region)}, each of {len(self.bounds)} "
                 "rules stays within its limit,",
-                f"  predicted in float64 by the mixture of {claim.member_count} members in "
-                f"{len(claim.blocks)} block(s) with sha256 {self.mixture_digest}.",
+                *(f"  {line}" for line in predicted(claim, self.mixture_digest)),
                 f"  Inputs x: {ends(claim.region)}.",
                 *(f"  {line}" for line in formulas(claim)),
                 f"  Closest: {closest(claim, tightest, float(self.bounds[tightest]))}.",

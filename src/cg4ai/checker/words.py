@@ -28,6 +28,24 @@ def at_most(bound: float, limit: float) -> str:
     return exact(bound) if bound <= limit < short else f"{short:.{DIGITS}g}"
 
 
+def predicted(claim: Claim, digest: str) -> list[str]:
+    """Of what the rules are proven: the mixture that is bounded, or all that is shielded by it."""
+    if claim.shield is None:
+        return [
+            f"predicted in float64 by the mixture of {claim.member_count} members in "
+            f"{len(claim.blocks)} block(s) with sha256 {digest}."
+        ]
+    moved = {
+        "members": "by every mixture of members, each of which a shield of these rules moves",
+        "mixture": "by every predictor that a shield of these rules moves as a whole",
+    }
+    return [
+        f"predicted {moved[claim.shield]} towards",
+        f"the anchor with sha256 {digest}, which keeps them; rounding of the",
+        "prediction aside: see 'Shields' in docs/certificates.md.",
+    ]
+
+
 def shape(region: Region) -> str:
     size = len(region.lower)
     if region.rows is not None:
@@ -82,6 +100,8 @@ def formulas(claim: Claim) -> list[str]:
 
 def closest(claim: Claim, rule: int, bound: float) -> str:
     name, target = claim.rule_names[rule], float(claim.target[rule])
+    if claim.shield is not None:
+        name = f"{name} at the anchor"
     if claim.plain[rule]:
         return f"{name}, at most {at_most(bound, target)} of {exact(target)}"
     return f"{name}, at most {at_most(bound, target)} above its limit"

@@ -24,12 +24,17 @@ def certify(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from a search that gave up.")
     ] = False,
+    unshielded: Annotated[
+        bool,
+        typer.Option("--unshielded", help="Prove it of the mixture behind a shield of the whole."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Prove that no input of the region breaks a rule of the run in RUN, or find one that does.
 
-    Writes RUN/certificate.cg4ai once all rules are proven. Exit code 0: proven; 1: refuted (the
-    input is printed) or unknown (continue with --resume); 2: bad input.
+    Of a run behind a shield it is proven that the anchor keeps the rules, on which every
+    prediction rests. Writes RUN/certificate.cg4ai once all rules are proven. Exit code 0: proven;
+    1: refuted (the input is printed) or unknown (continue with --resume); 2: bad input.
     """
     from cg4ai.cli import certifying
 
@@ -39,6 +44,7 @@ def certify(
         memory_gib=memory_limit,
         device=device,
         resume=resume,
+        unshielded=unshielded,
         quiet=quiet,
     )
     raise typer.Exit(certifying.run(folder, options))

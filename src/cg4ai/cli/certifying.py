@@ -44,6 +44,7 @@ class CertifyOptions:
     memory_gib: float = MEMORY_LIMIT / GIB
     device: str = "cpu"
     resume: bool = False
+    unshielded: bool = False
     quiet: bool = False
 
     def __post_init__(self) -> None:
@@ -57,7 +58,7 @@ def run(folder: Path, options: CertifyOptions) -> int:
     """Certify every rule over a region that the run carries; returns the exit code."""
     with Run.open(folder) as opened:
         mixture, described = trained(folder)
-        ensemble = mixture.unshielded
+        ensemble = mixture.unshielded if options.unshielded else mixture
         jobs = described.propositions()
         proven = [
             _certify(opened, ensemble, job, number=number, options=options)
@@ -123,13 +124,13 @@ def _record(
         for audit in summary["audits"]:
             if audit["requirement"] == job.requirement.name:
                 audit |= {
-                    "strength": "certified",
+                    "strength": result.strength,
                     "statement": f"{job.requirement.name} is proven at every input of "
                     f"{job.requirement.region}; check with cg4ai check {file}",
                     "certificate": entry,
                 }
     else:
-        summary |= {"strength": "certified", "certificate": entry}
+        summary |= {"strength": result.strength, "certificate": entry}
     opened.finish(summary)
     record_certified(ensemble, job.requirement, certification=result)
     save_about(ensemble, opened.folder)
@@ -163,7 +164,8 @@ def _shower(name: str) -> Callable[[Progress], None]:
 def _proven(job: Proposition, result: Certification, path: Path) -> str:
     closest = max(result.rules, key=lambda proof: proof.bound - proof.limit)
     return (
-        f"PROVEN: {job.requirement.name} holds at every input of {job.requirement.region}.\n"
+        f"PROVEN: {job.requirement.name} holds at every input of {job.requirement.region}, "
+        f"{result.strength}.\n"
         f"  {len(result.rules)} rules, {result.cells} cells, {result.seconds:.1f} s; closest: "
         f"{_name(job, closest.rule)}, at most {at_most(closest.bound, closest.limit)} of "
         f"{closest.limit:.9g}.\n"

@@ -69,27 +69,20 @@ def mixture_digest(ensemble: Ensemble) -> str:
 
 
 def subject_digest(ensemble: Ensemble, rules: AffineRules, region: Region) -> str:
-    """SHA-256 of mixture, rules and region; a shielded ensemble is refused."""
-    refuse_shield(ensemble)
+    """SHA-256 of the mixture, its shield if it has one, rules and region."""
     content = [mixture_digest(ensemble), rules.digest, region.record()]
+    if ensemble.shield_digest is not None:
+        content.append(ensemble.shield_digest)
     return hashlib.sha256(files.json_line(content)).hexdigest()
-
-
-def refuse_shield(ensemble: Ensemble) -> None:
-    """Bounds speak of the mixture; what a shield predicts may be another output."""
-    if ensemble.unshielded is not ensemble:
-        raise InvalidInput(
-            "a shielded ensemble was given, and proofs speak of the mixture behind the shield, "
-            "not of what the shield predicts: give ensemble.unshielded"
-        )
 
 
 def record_certified(
     ensemble: Ensemble, requirement: Requirement, *, certification: Certification
 ) -> None:
-    """Note that the requirement is proven for this mixture at every input of its Box or Ball.
+    """Note that the requirement is proven for this mixture at every input of its region.
 
-    `certification` is the proof: what `certify` said of this very mixture, requirement and region.
+    `certification` is the proof: what `certify` said of this very mixture, requirement and region,
+    of the mixture itself or of what a shield makes of it.
     """
     region = requirement.region
     if not isinstance(region, Box | Ball):
@@ -108,13 +101,15 @@ def record_certified(
             f"the certification of {requirement.name} was not checked: record what "
             "cg4ai.proofs.verified returns for it"
         )
-    if certification.subject != subject_digest(ensemble.unshielded, rules, region):
+    subject = ensemble if certification.shield else ensemble.unshielded
+    if certification.subject != subject_digest(subject, rules, region):
         raise InvalidInput(
             f"the certification is of another mixture, region or rules than {requirement.name} "
             "of this ensemble: certify the requirement as it is now"
         )
     where = {"region": region.record(), "rules": rules.digest}
-    _record(ensemble, "certified", requirement.name, where)
+    strength = "shielded" if certification.shield else "certified"
+    _record(ensemble, strength, requirement.name, where)
 
 
 def record_audited(
@@ -217,7 +212,7 @@ def recorded_ranks(ensemble: Ensemble, inputs: Array) -> Ranks:
             subject, strength = (claim["requirement"], claim["rules"]), claim["strength"]
             if claim["mixture"] != own:
                 continue
-            if strength == "certified":
+            if strength in ("certified", "shielded"):
                 covered = region_of(claim["region"]).covers(inputs)
             elif strength == "audited":
                 covered = np.isin(digests, claim["inputs"])

@@ -173,6 +173,11 @@ class Ensemble(Mixture):
         """The mixture itself."""
         return self
 
+    @property
+    def shield_digest(self) -> str | None:
+        """What tells shields of the whole mixture apart; None without one."""
+        return None
+
     def to(self, device: torch.device | str) -> Ensemble:
         """The same ensemble with its members on another device."""
         device = torch.empty(0, device=device).device

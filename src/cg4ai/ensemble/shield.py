@@ -7,6 +7,7 @@ has the proof. `Ensemble.shielded` makes one, `save` and `cg4ai.load` keep it.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -27,6 +28,7 @@ from cg4ai.rules import Requirement
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.guards import TOLERANCE, Guard, guard_of
 from cg4ai.rules.regions import Region
+from cg4ai.runs import files
 from cg4ai.separation.scan import candidates, predictions
 
 VERTICES = 512  # looked at when an anchor cannot be checked exactly
@@ -78,6 +80,12 @@ class ShieldedEnsemble(Ensemble):
     @property
     def unshielded(self) -> Ensemble:
         return Ensemble(self.parts, self.layout, about=self.about, device=self.device)
+
+    @property
+    def shield_digest(self) -> str:
+        guards = [str(one.key) for one in self.guards]
+        content = [claims.mixture_digest(self.anchor), guards]
+        return hashlib.sha256(files.json_line(content)).hexdigest()
 
     @property
     def differentiable(self) -> bool:

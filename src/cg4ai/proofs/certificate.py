@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from cg4ai import __version__
 from cg4ai.checker import OutOfTime, Rejected, check
 from cg4ai.checker.cells import check_tree
-from cg4ai.ensemble.claims import refuse_shield, subject_digest
+from cg4ai.ensemble.claims import subject_digest
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.proofs.records import (
@@ -30,6 +30,7 @@ from cg4ai.proofs.records import (
     certification_of,
     tree_arrays,
 )
+from cg4ai.proofs.shields import shield_of
 from cg4ai.rules import Requirement
 from cg4ai.rules.affine import AffineRules, rules_of
 from cg4ai.rules.regions import Ball, Box
@@ -122,12 +123,15 @@ def claim_bytes(
     rule_names: Sequence[str] | None = None,
 ) -> bytes:
     """The certificate that these rules, proven as stated, hold for the ensemble in the region."""
-    refuse_shield(ensemble)
+    shielded = shield_of(ensemble)
+    if shielded is not None:
+        shielded.need(rules, region)
     rules.need_plain("certificates")
     names = [f"rule {rule}" for rule in range(len(rules))] if rule_names is None else rule_names
     _check_proven(certification, rules, names)
     words, arrays = _region(region)
-    parts, member_arrays = _parts(ensemble)
+    proven = ensemble if shielded is None else shielded.anchor
+    parts, member_arrays = _parts(proven)
     arrays |= member_arrays | tree_arrays(certification)
     arrays |= {stored: rules.arrays[name] for name, stored in RULE_NAMES.items()}
     claim = {
@@ -136,7 +140,8 @@ def claim_bytes(
         "region": words,
         "input_size": ensemble.input_size,
         "output_size": ensemble.output_size,
-        "blocks": [block.tolist() for block in ensemble.layout.blocks],
+        "blocks": [block.tolist() for block in proven.layout.blocks],
+        "shield": None if shielded is None else {"of": shielded.of},
         "parts": parts,
         "rules": [{"name": name} for name in names],
         "margin": max(0.0, min(p.limit - p.bound for p in certification.rules)),

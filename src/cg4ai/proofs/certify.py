@@ -21,6 +21,7 @@ from cg4ai.proofs.bounds.search import Batch, Search
 from cg4ai.proofs.bounds.terms import Parts, RuleTerms
 from cg4ai.proofs.certificate import verified_rules
 from cg4ai.proofs.records import Certification, OpenCells, Progress, RuleProof, Status
+from cg4ai.proofs.shields import Shielded, shield_of
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
 from cg4ai.rules.affine import AffineRules, rules_of
@@ -52,11 +53,12 @@ class _Certifier:
         device: str,
         batch: int,
         memory_limit: int,
+        subject: str,
     ) -> None:
         rules.need_plain("certifications")
         self.ensemble, self.rules, self.region, self.batch = ensemble, rules, region, batch
         self.memory_limit = memory_limit
-        self.subject = subject_digest(ensemble, rules, region)
+        self.subject = subject
         check_magnitudes(ensemble, rules, region)
         self.lower, self.upper = region.bounds()
         used = ensemble.to(device).used
@@ -189,7 +191,8 @@ def certify(
     are bounded at a time, `cell_limit` cells in all; `memory_limit`, in bytes, is shared by a batch
     and the cells kept. `resume` goes on from an earlier `unknown` answer for the same ensemble,
     requirement and region. The search ends at the first violation, or, with `all_rules`, goes on
-    with the rules not refuted. Of a shielded ensemble certify `unshielded`.
+    with the rules not refuted. Of a shielded ensemble it is proven that the anchor keeps the rules,
+    on which all its predictions rest; of the mixture behind a shield certify `unshielded`.
 
     Proven is what the separate checker proves, too: what it rejects is unknown, and so is what
     `time_limit_s`, which includes the check, ends before the checker is done. With `verify` False
@@ -203,8 +206,17 @@ def certify(
         raise InvalidInput(
             f"certify needs a Box or Ball with {ensemble.input_size} features, got {place}"
         )
+    shielded = shield_of(ensemble)
+    if shielded is not None:
+        shielded.need(rules, place)
     work = _Certifier(
-        ensemble, rules, region=place, device=device, batch=batch, memory_limit=memory_limit
+        ensemble if shielded is None else shielded.anchor,
+        rules,
+        region=place,
+        device=device,
+        batch=batch,
+        memory_limit=memory_limit,
+        subject=subject_digest(ensemble, rules, place),
     )
     before = 0.0
     if resume is not None:
@@ -224,11 +236,38 @@ def certify(
     if progress is not None:
         progress(_progress(work, time.perf_counter() - started))
     answer = _answer(work, before + time.perf_counter() - started)
+    if shielded is not None:
+        answer = _of_shield(answer, shielded)
     if not verify:
         return answer
     left = started + time_limit_s - time.perf_counter()
     answer = verified_rules(answer, ensemble, rules, region=place, time_limit_s=left)
     return replace(answer, seconds=before + time.perf_counter() - started)
+
+
+def _of_shield(answer: Certification, shielded: Shielded) -> Certification:
+    """What is known of the anchor, as an answer about the shielded ensemble.
+
+    An anchor that breaks a rule refutes no prediction: it only leaves them without a proof.
+    """
+    if answer.status != "refuted":
+        return replace(answer, shield=shielded.of)
+    return replace(
+        answer,
+        status="unknown",
+        rules=tuple(
+            replace(proof, status="unknown" if proof.status == "refuted" else proof.status)
+            for proof in answer.rules
+        ),
+        note=f"the anchor of the shield breaks rule {answer.counterexample_rule}: it reaches "
+        f"{answer.counterexample_value:.9g} at x = {answer.counterexample}; take another anchor",
+        counterexample=None,
+        counterexample_rule=None,
+        counterexample_value=None,
+        violations={},
+        exhausted=True,
+        shield=shielded.of,
+    )
 
 
 def _check_limits(time_limit_s: float, cell_limit: int, *, batch: int, memory_limit: int) -> None:

@@ -81,6 +81,8 @@ class Certification:
     the digest of mixture, rules and region, without which a proof is about nothing. `exhausted`:
     no cell left can be halved, so that to resume gains nothing. `checked`: the separate checker
     has verified the certificate that this makes; without it nothing is recorded as certified.
+    `shield`: the proof is about an anchor, towards which the outputs of "members" or of the
+    "mixture" are moved; empty where it is about the mixture itself.
     """
 
     status: Status
@@ -96,6 +98,16 @@ class Certification:
     subject: str = ""
     exhausted: bool = False
     checked: bool = False
+    shield: str = ""
+
+    @property
+    def strength(self) -> str:
+        """In words, what a proof establishes; only meant where this is proven."""
+        if not self.shield:
+            return "certified"
+        if all(len(proof.dimensions) == 1 for proof in self.rules):
+            return "shielded (closed form)"
+        return "shielded (anchor proven on cells)"
 
     @property
     def excess(self) -> float:

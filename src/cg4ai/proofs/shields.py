@@ -1,0 +1,70 @@
+"""A shielded ensemble as proofs see it: whatever is predicted, the anchor must keep the rules.
+
+At each input the outputs that keep the rules are a convex set. A shield moves outputs towards its
+anchor until they are in that set, which the anchor must be in itself; and mixtures of outputs in
+the set stay in it. So a proof about the anchor is one about the ensemble.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.shield import ShieldedEnsemble
+from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
+from cg4ai.members.mixture import Part
+from cg4ai.members.shielded import ShieldedMembers
+from cg4ai.rules.affine import AffineRules
+from cg4ai.rules.guards import Guard
+from cg4ai.rules.regions import Region
+
+Of = Literal["members", "mixture"]
+
+
+@dataclass(frozen=True)
+class Shielded:
+    """Which outputs are moved, those of every member or of the mixture, and towards what."""
+
+    of: Of
+    anchor: Ensemble
+    guards: tuple[Guard, ...]
+
+    def need(self, rules: AffineRules, region: Region) -> None:
+        """Refuse rules that the shield does not keep in that region."""
+        place = region.record()
+        if not any(
+            one.rules.digest == rules.digest and one.region.record() == place for one in self.guards
+        ):
+            raise InvalidInput(
+                f"the shield keeps {', '.join(one.name for one in self.guards)}, and none of these "
+                f"is the rule to be proven, with its limits, over {region}: certify what the "
+                "shield keeps, or ensemble.unshielded if that is a mixture of plain members"
+            )
+
+
+def shield_of(ensemble: Ensemble) -> Shielded | None:
+    """What shields this ensemble; None if nothing does."""
+    if isinstance(ensemble, ShieldedEnsemble):
+        return Shielded("mixture", ensemble.anchor, ensemble.guards)
+    stacks = [part.members for part in ensemble.used]
+    behind = [members for members in stacks if isinstance(members, ShieldedMembers)]
+    if not behind:
+        return None
+    shield = behind[0].shield
+    if len(behind) < len(stacks) or any(m.shield.digest != shield.digest for m in behind):
+        raise InvalidInput(
+            "some members are behind a shield and others are not, or behind another one; a proof "
+            "needs all of them behind the same: wrap the others in ShieldedMembers"
+        )
+    if len(ensemble.layout) > 1 or shield.anchor.output_size != ensemble.output_size:
+        raise InvalidInput(
+            f"shielded members have {shield.anchor.output_size} outputs and stand in "
+            f"{len(ensemble.layout)} blocks; a proof needs one block of all {ensemble.output_size}"
+        )
+    alone = Part(shield.anchor, np.zeros(1, np.int64), np.ones(1))
+    anchor = Ensemble((alone,), Layout.single(ensemble.output_size))
+    return Shielded("members", anchor, shield.guards)
