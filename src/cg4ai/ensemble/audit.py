@@ -11,7 +11,7 @@ import torch
 
 from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.rules import Rate
-from cg4ai.rules.regions import Ball, Box
+from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import shortfall
 from cg4ai.separation import BlackBox, GradientAscent, default_separator
 from cg4ai.separation.scan import predictions
@@ -115,7 +115,7 @@ def audit(
     if rows is None:
         if found is None:
             search = default_separator(requirement, ensemble.differentiable)
-            if brief and isinstance(requirement.region, Box | Ball):
+            if brief and isinstance(requirement.region, Region):
                 search = SCREENING if ensemble.differentiable else SAMPLING
             found = search.find(ensemble, requirement, seed=seed, limit=limit, tolerance=tolerance)
         return _attacked(requirement, found, tolerance)
@@ -150,7 +150,7 @@ def _attacked(requirement: Requirement, found: SeparationResult, tolerance: floa
     return Audit(
         requirement=requirement.name,
         strength="attacked",
-        place=str(region) if isinstance(region, Box | Ball) else "its region",
+        place=str(region) if isinstance(region, Region) else "its region",
         rows=len(violated),
         satisfied=0,
         worst_violation=found.worst,

@@ -22,7 +22,7 @@ from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules, rules_of
-from cg4ai.rules.regions import Ball, Box, Region, region_of
+from cg4ai.rules.regions import Region, region_of
 from cg4ai.rules.rows import LinearRows, Rows, shortfall
 from cg4ai.runs import files
 from cg4ai.separation.scan import predictions, region_violations
@@ -85,7 +85,7 @@ def record_certified(
     of the mixture itself or of what a shield makes of it.
     """
     region = requirement.region
-    if not isinstance(region, Box | Ball):
+    if not isinstance(region, Region):
         raise InvalidInput(
             f"a certificate covers a Box or a Ball, but {requirement.name} lists its inputs; "
             "use record_audited"
@@ -128,7 +128,7 @@ def record_audited(
     mixture = ensemble.unshielded
     requirement.check(ensemble.input_size, ensemble.output_size)
     region = requirement.region
-    if isinstance(region, Box | Ball):
+    if isinstance(region, Region):
         if inputs is None:
             raise InvalidInput(f"{requirement.name} holds over {region}; give inputs to audit")
         points = arrays.matrix(inputs, "inputs")

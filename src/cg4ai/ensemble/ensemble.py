@@ -26,7 +26,7 @@ from cg4ai.errors import InvalidInput, OutsideRegion, did_you_mean
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Mixture, Part
 from cg4ai.records import Array
-from cg4ai.rules.regions import Ball, Box, Region, region_of
+from cg4ai.rules.regions import Region, region_of
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.audit import Audit
@@ -240,7 +240,7 @@ def record_regions(
     ensemble.about[REGIONS] = [
         {"requirement": name, "region": region.record()}
         for name, region in places
-        if isinstance(region, Box | Ball) and region.contains(inputs).mean() > MOST
+        if isinstance(region, Region) and region.contains(inputs).mean() > MOST
     ]
 
 

@@ -237,7 +237,7 @@ def _checked(one: Guard, anchor: Ensemble) -> AnchorCheck:
     scale = one.rules.scale(torch.empty(0, dtype=torch.float64)).numpy()
     if constant and isinstance(one.rules, AffineRules):
         value = predictions(anchor, np.zeros((1, anchor.input_size)))[0].numpy()
-        slack, points = one.rules.worst(value, one.region)
+        slack, points, _ = one.rules.worst(value, one.region)
         _refuse_broken(one.name, slack / scale, points)
         return AnchorCheck(one.name, exact=True, room=float(slack.min()), inputs=len(points))
     points = candidates(one.region, VERTICES, torch.Generator().manual_seed(0))

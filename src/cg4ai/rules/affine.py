@@ -24,8 +24,8 @@ from cg4ai.errors import InvalidInput
 from cg4ai.objectives import LinearFunctional
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.bounds import Bounds
-from cg4ai.rules.peaks import least_of_largest, peaks
-from cg4ai.rules.regions import Ball, Box, Region
+from cg4ai.rules.peaks import least_of_largest
+from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import LinearRows, region_origin
 
 if TYPE_CHECKING:
@@ -127,10 +127,15 @@ class _Products:
 
 
 class Worst(NamedTuple):
-    """`slack` (L,): at least so much is left of each rule in the region; `points` (L, d): where."""
+    """`slack` (L,): at least so much is left of each rule in the region; `points` (L, d): where.
+
+    Over a Polytope `multipliers` (L, k) of its limits prove it, for rules of one piece; those of
+    other rules are 0.
+    """
 
     slack: Array
     points: Array
+    multipliers: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -426,7 +431,7 @@ class AffineRules:
     def worst_affine(self, slopes: Array, offsets: Array, region: Region) -> Worst:
         """For outputs `slopes @ x + offsets`, (r, d) and (r,): the least slack of each rule.
 
-        In closed form, and exact but for rounding. A rule with several pieces takes an LP, and
+        In closed form, or by an LP over a Polytope, and exact but for rounding. A rule with several pieces takes an LP, and
         over a Euclidean Ball its slack may be stated too low (`peaks.least_of_largest`).
         """
         quadratic = np.flatnonzero(~self.closed_form(slopes))
@@ -440,22 +445,23 @@ class AffineRules:
         np.add.at(rising, (self.rule, self.input), self.value * offsets[self.output])
         start = self.limit - (self.constant @ offsets)[self.piece]
         tilt = self.tilt - rising[self.piece]  # the slack of each piece is start + tilt . x
-        points = peaks(-tilt, region)
-        slack = start + (tilt * points).sum(axis=1)
         first = self.pieces[:, 0]
-        result = Worst(slack[first], points[first])
+        peaks = region.peaks(-tilt[first])
+        result = Worst(start[first] - peaks.values, peaks.inputs, peaks.multipliers)
         for rule in np.flatnonzero(self.pieces[:, -1] > first):
             own = self.piece == rule
             result.slack[rule], result.points[rule] = least_of_largest(
                 start[own], tilt[own], region
             )
+            if result.multipliers is not None:
+                result.multipliers[rule] = 0.0
         return result
 
 
 def rules_of(requirement: Requirement, *, output_size: int) -> AffineRules:
     """The normal form of a linear requirement over a Box or Ball, or an error that says why not."""
     name, kind = requirement.name, type(requirement).__name__
-    if not isinstance(requirement.region, Box | Ball):
+    if not isinstance(requirement.region, Region):
         raise InvalidInput(
             f"{name} lists its inputs; a certificate speaks of a Box or Ball. Audit listed inputs "
             "with ensemble.audit(requirement)"

@@ -22,7 +22,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.place import Requirement, rows_at_centre
-from cg4ai.rules.regions import Ball, Box, Region, region_of
+from cg4ai.rules.regions import Region, region_of
 
 AIM = 1e-12  # how far inside a bound a restored output aims, relative to max(1, |bound|)
 TOLERANCE = 1e-9  # a rule counts as kept down to minus this, on the same scale
@@ -145,7 +145,7 @@ class Guard:
 def guard_of(requirement: Requirement, output_size: int) -> Guard:
     """The guard of a requirement over a region: its normal form if it has one."""
     region = requirement.region
-    if not isinstance(region, Box | Ball):
+    if not isinstance(region, Region):
         raise InvalidInput(
             f"a shield keeps rules over a Box or a Ball, but {requirement.name} lists its inputs "
             "or sums over them; give the region in which it shall hold"

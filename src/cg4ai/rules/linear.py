@@ -18,7 +18,7 @@ from cg4ai.rules.affine import AffineCoefficients, AffineRules
 from cg4ai.rules.bounds import Bounds, bounds_of, depends
 from cg4ai.rules.contradictions import opposed
 from cg4ai.rules.place import Placed, rows_at_centre, where
-from cg4ai.rules.regions import Ball, Box
+from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import LinearRows, Rows, region_origin
 
 
@@ -190,8 +190,8 @@ class Linear(Placed):
     def _probe(self, functional: LinearFunctional, output_size: int) -> None:
         """At one input: do `values` and `coefficients` agree, and have they the right shapes?"""
         count = functional.count
-        if isinstance(self.inputs, Box | Ball):
-            point = np.mean(self.inputs.bounds(), axis=0)[None]
+        if isinstance(self.inputs, Region):
+            point = self.inputs.middle[None]
         else:
             point = self.points[:1]
         outputs = torch.linspace(0.5, 1.5, output_size, dtype=torch.float64)[None]

@@ -13,7 +13,7 @@ from cg4ai import arrays
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.regions import Ball, Box, Pool
+from cg4ai.rules.regions import Pool, Region
 from cg4ai.rules.rows import Rows
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Requirement(Protocol):
         ...
 
     @property
-    def region(self) -> Box | Ball | Pool | None:
+    def region(self) -> Region | Pool | None:
         """Where rows are searched for; None if all rows are listed in the master."""
         ...
 
@@ -78,7 +78,7 @@ class Placed:
     feature_names: tuple[str, ...] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.inputs, Box | Ball | Pool):
+        if not isinstance(self.inputs, Region | Pool):
             columns = getattr(self.inputs, "columns", None)  # of a DataFrame
             if columns is not None:
                 object.__setattr__(self, "feature_names", tuple(map(str, columns)))
@@ -94,25 +94,25 @@ class Placed:
             raise InvalidInput(f'slack must be "row" or "shared", got {self.slack!r}{hint}')
 
     @property
-    def region(self) -> Box | Ball | Pool | None:
-        return self.inputs if isinstance(self.inputs, Box | Ball | Pool) else None
+    def region(self) -> Region | Pool | None:
+        return self.inputs if isinstance(self.inputs, Region | Pool) else None
 
     @property
     def over_region(self) -> bool:
         """True over a Box or Ball, where the inputs cannot be listed."""
-        return isinstance(self.inputs, Box | Ball)
+        return isinstance(self.inputs, Region)
 
     @property
     def points(self) -> Array:
         """The listed inputs (m, d), of a list or a Pool."""
-        if isinstance(self.inputs, Box | Ball):
+        if isinstance(self.inputs, Region):
             raise InvalidInput(f"{self.name} holds over {self.inputs}, whose inputs have no list")
         listed: Array = self.inputs.inputs if isinstance(self.inputs, Pool) else self.inputs
         return listed
 
     @property
     def input_size(self) -> int:
-        if isinstance(self.inputs, Box | Ball):
+        if isinstance(self.inputs, Region):
             return self.inputs.size
         return int(self.points.shape[1])
 
@@ -163,8 +163,8 @@ class Placed:
 
 def rows_at_centre(requirement: Requirement, output_size: int, number: int = 0) -> Rows:
     """Every rule over a Box or Ball at its centre."""
-    assert isinstance(requirement.region, Box | Ball)
-    centre = np.mean(requirement.region.bounds(), axis=0)[None]
+    assert isinstance(requirement.region, Region)
+    centre = requirement.region.middle[None]
     outputs = torch.zeros(1, output_size, dtype=torch.float64)
     with torch.no_grad():
         count = requirement.violations(torch.as_tensor(centre), outputs).shape[-1]

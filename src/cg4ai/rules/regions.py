@@ -1,4 +1,4 @@
-"""Where a requirement holds when it is not a plain list: a box, a ball, or a large finite pool.
+"""Where a requirement holds when it is not a plain list: box, ball, polytope, or a large pool.
 
 Separators draw starting points from a region, walk in it by projection, and report what they find.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,131 +18,14 @@ from torch import Tensor
 from cg4ai import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
+from cg4ai.rules.box import HAIR, Box, Near, Peaks, corners
+from cg4ai.rules.polytope import Polytope
 
-HAIR = 1e-12  # inputs that rounding puts this far outside, relative to the region, are near it
-
-
-class _Near:
-    """Whether inputs lie in a region but for rounding; the ends are worked out once."""
-
-    def bounds(self) -> tuple[Array, Array]:
-        raise NotImplementedError
-
-    @cached_property
-    def _hair(self) -> Array:
-        lower, upper = self.bounds()
-        return HAIR * (upper - lower + np.maximum(np.abs(lower), np.abs(upper)))
-
-    @cached_property
-    def _ends(self) -> tuple[Array, Array]:
-        lower, upper = self.bounds()
-        return lower - self._hair, upper + self._hair
-
-    @cached_property
-    def _end_tensors(self) -> dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]]:
-        return {}
-
-    def near(self, inputs: Tensor) -> Tensor:
-        """(m, d) -> (m,): inside, or so close that only rounding put it outside.
-
-        Ends are kept as tensors: making them would be a copy at every step of training.
-        """
-        key = (inputs.dtype, inputs.device)
-        ends = self._end_tensors.get(key)
-        if ends is None:
-            # inputs of less precision were rounded by more
-            looser = max(1.0, torch.finfo(inputs.dtype).eps / HAIR) - 1.0
-            lower, upper = (
-                torch.as_tensor(end + sign * looser * self._hair, device=inputs.device)
-                for end, sign in zip(self._ends, (-1, 1), strict=True)
-            )
-            ends = (lower.to(inputs.dtype), upper.to(inputs.dtype))
-            if not torch.compiler.is_compiling():
-                self._end_tensors[key] = ends
-        lower, upper = ends
-        return ((inputs >= lower) & (inputs <= upper)).all(-1)
-
-
-def _corners(lower: Array, upper: Array, count: int, generator: torch.Generator) -> Tensor:
-    """All distinct vertices of a box if they are at most `count`, else `count` random ones."""
-    free = np.flatnonzero(upper > lower)
-    points = torch.as_tensor(lower).repeat(count, 1)
-    if 2 ** len(free) <= count:
-        numbers = np.arange(2 ** len(free))[:, None]
-        chosen = torch.as_tensor(numbers >> np.arange(len(free)) & 1).bool()
-        points = points[: len(chosen)]
-    else:
-        chosen = torch.randint(2, (count, len(free)), generator=generator).bool()
-    ends = torch.as_tensor(upper)[free].expand(len(points), -1)
-    points[:, free] = torch.where(chosen, ends, points[:, free])
-    return points
+__all__ = ["HAIR", "Ball", "Box", "Peaks", "Polytope", "Pool", "Region", "region_of"]
 
 
 @dataclass(frozen=True, eq=False)
-class Box(_Near):
-    """All inputs with `lower <= x <= upper` in every coordinate; both (d,), equal ends allowed."""
-
-    lower: Any
-    upper: Any
-
-    def __post_init__(self) -> None:
-        lower = arrays.vector(self.lower, "the lower end of a Box")
-        upper = arrays.vector(self.upper, "the upper end of a Box")
-        if lower.shape != upper.shape:
-            raise InvalidInput(
-                "the ends of a Box must have the same length, got "
-                f"lower {lower.shape} and upper {upper.shape}"
-            )
-        if (lower > upper).any():
-            i = int(np.flatnonzero(lower > upper)[0])
-            raise InvalidInput(
-                f"a Box needs lower <= upper, got [{lower[i]}, {upper[i]}] in coordinate {i}; "
-                "swap the two ends"
-            )
-        object.__setattr__(self, "lower", lower)
-        object.__setattr__(self, "upper", upper)
-
-    @property
-    def size(self) -> int:
-        return len(self.lower)
-
-    def bounds(self) -> tuple[Array, Array]:
-        return self.lower, self.upper
-
-    def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """`count` uniform inputs, (count, d) float64 on CPU."""
-        share = torch.rand(count, self.size, generator=generator, dtype=torch.float64)
-        return torch.as_tensor(self.lower) + share * torch.as_tensor(self.upper - self.lower)
-
-    def extremes(self, count: int, generator: torch.Generator) -> Tensor:
-        """Vertices: all of them if they are at most `count`, else `count` random ones."""
-        return _corners(self.lower, self.upper, count, generator)
-
-    def project(self, inputs: Tensor) -> Tensor:
-        """The nearest input inside, (..., d) -> (..., d)."""
-        lower = torch.as_tensor(self.lower, dtype=inputs.dtype, device=inputs.device)
-        upper = torch.as_tensor(self.upper, dtype=inputs.dtype, device=inputs.device)
-        return torch.minimum(torch.maximum(inputs, lower), upper)
-
-    def contains(self, inputs: Array) -> NDArray[np.bool_]:
-        """(m, d) -> (m,), ends included."""
-        inside = (inputs >= self.lower) & (inputs <= self.upper)
-        return np.asarray(inside.all(axis=-1))
-
-    def covers(self, inputs: Array) -> NDArray[np.bool_]:
-        """(m, d) -> (m,): what a proof over the region speaks of."""
-        return self.contains(inputs)
-
-    def record(self) -> dict[str, Any]:
-        """As JSON, for `region_of`."""
-        return {"kind": "box", "lower": self.lower.tolist(), "upper": self.upper.tolist()}
-
-    def __str__(self) -> str:
-        return f"a box in {self.size} dimensions"
-
-
-@dataclass(frozen=True, eq=False)
-class Ball(_Near):
+class Ball(Near):
     """All inputs within `radius` of `centre` (d,) in the Euclidean (2) or maximum (inf) norm."""
 
     centre: Any
@@ -167,6 +49,19 @@ class Ball(_Near):
         """The smallest box around the ball."""
         return self.centre - self.radius, self.centre + self.radius
 
+    @property
+    def middle(self) -> Array:
+        """An input (d,) well inside."""
+        return np.asarray(self.centre)
+
+    def peaks(self, slopes: Array) -> Peaks:
+        """Where `slopes` (L, d) times the input are largest: along them, or at corners."""
+        if self.norm == math.inf:
+            return Box(*self.bounds()).peaks(slopes)
+        length = np.linalg.norm(slopes, axis=1, keepdims=True)
+        inputs = self.centre + self.radius * slopes / np.maximum(length, 1e-300)
+        return Peaks((slopes * inputs).sum(axis=1), inputs)
+
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """`count` uniform inputs, (count, d) float64 on CPU."""
         centre: Tensor = torch.as_tensor(self.centre)
@@ -179,7 +74,7 @@ class Ball(_Near):
     def extremes(self, count: int, generator: torch.Generator) -> Tensor:
         """Points where linear functions peak: the sphere, or the vertices in the maximum norm."""
         if self.norm == math.inf:
-            return _corners(*self.bounds(), count, generator)
+            return corners(*self.bounds(), count, generator)
         return self._sphere(count, generator)
 
     def _sphere(self, count: int, generator: torch.Generator) -> Tensor:
@@ -243,7 +138,7 @@ class Pool:
         object.__setattr__(self, "inputs", arrays.matrix(self.inputs, "the inputs of a Pool"))
 
 
-Region = Box | Ball
+Region = Box | Ball | Polytope  # where inputs cannot be listed; what isinstance asks for
 
 
 def region_of(record: Mapping[str, Any]) -> Region:
@@ -253,7 +148,9 @@ def region_of(record: Mapping[str, Any]) -> Region:
     if record["kind"] == "ball" and record["norm"] in (2, "max"):
         norm = math.inf if record["norm"] == "max" else 2
         return Ball(record["centre"], record["radius"], norm)
+    if record["kind"] == "polytope":
+        return Polytope(region_of(record["box"]), record["matrix"], record["limit"])
     raise InvalidInput(
-        f"a region is a box, or a ball of norm 2 or max, got {record['kind']!r} and "
+        f"a region is a box, a polytope, or a ball of norm 2 or max, got {record['kind']!r} and "
         f"{record.get('norm')!r}"
     )

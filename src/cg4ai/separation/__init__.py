@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cg4ai.rules.regions import Ball, Box
+from cg4ai.rules.regions import Region
 from cg4ai.separation.ascent import GradientAscent
 from cg4ai.separation.blackbox import BlackBox
 from cg4ai.separation.scan import PoolScan
@@ -24,6 +24,6 @@ def default_separator(requirement: Requirement, ensemble_differentiable: bool) -
     """The requirement's own separator, else one that suits its region and the members."""
     if requirement.separator is not None:
         return requirement.separator
-    if not isinstance(requirement.region, Box | Ball):
+    if not isinstance(requirement.region, Region):
         return PoolScan()
     return GradientAscent() if ensemble_differentiable else BlackBox()

@@ -147,7 +147,7 @@ class _Climb:
             return -1e300
         point = self.best_input.copy()
         point[self.free] = self.lower[self.free] + unit * self.width[self.free]
-        inputs = self.region.project(torch.as_tensor(point)[None])
+        inputs = self.region.pull(torch.as_tensor(point)[None])
         with torch.no_grad():
             found = self.requirement.violations(inputs, self.ensemble.outputs(inputs))
         value = float(found[0, self.rule])

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray, SeparationResult
-from cg4ai.rules.regions import Ball, Box, Region
+from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import shortfall
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ def predictions(mixture: Predictor, inputs: Array) -> Tensor:
 
 def candidates(region: Region, vertices: int, generator: torch.Generator) -> Array:
     """Inputs to screen, (n, d): the centre, random ones, and up to `vertices` vertices."""
-    lower, upper = region.bounds()
-    parts = [torch.as_tensor((lower + upper) / 2)[None], region.sample(SCREENED, generator)]
+    parts = [torch.as_tensor(region.middle)[None], region.sample(SCREENED, generator)]
     if vertices:
         parts.append(region.extremes(vertices, generator))
     return torch.cat(parts).numpy()
@@ -75,11 +74,11 @@ def pick_starts(screened: Array, starts: int, generator: torch.Generator) -> Int
 
 
 def search_region(requirement: Requirement, separator: str) -> Region:
-    """The Box or Ball that is searched, or an error that names the right separator."""
+    """The region that is searched, or an error that names the right separator."""
     region = requirement.region
-    if not isinstance(region, Box | Ball):
+    if not isinstance(region, Region):
         raise InvalidInput(
-            f"{separator} searches a Box or a Ball, but {requirement.name} lists its inputs; "
+            f"{separator} searches a Box, Ball or Polytope, but {requirement.name} lists its inputs; "
             "use PoolScan"
         )
     return region

@@ -104,7 +104,7 @@ def test_the_worst_of_constant_outputs_is_reached_and_never_exceeded(
 ) -> None:
     rules = random_rules(seed)
     y = np.random.default_rng(seed).normal(size=OUTPUTS)
-    slack, points = rules.worst(y, region)
+    slack, points, _ = rules.worst(y, region)
     assert region.contains(points).all()
     at = rules.limit - rules.values(points, np.tile(y, (5, 1)))
     np.testing.assert_allclose(np.diag(at), slack, atol=1e-10)
@@ -127,7 +127,7 @@ def test_the_worst_of_affine_outputs_over_piecewise_bounds(
         rules = with_bounds(rules, seed)
     rng = np.random.default_rng(seed)
     slopes, offsets = rng.normal(size=(OUTPUTS, INPUTS)), rng.normal(size=OUTPUTS)
-    slack, points = rules.worst_affine(slopes, offsets, region)
+    slack, points, _ = rules.worst_affine(slopes, offsets, region)
     assert region.contains(points).all()
 
     def left(x: Any) -> Any:
@@ -142,7 +142,7 @@ def test_over_a_ball_the_worst_of_pieces_is_never_stated_too_high() -> None:
     rules = with_bounds(random_rules(3), 3)
     ball = Ball([0.0, 1.0, 2.0], 0.5)
     y = np.ones(OUTPUTS)
-    slack, points = rules.worst(y, ball)
+    slack, points, _ = rules.worst(y, ball)
     assert ball.contains(points).all()
     sample = ball.sample(5000, torch.Generator().manual_seed(0))
     left = rules.slack(sample, torch.ones(5000, OUTPUTS, dtype=torch.float64)).numpy()

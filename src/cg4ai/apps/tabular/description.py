@@ -16,7 +16,7 @@ from cg4ai.apps.protocol import Proposition, Rule
 from cg4ai.apps.tabular.rulefile import Subject, read_rules, rule_files
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import Array
-from cg4ai.rules.regions import Ball, Box
+from cg4ai.rules.regions import Region
 
 
 def described(subject: Subject, *, scores: str) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class Model:
         found = [
             rule.requirement
             for rule in self.rules(None, None)
-            if isinstance(rule.requirement.region, Box | Ball)
+            if isinstance(rule.requirement.region, Region)
         ]
         if not found:
             raise InvalidInput(

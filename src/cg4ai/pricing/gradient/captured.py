@@ -26,7 +26,7 @@ from cg4ai.pricing.gradient.training import (
     onecycle,
 )
 from cg4ai.protocols import Parameters
-from cg4ai.rules.regions import Ball, Box
+from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import LinearRows
 
 WARM_UP = 1  # steps run before recording, so that libraries have set themselves up
@@ -59,7 +59,7 @@ def _attacks_find_simple_rows(trainer: Trainer) -> bool:
     if not trainer.pricer.attack_every:
         return True
     one, first = trainer.objective.inputs[:1], np.zeros(1, np.int64)
-    attacked = [r for r in trainer.request.requirements if isinstance(r.region, Box | Ball)]
+    attacked = [r for r in trainer.request.requirements if isinstance(r.region, Region)]
     found = [requirement.rows_at(one, first, 0) for requirement in attacked]
     return all(isinstance(rows, LinearRows) and rows.index is not None for rows in found)
 

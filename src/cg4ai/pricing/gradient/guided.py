@@ -24,7 +24,7 @@ from cg4ai.pricing.gradient.rows import (
 from cg4ai.protocols import Architecture, Parameters, PricingRequest
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
-from cg4ai.rules.regions import Ball, Box
+from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import Rows
 from cg4ai.seeds import derived_seed
 from cg4ai.separation import default_separator
@@ -111,7 +111,7 @@ class Trainer:
             part = Part(pricer.architecture.members(own), blocks, weights)
             group = Mixture((part,), self.layout, device=self.request.device)
             for number, requirement in enumerate(self.request.requirements):
-                if isinstance(requirement.region, Box | Ball):
+                if isinstance(requirement.region, Region):
                     self._keep_violated(group, requirement, number, step)
 
     def _keep_violated(

@@ -12,7 +12,7 @@ import numpy as np
 from cg4ai.apps.csvdata import CsvTable, listed, read_csv
 from cg4ai.apps.tabular.rulefile.entry import PLACES, Entry, canonical
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.regions import Ball, Box, Pool
+from cg4ai.rules.regions import Ball, Box, Pool, Region
 
 POOL_FROM = 2000  # more listed inputs than this enter the master only when violated
 
@@ -21,7 +21,7 @@ POOL_FROM = 2000  # more listed inputs than this enter the master only when viol
 class Place:
     """Where a rule holds; for listed inputs also the table and rows that they come from."""
 
-    inputs: Array | Pool | Box | Ball
+    inputs: Array | Pool | Region
     table: CsvTable | None = None
     rows: IntArray | None = None
 

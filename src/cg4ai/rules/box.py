@@ -1,0 +1,167 @@
+"""`Box`, the simplest region, and what all regions share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cg4ai import arrays
+from cg4ai.errors import InvalidInput
+from cg4ai.records import Array
+
+HAIR = 1e-12  # inputs that rounding puts this far outside, relative to the region, are near it
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """The largest values (L,) of affine functions over a region, and inputs (L, d) that have them.
+
+    Over a polytope `multipliers` (L, k) >= 0 of its limits prove the values: that of `c . x` is
+    `u . limit` plus the maximum of `(c - u . matrix) . x` over the box, whatever u >= 0 is.
+    """
+
+    values: Array
+    inputs: Array
+    multipliers: Array | None = None
+
+
+class Near:
+    """Whether inputs lie in a box or ball but for rounding; the ends are worked out once."""
+
+    def bounds(self) -> tuple[Array, Array]:
+        raise NotImplementedError
+
+    @cached_property
+    def _hair(self) -> Array:
+        lower, upper = self.bounds()
+        return HAIR * (upper - lower + np.maximum(np.abs(lower), np.abs(upper)))
+
+    @cached_property
+    def _ends(self) -> tuple[Array, Array]:
+        lower, upper = self.bounds()
+        return lower - self._hair, upper + self._hair
+
+    def project(self, inputs: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def pull(self, inputs: Tensor) -> Tensor:
+        """(m, d) -> (m, d): quickly inside, where inputs that are inside stay as they are."""
+        return self.project(inputs)
+
+    @cached_property
+    def _end_tensors(self) -> dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]]:
+        return {}
+
+    def near(self, inputs: Tensor) -> Tensor:
+        """(m, d) -> (m,): inside, or so close that only rounding put it outside.
+
+        Ends are kept as tensors: making them would be a copy at every step of training.
+        """
+        key = (inputs.dtype, inputs.device)
+        ends = self._end_tensors.get(key)
+        if ends is None:
+            # inputs of less precision were rounded by more
+            looser = max(1.0, torch.finfo(inputs.dtype).eps / HAIR) - 1.0
+            lower, upper = (
+                torch.as_tensor(end + sign * looser * self._hair, device=inputs.device)
+                for end, sign in zip(self._ends, (-1, 1), strict=True)
+            )
+            ends = (lower.to(inputs.dtype), upper.to(inputs.dtype))
+            if not torch.compiler.is_compiling():
+                self._end_tensors[key] = ends
+        lower, upper = ends
+        return ((inputs >= lower) & (inputs <= upper)).all(-1)
+
+
+def corners(lower: Array, upper: Array, count: int, generator: torch.Generator) -> Tensor:
+    """All distinct vertices of a box if they are at most `count`, else `count` random ones."""
+    free = np.flatnonzero(upper > lower)
+    points = torch.as_tensor(lower).repeat(count, 1)
+    if 2 ** len(free) <= count:
+        numbers = np.arange(2 ** len(free))[:, None]
+        chosen = torch.as_tensor(numbers >> np.arange(len(free)) & 1).bool()
+        points = points[: len(chosen)]
+    else:
+        chosen = torch.randint(2, (count, len(free)), generator=generator).bool()
+    ends = torch.as_tensor(upper)[free].expand(len(points), -1)
+    points[:, free] = torch.where(chosen, ends, points[:, free])
+    return points
+
+
+@dataclass(frozen=True, eq=False)
+class Box(Near):
+    """All inputs with `lower <= x <= upper` in every coordinate; both (d,), equal ends allowed."""
+
+    lower: Any
+    upper: Any
+
+    def __post_init__(self) -> None:
+        lower = arrays.vector(self.lower, "the lower end of a Box")
+        upper = arrays.vector(self.upper, "the upper end of a Box")
+        if lower.shape != upper.shape:
+            raise InvalidInput(
+                "the ends of a Box must have the same length, got "
+                f"lower {lower.shape} and upper {upper.shape}"
+            )
+        if (lower > upper).any():
+            i = int(np.flatnonzero(lower > upper)[0])
+            raise InvalidInput(
+                f"a Box needs lower <= upper, got [{lower[i]}, {upper[i]}] in coordinate {i}; "
+                "swap the two ends"
+            )
+        object.__setattr__(self, "lower", lower)
+        object.__setattr__(self, "upper", upper)
+
+    @property
+    def size(self) -> int:
+        return len(self.lower)
+
+    def bounds(self) -> tuple[Array, Array]:
+        return self.lower, self.upper
+
+    @property
+    def middle(self) -> Array:
+        """An input (d,) well inside."""
+        return np.asarray((self.lower + self.upper) / 2)
+
+    def peaks(self, slopes: Array) -> Peaks:
+        """Where `slopes` (L, d) times the input are largest: corners."""
+        inputs = np.where(slopes > 0, self.upper, self.lower)
+        return Peaks((slopes * inputs).sum(axis=1), inputs)
+
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        """`count` uniform inputs, (count, d) float64 on CPU."""
+        share = torch.rand(count, self.size, generator=generator, dtype=torch.float64)
+        return torch.as_tensor(self.lower) + share * torch.as_tensor(self.upper - self.lower)
+
+    def extremes(self, count: int, generator: torch.Generator) -> Tensor:
+        """Vertices: all of them if they are at most `count`, else `count` random ones."""
+        return corners(self.lower, self.upper, count, generator)
+
+    def project(self, inputs: Tensor) -> Tensor:
+        """The nearest input inside, (..., d) -> (..., d)."""
+        lower = torch.as_tensor(self.lower, dtype=inputs.dtype, device=inputs.device)
+        upper = torch.as_tensor(self.upper, dtype=inputs.dtype, device=inputs.device)
+        return torch.minimum(torch.maximum(inputs, lower), upper)
+
+    def contains(self, inputs: Array) -> NDArray[np.bool_]:
+        """(m, d) -> (m,), ends included."""
+        inside = (inputs >= self.lower) & (inputs <= self.upper)
+        return np.asarray(inside.all(axis=-1))
+
+    def covers(self, inputs: Array) -> NDArray[np.bool_]:
+        """(m, d) -> (m,): what a proof over the region speaks of."""
+        return self.contains(inputs)
+
+    def record(self) -> dict[str, Any]:
+        """As JSON, for `region_of`."""
+        return {"kind": "box", "lower": self.lower.tolist(), "upper": self.upper.tolist()}
+
+    def __str__(self) -> str:
+        return f"a box in {self.size} dimensions"
