@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         Rate,
         Smallest,
     )
-    from cg4ai.rules.regions import Ball, Box, Pool
+    from cg4ai.rules.regions import Ball, Box, Polytope, Pool
     from cg4ai.settings import Settings
     from cg4ai.solving.loop import solve
     from cg4ai.solving.problem import Problem
@@ -56,6 +56,7 @@ _HOMES = {
     "Linear": "rules",
     "Margin": "rules",
     "Objective": "objectives",
+    "Polytope": "rules",
     "Pool": "rules",
     "Probability": "rules",
     "Problem": "solving.problem",
@@ -88,6 +89,7 @@ __all__ = [  # noqa: RUF022 - grouped as the documentation is
     "Concave",
     "Box",
     "Ball",
+    "Polytope",
     "Pool",
     "Objective",
     "Problem",

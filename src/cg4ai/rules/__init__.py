@@ -12,7 +12,7 @@ from cg4ai.rules.contradictions import contradictions, improbable
 from cg4ai.rules.labels import Margin, Probability
 from cg4ai.rules.linear import Linear
 from cg4ai.rules.place import Requirement
-from cg4ai.rules.regions import Ball, Box, Pool
+from cg4ai.rules.regions import Ball, Box, Polytope, Pool
 from cg4ai.rules.sums import Difference, Rate
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Largest",
     "Linear",
     "Margin",
+    "Polytope",
     "Pool",
     "Probability",
     "Rate",

@@ -431,8 +431,9 @@ class AffineRules:
     def worst_affine(self, slopes: Array, offsets: Array, region: Region) -> Worst:
         """For outputs `slopes @ x + offsets`, (r, d) and (r,): the least slack of each rule.
 
-        In closed form, or by an LP over a Polytope, and exact but for rounding. A rule with several pieces takes an LP, and
-        over a Euclidean Ball its slack may be stated too low (`peaks.least_of_largest`).
+        In closed form, over a Polytope by an LP, and exact but for rounding. A rule with several
+        pieces takes an LP, and over a Euclidean Ball its slack may be stated too low
+        (`peaks.least_of_largest`).
         """
         quadratic = np.flatnonzero(~self.closed_form(slopes))
         if len(quadratic):

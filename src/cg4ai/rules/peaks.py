@@ -12,8 +12,9 @@ from cg4ai.rules.regions import Ball, Polytope, Region
 def least_of_largest(offsets: Array, slopes: Array, region: Region) -> tuple[float, Array]:
     """(K,), (K, d): the least value of `max_k (offsets[k] + slopes[k] . x)`, and where.
 
-    Over a Box or Polytope an LP finds shares of the pieces whose sum, one affine function, is never less than
-    that value; what is returned is the least of this sum, which holds whatever the LP's accuracy.
+    Over a Box or Polytope an LP finds shares of the pieces whose sum, one affine function, is never
+    less than that value; what is returned is the least of this sum, which holds whatever the LP's
+    accuracy.
     Over a Euclidean Ball the best single piece takes its place: sound, but it may be too low.
     """
     if isinstance(region, Ball) and region.norm == 2:

@@ -313,7 +313,8 @@ class Polytope:
         """As JSON, for `region_of`."""
         return {
             "kind": "polytope",
-            "box": self.box.record(),
+            "lower": self.box.lower.tolist(),
+            "upper": self.box.upper.tolist(),
             "matrix": self.matrix.tolist(),
             "limit": self.limit.tolist(),
         }

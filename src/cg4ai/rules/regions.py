@@ -149,7 +149,7 @@ def region_of(record: Mapping[str, Any]) -> Region:
         norm = math.inf if record["norm"] == "max" else 2
         return Ball(record["centre"], record["radius"], norm)
     if record["kind"] == "polytope":
-        return Polytope(region_of(record["box"]), record["matrix"], record["limit"])
+        return Polytope(Box(record["lower"], record["upper"]), record["matrix"], record["limit"])
     raise InvalidInput(
         f"a region is a box, a polytope, or a ball of norm 2 or max, got {record['kind']!r} and "
         f"{record.get('norm')!r}"

@@ -77,7 +77,7 @@ def vertices(cube: Cube, points: Tensor, generator: torch.Generator, *, normals:
     """A vertex (n, size) from each point, in the direction of a random vector of its own."""
     goals = torch.randn(points.shape, generator=generator, dtype=torch.float64)
     basis = torch.as_tensor(_orthonormal(normals))
-    parts = zip(points.split(BATCH), goals.split(BATCH), strict=True)
+    parts = zip(torch.split(points, BATCH), torch.split(goals, BATCH), strict=True)
     return torch.cat([_climbed(cube, part, goal, basis) for part, goal in parts])
 
 

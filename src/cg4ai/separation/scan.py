@@ -78,8 +78,8 @@ def search_region(requirement: Requirement, separator: str) -> Region:
     region = requirement.region
     if not isinstance(region, Region):
         raise InvalidInput(
-            f"{separator} searches a Box, Ball or Polytope, but {requirement.name} lists its inputs; "
-            "use PoolScan"
+            f"{separator} searches a Box, Ball or Polytope, but {requirement.name} lists its "
+            "inputs; use PoolScan"
         )
     return region
 
