@@ -102,7 +102,7 @@ def audit(
     found: SeparationResult | None = None,
     brief: bool = False,
 ) -> Audit:
-    """Recompute every listed row in float64; over a Box or Ball, search for violations.
+    """Recompute every listed row in float64; over a region, search for violations.
 
     `threshold` turns scores into decisions for a Rate; `seed` and `limit` (of inputs reported) are
     for the search, which the requirement's separator does, or the default one. A search of this

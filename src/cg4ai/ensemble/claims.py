@@ -87,8 +87,8 @@ def record_certified(
     region = requirement.region
     if not isinstance(region, Region):
         raise InvalidInput(
-            f"a certificate covers a Box or a Ball, but {requirement.name} lists its inputs; "
-            "use record_audited"
+            f"a certificate covers a region, but {requirement.name} lists its inputs; use "
+            "record_audited"
         )
     rules = rules_of(requirement, output_size=ensemble.output_size)
     if certification.status != "proven":
@@ -121,7 +121,7 @@ def record_audited(
 ) -> int:
     """Recompute the mixture in float64 and note at which inputs it keeps the whole requirement.
 
-    A requirement that lists its inputs is recomputed there; over a Box or Ball give `inputs`
+    A requirement that lists its inputs is recomputed there; over a region give `inputs`
     (n, d), such as those of cuts. Returns how many are noted. Only digests of them are kept, so
     large inputs cost little and are not given away.
     """

@@ -162,7 +162,7 @@ class Ensemble(Mixture):
         """The same mixture, moved just far enough towards the anchor where it breaks a rule.
 
         `anchor`: outputs (r,) for all inputs, a single member, or an ensemble, known to keep the
-        rules on the whole Box or Ball of each requirement. An anchor seen to break one is refused.
+        rules on the whole region of each requirement. An anchor seen to break one is refused.
         """
         from cg4ai.ensemble.shield import shield
 

@@ -460,7 +460,7 @@ class AffineRules:
 
 
 def rules_of(requirement: Requirement, *, output_size: int) -> AffineRules:
-    """The normal form of a linear requirement over a Box or Ball, or an error that says why not."""
+    """The normal form of a linear requirement over a region, or an error that says why not."""
     name, kind = requirement.name, type(requirement).__name__
     if not isinstance(requirement.region, Region):
         raise InvalidInput(

@@ -147,8 +147,8 @@ def guard_of(requirement: Requirement, output_size: int) -> Guard:
     region = requirement.region
     if not isinstance(region, Region):
         raise InvalidInput(
-            f"a shield keeps rules over a Box or a Ball, but {requirement.name} lists its inputs "
-            "or sums over them; give the region in which it shall hold"
+            f"a shield keeps rules over a Box, Ball or Polytope, but {requirement.name} lists its "
+            "inputs or sums over them; give the region in which it shall hold"
         )
     rules = getattr(requirement, "normal_form", None)
     if rules is None:

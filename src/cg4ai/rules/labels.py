@@ -20,7 +20,7 @@ from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, region_origin
 
 @dataclass(frozen=True, eq=False)
 class _Labelled(Placed):
-    """Inputs with labels: (m,) whole numbers, one for all over a Box or Ball."""
+    """Inputs with labels: (m,) whole numbers, one for all over a region."""
 
     labels: Any
     at_least: Any

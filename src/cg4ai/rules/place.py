@@ -50,15 +50,15 @@ class Requirement(Protocol):
         ...
 
     def rows(self, number: int) -> Rows | None:
-        """All rows of a list or Pool, `number` being this requirement's; None over Box, Ball."""
+        """All rows of a list or Pool, `number` being this requirement's; None over a region."""
         ...
 
     def rows_at(self, inputs: Array, which: IntArray, number: int) -> Rows:
-        """Over Box or Ball: row k is rule `which[k]` at `inputs[k]`."""
+        """Over a region: row k is rule `which[k]` at `inputs[k]`."""
         ...
 
     def violations(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """Over Box or Ball: (k, d), (..., k, r) -> (..., k, rules), positive where violated."""
+        """Over a region: (k, d), (..., k, r) -> (..., k, rules), positive where violated."""
         ...
 
     def describe(self, rows: Rows, j: int) -> str:
@@ -68,7 +68,7 @@ class Requirement(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """The common fields. `inputs`: array-like (m, d), `Pool`, `Box` or `Ball`."""
+    """The common fields. `inputs`: array-like (m, d), `Pool`, `Box`, `Ball` or `Polytope`."""
 
     inputs: Any
     name: str = field(default="", kw_only=True)
@@ -99,7 +99,7 @@ class Placed:
 
     @property
     def over_region(self) -> bool:
-        """True over a Box or Ball, where the inputs cannot be listed."""
+        """True over a region, where the inputs cannot be listed."""
         return isinstance(self.inputs, Region)
 
     @property
@@ -140,7 +140,7 @@ class Placed:
 
     @property
     def normal_form(self) -> AffineRules | None:
-        """The rules over a Box or Ball as arrays; None where they are not linear and affine."""
+        """The rules over a region as arrays; None where they are not linear and affine."""
         return None
 
     def rows_at(self, inputs: Array, which: IntArray, number: int) -> Rows:
@@ -162,7 +162,7 @@ class Placed:
 
 
 def rows_at_centre(requirement: Requirement, output_size: int, number: int = 0) -> Rows:
-    """Every rule over a Box or Ball at its centre."""
+    """Every rule over a region at its centre."""
     assert isinstance(requirement.region, Region)
     centre = requirement.region.middle[None]
     outputs = torch.zeros(1, output_size, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""`GradientAscent`: climb the violation from many starts at once, inside a Box or Ball."""
+"""`GradientAscent`: climb the violation from many starts at once, inside a region."""
 
 from __future__ import annotations
 
