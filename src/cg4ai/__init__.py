@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Linear,
         Margin,
         Probability,
+        Quadratic,
         Rate,
         Smallest,
     )
@@ -60,6 +61,7 @@ _HOMES = {
     "Pool": "rules",
     "Probability": "rules",
     "Problem": "solving.problem",
+    "Quadratic": "rules",
     "Rate": "rules",
     "Result": "solving.result",
     "Settings": "settings",
@@ -86,6 +88,7 @@ __all__ = [  # noqa: RUF022 - grouped as the documentation is
     "Margin",
     "Rate",
     "Difference",
+    "Quadratic",
     "Concave",
     "Box",
     "Ball",

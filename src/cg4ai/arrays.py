@@ -102,6 +102,17 @@ def vector(value: Any, what: str, length: int | None = None) -> Array:
     return result
 
 
+def per_rule(value: Any, what: str, *, inputs: int, rules: int) -> Array:
+    """(inputs, rules), from one number, (rules,), (inputs, 1) or (inputs, rules)."""
+    result = numbers(value, what)
+    if result.shape not in ((), (rules,), (1, rules), (inputs, 1), (inputs, rules)):
+        raise InvalidInput(
+            f"{what} for {rules} rules at {inputs} inputs must be one number, {(rules,)}, "
+            f"{(inputs, 1)} or {(inputs, rules)}, got shape {result.shape}"
+        )
+    return np.array(np.broadcast_to(result, (inputs, rules)))
+
+
 def labels(value: Any, what: str, length: int) -> IntArray:
     """(length,) integers >= 0; whole floats and booleans are accepted, a single one repeated."""
     result = vector(value, what, length)

@@ -134,7 +134,7 @@ def record_audited(
         points = arrays.matrix(inputs, "inputs")
         violations = region_violations(mixture, requirement, points)
         broken = (violations > tolerance).any(axis=1) | ~region.contains(points)
-        form: AffineRules | None = getattr(requirement, "normal_form", None)
+        form = getattr(requirement, "normal_form", None)
         about = None if form is None else form.digest
     else:
         if inputs is not None:

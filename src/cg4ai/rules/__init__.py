@@ -12,6 +12,7 @@ from cg4ai.rules.contradictions import contradictions, improbable
 from cg4ai.rules.labels import Margin, Probability
 from cg4ai.rules.linear import Linear
 from cg4ai.rules.place import Requirement
+from cg4ai.rules.quadratic import Quadratic
 from cg4ai.rules.regions import Ball, Box, Polytope, Pool
 from cg4ai.rules.sums import Difference, Rate
 
@@ -28,6 +29,7 @@ __all__ = [
     "Polytope",
     "Pool",
     "Probability",
+    "Quadratic",
     "Rate",
     "Requirement",
     "Smallest",

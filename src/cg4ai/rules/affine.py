@@ -31,6 +31,7 @@ from cg4ai.rules.rows import LinearRows, region_origin
 if TYPE_CHECKING:
     from cg4ai.rules.place import Requirement
 
+AIM = 1e-12  # how far inside a bound a restored output aims, relative to max(1, |bound|)
 # what the normal form consists of, in the order in which it is digested
 ARRAYS = {
     "constant": np.float64,
@@ -468,8 +469,8 @@ def rules_of(requirement: Requirement, *, output_size: int) -> AffineRules:
             "with ensemble.audit(requirement)"
         )
     requirement.check(requirement.input_size, output_size)
-    rules: AffineRules | None = getattr(requirement, "normal_form", None)
-    if rules is not None:
+    rules = getattr(requirement, "normal_form", None)
+    if isinstance(rules, AffineRules):
         return rules
     functional = getattr(requirement, "coefficients", None)
     if functional is None:

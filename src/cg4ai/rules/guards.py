@@ -20,13 +20,14 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
-from cg4ai.rules.affine import AffineRules
+from cg4ai.rules.affine import AIM, AffineRules
 from cg4ai.rules.place import Requirement, rows_at_centre
+from cg4ai.rules.quadratic import QuadraticRules
 from cg4ai.rules.regions import Region, region_of
 
-AIM = 1e-12  # how far inside a bound a restored output aims, relative to max(1, |bound|)
 TOLERANCE = 1e-9  # a rule counts as kept down to minus this, on the same scale
-FORMS: dict[str, Any] = {"affine": AffineRules}  # rules that can be stored, by name
+# rules that can be stored, by name
+FORMS: dict[str, Any] = {"affine": AffineRules, "quadratic": QuadraticRules}
 
 
 class Rules(Protocol):

@@ -98,13 +98,7 @@ class Linear(Placed):
         if self.over_region or not self._several:
             count = rules if self.over_region else len(self.points)
             return arrays.vector(self.bound, "bound", count)
-        given, count = arrays.numbers(self.bound, "bound"), len(self.points)
-        if given.shape not in ((), (rules,), (1, rules), (count, 1), (count, rules)):
-            raise InvalidInput(
-                f"bound for {rules} rules at {count} inputs must be one number, {(rules,)}, "
-                f"{(count, 1)} or {(count, rules)}, got shape {given.shape}"
-            )
-        return np.array(np.broadcast_to(given, (count, rules)))
+        return arrays.per_rule(self.bound, "bound", inputs=len(self.points), rules=rules)
 
     def _need_affine(self) -> None:
         if is_functional(self.coefficients) and not hasattr(self.coefficients, "affine"):

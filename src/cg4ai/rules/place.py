@@ -18,6 +18,7 @@ from cg4ai.rules.rows import Rows
 
 if TYPE_CHECKING:
     from cg4ai.protocols import Separator
+    from cg4ai.rules.quadratic import QuadraticRules
 
 
 class Requirement(Protocol):
@@ -139,8 +140,8 @@ class Placed:
         return self.output_size
 
     @property
-    def normal_form(self) -> AffineRules | None:
-        """The rules over a region as arrays; None where they are not linear and affine."""
+    def normal_form(self) -> AffineRules | QuadraticRules | None:
+        """The rules over a region as arrays; None where they are functions in Python."""
         return None
 
     def rows_at(self, inputs: Array, which: IntArray, number: int) -> Rows:
@@ -149,7 +150,7 @@ class Placed:
     def violations(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         return -self._in_normal_form().slack(inputs, outputs)
 
-    def _in_normal_form(self) -> AffineRules:
+    def _in_normal_form(self) -> AffineRules | QuadraticRules:
         self.need_region()
         rules = self.normal_form
         if rules is None:

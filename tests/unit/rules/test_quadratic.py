@@ -1,0 +1,248 @@
+"""Convex quadratic rules: values, rows, the exact step to an anchor, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+
+from cg4ai.errors import InvalidInput
+from cg4ai.proofs import rules_of
+from cg4ai.rules import Ball, Box, Quadratic
+from cg4ai.rules.guards import Guard, guard_of
+from cg4ai.rules.quadratic import QuadraticRules
+from cg4ai.rules.regions import Region
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.uniform(-1, 1, size=(6, 2))
+F = RANDOM.normal(size=(6, 3))  # outputs at X
+BOX = Box([-1.0, -1.0], [1.0, 1.0])
+
+
+def random_rule(seed: int, count: int = 2, rank: int = 2) -> tuple[Any, Any, Any]:
+    """Matrices of low rank, vectors, and bounds that outputs of zero keep with room."""
+    rng = np.random.default_rng(seed)
+    half = rng.normal(size=(count, 3, rank))
+    return half @ half.transpose(0, 2, 1), rng.normal(size=(count, 3)), rng.uniform(0.2, 2, count)
+
+
+def by_hand(square: Any, linear: Any, outputs: Any) -> Any:
+    """(n, r) -> (n, L)."""
+    return np.einsum("nr,lrs,ns->nl", outputs, square, outputs) + outputs @ linear.T
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.integers(0, 3))
+def test_values_slack_and_rows_follow_the_definition(seed: int, rank: int) -> None:
+    square, linear, bound = random_rule(seed, rank=rank)
+    requirement = Quadratic(BOX, square, bound, linear)
+    requirement.check(2, 3)
+    expected = by_hand(square, linear, F) - bound
+    found = requirement.violations(torch.as_tensor(X), torch.as_tensor(F)).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-10)
+    np.testing.assert_allclose(requirement.rules.values(F) - bound, expected, atol=1e-10)
+    for rule in range(2):
+        rows = requirement.rows_at(X, np.full(6, rule), 0)
+        short = rows.bounds - rows.values(torch.as_tensor(F)).numpy()
+        np.testing.assert_allclose(short, expected[:, rule], atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (6, 1), (6, 2)])
+def test_rules_at_listed_inputs(shape: tuple[int, ...]) -> None:
+    square, linear, _ = random_rule(1)
+    bound = 5 + RANDOM.uniform(size=shape)
+    requirement = Quadratic(X, square, bound, linear, name="size")
+    rows = requirement.rows(3)
+    assert rows is not None
+    assert rows.requirement == 3
+    short = (rows.bounds - rows.values(torch.as_tensor(F)[rows.origin[:, 0]]).numpy()).reshape(6, 2)
+    np.testing.assert_allclose(short, by_hand(square, linear, F) - bound, atol=1e-10)
+    limit = np.broadcast_to(bound, (6, 2))[1, 1]
+    assert requirement.describe(rows, 3) == f"size: input 1, rule 1, quadratic <= {limit:.6g}"
+
+
+def test_one_rule_with_a_bound_for_each_listed_input() -> None:
+    bound = np.arange(1.0, 7)
+    rows = Quadratic(X, np.eye(3), bound).rows(0)
+    assert rows is not None
+    short = rows.bounds - rows.values(torch.as_tensor(F)).numpy()
+    np.testing.assert_allclose(short, (F**2).sum(1) - bound, atol=1e-12)
+
+
+def test_the_rows_are_concave() -> None:
+    square, linear, bound = random_rule(2)
+    rows = Quadratic(X, square, bound, linear).rows(0)
+    assert rows is not None
+    one, other = torch.randn(2, 12, 3, dtype=torch.float64, generator=torch.manual_seed(0))
+    middle = rows.values(0.3 * one + 0.7 * other)
+    assert (middle >= 0.3 * rows.values(one) + 0.7 * rows.values(other) - 1e-12).all()
+
+
+# ---- the step to the anchor --------------------------------------------------------------------
+
+
+def least_share(square: Any, linear: Any, bound: float, *, own: Any, anchor: Any) -> float:
+    """The first t at which the segment from `own` to `anchor` is inside, by bisection."""
+
+    def excess(t: float) -> float:
+        y = (own + t * (anchor - own))[None]
+        return float(by_hand(square[None], linear[None], y)[0, 0] - bound)
+
+    if excess(0.0) <= 0:
+        return 0.0
+    # convex and at most 0 at the anchor: one crossing on the way to the minimum
+    return float(brentq(excess, 0.0, 1.0, xtol=1e-14)) if excess(1.0) < 0 else 1.0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.integers(0, 3), st.sampled_from([0.1, 3.0, 1e4]))
+def test_the_share_is_the_smallest_root(seed: int, rank: int, size: float) -> None:
+    square, linear, bound = random_rule(seed, rank=rank)
+    rng = np.random.default_rng(seed + 1)
+    outputs, anchor = size * rng.normal(size=(4, 6, 3)), np.zeros((6, 3))
+    rules = Quadratic(BOX, square, bound, linear).rules
+    x = torch.as_tensor(X)
+    share = rules.shares(x, torch.as_tensor(outputs), torch.as_tensor(anchor)).numpy()
+    for index in np.ndindex(share.shape):
+        rule = index[-1]
+        expected = least_share(
+            square[rule], linear[rule], bound[rule], own=outputs[index[:2]], anchor=anchor[0]
+        )
+        assert share[index] == pytest.approx(expected, rel=1e-8, abs=1e-10)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.integers(0, 3), st.booleans())
+def test_restored_outputs_keep_every_rule(seed: int, rank: int, tight: bool) -> None:
+    """Also for an anchor on the boundary of a rule."""
+    square, linear, bound = random_rule(seed, rank=rank)
+    rng = np.random.default_rng(seed)
+    anchor = 0.01 * rng.normal(size=(1, 3))
+    if tight:
+        bound = by_hand(square, linear, anchor)[0]
+    guard = guard_of(Quadratic(BOX, square, bound, linear), 3)
+    x, y = torch.as_tensor(X), torch.as_tensor(3 * rng.normal(size=(6, 3)))
+    other = torch.as_tensor(anchor).expand(6, 3)
+    theta = guard.theta(x, guard.rules.slack(x, y), y, other)[:, None]
+    assert ((theta >= 0) & (theta <= 1)).all()
+    slack = guard.rules.slack(x, y + theta * (other - y)).numpy()
+    assert (slack >= -1e-11 * np.maximum(1, np.abs(bound))).all()
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        [0.0, 0.0, 0.0],  # the anchor itself
+        [0.0, 0.0, 9.0],  # along a direction without curvature
+        [1e200, 0.0, 0.0],
+        [np.inf, 0.0, 0.0],
+        [np.nan, 0.0, 0.0],
+        [1.0, 1.0, 0.0],
+    ],
+)
+@pytest.mark.parametrize("bound", [0.0, 0.5])
+def test_degenerate_segments_end_within_the_rule(outputs: Any, bound: float) -> None:
+    guard = guard_of(Quadratic(BOX, np.diag([1.0, 1.0, 0.0]), bound, [0.0, 0.0, 1.0]), 3)
+    x = torch.zeros(1, 2, dtype=torch.float64)
+    y = torch.tensor([outputs], dtype=torch.float64, requires_grad=True)
+    anchor = torch.zeros(1, 3, dtype=torch.float64)
+    theta = guard.theta(x, guard.rules.slack(x, y), y, anchor)[:, None]
+    assert 0 <= theta.item() <= 1
+    restored = torch.where(theta < 1, y + theta * (anchor - y), anchor)
+    assert guard.rules.slack(x, restored).min().item() >= -1e-12
+    if np.isfinite(outputs).all() and max(outputs) < 1e100:
+        theta.sum().backward()
+        assert torch.isfinite(y.grad).all()
+
+
+def test_an_anchor_that_breaks_the_rule_is_taken_whole_if_it_is_better() -> None:
+    rules = Quadratic(BOX, np.eye(3), 1.0).rules
+    x, one = torch.as_tensor(X), torch.ones(6, 3, dtype=torch.float64)
+    assert (rules.shares(x, 10 * one, 2 * one) == 1).all()
+
+
+def test_gradients_of_the_share() -> None:
+    square, linear, bound = random_rule(5)
+    rules = Quadratic(BOX, square, bound, linear).rules
+    x = torch.as_tensor(X)
+    y = torch.as_tensor(3 * F).requires_grad_(True)
+    anchor = torch.as_tensor(0.01 * F).requires_grad_(True)
+    assert torch.autograd.gradcheck(lambda y, a: rules.shares(x, y, a), (y, anchor))
+
+
+# ---- bounds over regions, files ----------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([BOX, Ball([0.0, 1.0], 0.5)]))
+def test_the_slack_of_affine_outputs_is_never_stated_too_high(seed: int, region: Region) -> None:
+    square, linear, bound = random_rule(seed)
+    rules = Quadratic(BOX, square, bound, linear).rules
+    rng = np.random.default_rng(seed)
+    slopes, offsets = 0.3 * rng.normal(size=(3, 2)), rng.normal(size=3)
+    slack, points, _ = rules.worst_affine(slopes, offsets, region)
+    assert region.contains(points).all()
+    sample = region.sample(500, torch.Generator().manual_seed(seed)).numpy()
+    assert (rules.limit - rules.values(sample @ slopes.T + offsets) >= slack - 1e-10).all()
+    assert not rules.closed_form(slopes).any()
+    fixed = rules.worst(offsets, region).slack
+    np.testing.assert_allclose(fixed, rules.limit - rules.values(offsets[None])[0], atol=1e-10)
+    assert rules.closed_form(0 * slopes).all()
+
+
+def test_a_guard_comes_back_from_what_is_stored() -> None:
+    square, linear, bound = random_rule(7)
+    guard = guard_of(Quadratic(BOX, square, bound, linear, name="energy"), 3)
+    again = Guard.restored(guard.record(), guard.arrays())
+    assert again.key == guard.key
+    x, y = torch.as_tensor(X), torch.as_tensor(F)
+    assert torch.equal(again.rules.slack(x, y), guard.rules.slack(x, y))
+    moved = guard.rules.with_tensors(guard.rules.tensors(torch.device("cpu")))
+    assert torch.equal(moved.slack(x, y), guard.rules.slack(x, y))
+    other = QuadraticRules(guard.rules.factor, linear, bound + 1, 2)
+    assert other.digest != guard.rules.digest
+
+
+def test_single_precision_stays_single() -> None:
+    square, linear, bound = random_rule(7)
+    rules = Quadratic(BOX, square, bound, linear).rules
+    x, y = torch.as_tensor(X).float(), torch.as_tensor(F).float()
+    assert rules.shares(x, y, 0 * y).dtype == rules.slack(x, y).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((BOX, np.ones(3), 1.0), r"square must be \(r, r\)"),
+        ((BOX, np.ones((2, 3)), 1.0), "square must be"),
+        ((BOX, np.diag([1.0, 1.0, -0.5]), 1.0), r"eigenvalue -0.5, along y = \[-?0, -?0, -?1\]"),
+        ((BOX, np.eye(3), 1.0, np.ones(2)), "linear must have shape"),
+        ((BOX, np.eye(3), [1.0, 2.0]), "one number or 1"),
+        ((X, np.eye(3), np.ones(5)), "one number or 6"),
+        ((X, np.ones((2, 3, 3)), np.ones(6)), "for 2 rules at 6 inputs"),
+        ((BOX, np.eye(3), -1.0), "no outputs keep rule 0 .* least value is 0"),
+        ((BOX, np.eye(3), -1.0, [1.0, 0, 0]), "least value is -0.25"),
+        ((BOX, [[np.nan]], 1.0), "finite"),
+    ],
+)
+def test_refused(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        Quadratic(*arguments)
+
+
+def test_rounding_in_the_matrix_and_rules_without_least_value_are_accepted() -> None:
+    Quadratic(BOX, np.diag([1.0, 1.0, -1e-14]), 1.0)
+    Quadratic(BOX, np.diag([1.0, 1.0, 0.0]), -5.0, [0.0, 0.0, 1.0])
+
+
+def test_sizes_are_checked_and_no_affine_form_is_pretended() -> None:
+    requirement = Quadratic(BOX, np.eye(3), 1.0)
+    with pytest.raises(InvalidInput, match="made for 3 outputs"):
+        requirement.check(2, 2)
+    with pytest.raises(InvalidInput, match="cannot be certified"):
+        rules_of(requirement, output_size=3)
