@@ -21,7 +21,6 @@ from cg4ai.errors import InvalidInput, MissingExtra
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.records import Array
 from cg4ai.rules import Linear, Requirement
-from cg4ai.rules.linear import is_functional
 from cg4ai.rules.place import Placed
 from cg4ai.rules.regions import Ball, Box, Pool
 
@@ -34,13 +33,13 @@ def transformed(requirement: Requirement, pipeline: Pipeline) -> Requirement:
     Lists and pools always can be. A box (or a ball in the maximum norm, which is one) can if each
     step moves each feature by itself and in one direction, as scalers do; that is tried at random
     inputs, and any other step is refused. The same goes for regions of other shapes, and for
-    coefficients that are a function of the input.
+    coefficients and bounds that are functions of the input.
     """
     _check_pipeline(pipeline)
-    if isinstance(requirement, Linear) and is_functional(requirement.coefficients):
+    if isinstance(requirement, Linear) and requirement.depends_on_inputs:
         raise InvalidInput(
-            f"the coefficients of {requirement.name} depend on the input, which is another one "
-            "after the earlier steps; state the requirement in the space after them"
+            f"{requirement.name} has coefficients or a bound that depend on the input, which is "
+            "another one after the earlier steps; state the requirement in the space after them"
         )
     if not isinstance(requirement, Placed):
         raise InvalidInput(

@@ -69,9 +69,12 @@ class Bounds:
     slope: Array
     largest: bool
 
-    @property
-    def count(self) -> int:
-        return int(self.offset.shape[1])
+    def check(self, count: int, input_size: int) -> None:
+        if self.slope.shape[1:] != (count, input_size):
+            raise InvalidInput(
+                f"the bound is for {self.slope.shape[1]} rules and {self.slope.shape[2]} features, "
+                f"the rule has {count} and {input_size}"
+            )
 
     def at(self, inputs: Array) -> Array:
         """(m, d) -> (m, L)."""

@@ -88,6 +88,9 @@ class Linear(Placed):
     def _bounds(self) -> Array | Bounds:
         """Over a region (L,) or `Bounds`; for lists (m,) with one rule each, else (m, L)."""
         rules = self.count
+        if isinstance(self.bound, Bounds):  # of a copy, with another name or region
+            self.bound.check(rules, self.input_size)
+            return self.bound
         if depends(self.bound):
             bounds = bounds_of(self.bound, self.sense, count=rules, input_size=self.input_size)
             if self.over_region:
@@ -132,6 +135,11 @@ class Linear(Placed):
         if is_functional(given):
             return int(given.count)
         return int(given.shape[-2]) if self.over_region or given.ndim == 3 else 1
+
+    @property
+    def depends_on_inputs(self) -> bool:
+        """Whether coefficients or bounds are functions of the input."""
+        return is_functional(self.coefficients) or isinstance(self.bound, Bounds)
 
     @cached_property
     def normal_form(self) -> AffineRules | None:

@@ -252,7 +252,7 @@ class Quadratic(Placed):
         if self.over_region:
             return arrays.vector(self.bound, "bound", rules)
         count = len(self.points)
-        if not several:
+        if not several and np.ndim(self.bound) < 2:
             return arrays.vector(self.bound, "bound", count)[:, None]
         return arrays.per_rule(self.bound, "bound", inputs=count, rules=rules)
 

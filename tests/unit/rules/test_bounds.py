@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,14 @@ def test_a_contradiction_at_the_centre_of_a_region_is_found() -> None:
     Linear(ball, opposite, AffineBound([0.0, 0.0], [[1.0, 0.0], [-1.0, 0.0]]), ">=")
     with pytest.raises(InvalidInput, match="contradicts itself"):
         Linear(ball, opposite, AffineBound([0.1, 0.0], [[1.0, 0.0], [-1.0, 0.0]]), ">=")
+
+
+def test_copies_keep_bounds_that_depend_on_the_input() -> None:
+    rule = Linear(BOX, MATRIX, AffineBound(OFFSET, SLOPE))
+    again = replace(rule, name="copy", inputs=Box(np.zeros(4), np.ones(4)))
+    np.testing.assert_array_equal(shortfalls(again), shortfalls(rule))
+    with pytest.raises(InvalidInput, match="4 features, the rule has 2 and 3"):
+        replace(rule, inputs=Box(np.zeros(3), np.ones(3)))
 
 
 class Unknown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,9 @@ def test_one_rule_with_a_bound_for_each_listed_input() -> None:
     assert rows is not None
     short = rows.bounds - rows.values(torch.as_tensor(F)).numpy()
     np.testing.assert_allclose(short, (F**2).sum(1) - bound, atol=1e-12)
+    again = replace(Quadratic(X, np.eye(3), bound), name="copy").rows(0)
+    assert again is not None
+    np.testing.assert_array_equal(again.bounds, rows.bounds)
 
 
 def test_the_rows_are_concave() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from cg4ai.apps.csvdata import read_csv
 from cg4ai.apps.tabular.rulefile import Subject, canonical, read_rules, rule_files
@@ -136,6 +138,44 @@ def test_linear_rules_of_a_regression(tmp_path: Path, regression: Subject) -> No
     assert same.coefficients.tolist() == [2.0]
 
 
+def test_numbers_that_depend_on_the_features(tmp_path: Path, subject: Subject) -> None:
+    """`subject` has features a, b and outputs no, yes."""
+    low, high, listed, curved = rules_of(
+        tmp_path,
+        subject,
+        {
+            "rule": "linear",
+            "box": {},
+            "coefficients": {"yes": {"offset": 2, "slope": {"b": 0.5}}, "no": 1},
+            "at_least": {"smallest": [0.25, {"slope": {"a": 3}}]},
+            "at_most": {"offset": 1, "slope": {"a": 0.5}},
+        },
+        {
+            "rule": "linear",
+            "rows": [0, 2],
+            "coefficients": {"yes": 1},
+            "equal": {"offset": 0.1, "slope": {"a": 0.2}},
+        },
+        {
+            "rule": "quadratic",
+            "box": {},
+            "square": {"yes": {"yes": 2, "no": 1}, "no": {"no": 1}},
+            "linear": {"no": -1},
+            "at_most": 0.5,
+        },
+    )
+    x, y = np.array([[2.0, 4.0]]), np.array([[0.3, 0.7]])
+    value = 0.3 + (2 + 0.5 * 4) * 0.7
+    point = torch.as_tensor(x), torch.as_tensor(y)
+    for rule in (low, high, curved):
+        rule.check(2, 2)
+    assert low.violations(*point).item() == pytest.approx(min(0.25, 3 * 2) - value)
+    assert high.violations(*point).item() == pytest.approx(value - (1 + 0.5 * 2))
+    np.testing.assert_allclose(listed.bound, 0.1 + 0.2 * listed.points[:, 0])
+    quadratic = 2 * 0.7**2 + 0.7 * 0.3 + 0.3**2 - 0.3
+    assert curved.violations(*point).item() == pytest.approx(quadratic - 0.5)
+
+
 def test_rates_group_by_a_text_column(tmp_path: Path, subject: Subject) -> None:
     (rule,) = rules_of(
         tmp_path,
@@ -189,6 +229,13 @@ def test_classes_have_one_spelling(label: object, expected: str) -> None:
 
 
 GOOD = {"rule": "probability", "rows": "all", "at_least": 0.6}
+LINEAR: dict[str, Any] = {"rule": "linear", "box": {}, "coefficients": {"yes": 1}}
+QUADRATIC: dict[str, Any] = {
+    "rule": "quadratic",
+    "box": {},
+    "square": {"yes": {"yes": 1}},
+    "at_most": 1,
+}
 
 
 @pytest.mark.parametrize(
@@ -233,6 +280,29 @@ GOOD = {"rule": "probability", "rows": "all", "at_least": 0.6}
             {"rule": "linear", "rows": "all", "coefficients": {"yes": "x"}, "equal": 1},
             ["'coefficients'", '"x"'],
         ),
+        (LINEAR | {"at_most": {"slop": {}}}, ["'at_most'", "did you mean 'slope'"]),
+        (LINEAR | {"at_most": {"slope": {"c": 1}}}, ["'at_most'", "unknown feature 'c'"]),
+        (LINEAR | {"at_most": {"slope": 3}}, ["'at_most'", "{feature: number}"]),
+        (LINEAR | {"at_most": {"offset": "x"}}, ["'at_most'", '"x"']),
+        (LINEAR | {"at_most": {"largest": []}}, ["'at_most'", "list of bounds"]),
+        (LINEAR | {"at_most": {"largest": [1], "offset": 1}}, ["'at_most'", "'offset'"]),
+        (LINEAR | {"at_least": {"largest": [1]}}, ["'at_least'", "'largest'", "smallest"]),
+        (LINEAR | {"equal": {"largest": [1]}}, ["'equal'", "offset, slope"]),
+        (
+            LINEAR | {"at_most": 1, "coefficients": {"yes": {"slope": {"c": 1}}}},
+            ["'coefficients'", "unknown feature 'c'"],
+        ),
+        (
+            LINEAR | {"at_most": 1, "coefficients": {"yse": {"slope": {"a": 1}}}},
+            ["'coefficients'", "did you mean 'yes'"],
+        ),
+        (QUADRATIC | {"square": 3}, ["'square'", "{output: {output: number}}"]),
+        (QUADRATIC | {"square": {"yse": {"yes": 1}}}, ["'square'", "did you mean 'yes'"]),
+        (QUADRATIC | {"square": {"yes": 1}}, ["'square'", "{output: number} for 'yes'"]),
+        (QUADRATIC | {"square": {"yes": {"yes": -1}}}, ["rule 1 (quadratic)", "not convex"]),
+        (QUADRATIC | {"linear": 1}, ["'linear'", "{output: number}"]),
+        (QUADRATIC | {"at_most": "x"}, ["'at_most'", "number"]),
+        (QUADRATIC | {"at_least": 1}, ["'at_least'", "did you mean"]),
         (
             {"rule": "margin", "box": {"lower": {"c": 1}}, "label": "no", "at_least": 1},
             ["'box'", "unknown feature 'c'", "a, b"],
@@ -291,6 +361,23 @@ def test_faults_name_rule_and_key(
 def test_the_number_of_the_faulty_rule_is_named(tmp_path: Path, subject: Subject) -> None:
     with pytest.raises(InvalidInput, match="rule 2"):
         rules_of(tmp_path, subject, GOOD, {"rule": "nothing"})
+
+
+@pytest.mark.parametrize("name", ["rules.json", "affine.json", "quadratic.json"])
+def test_the_examples_of_the_documentation_are_rules(tmp_path: Path, name: str) -> None:
+    text = (Path(__file__).parents[4] / "docs" / "rules.md").read_text()
+    for file in ("patients.csv", name):
+        found = re.search(rf"<!-- example: {file} -->\n```\w+\n(.*?)```", text, re.DOTALL)
+        assert found is not None
+        (tmp_path / file).write_text(found[1])
+    table = read_csv(tmp_path / "patients.csv")
+    features, outputs = ("size", "density"), ("benign", "malignant")
+    low, high = np.zeros(2), np.full(2, 4.0)
+    patients = Subject(features, outputs, low, high, "diagnosis", True, table)
+    rules = [rule.requirement for rule in read_rules(tmp_path / name, patients)]
+    for rule in rules:
+        rule.check(2, 2)
+    assert len(rules) >= 1
 
 
 @pytest.mark.parametrize(

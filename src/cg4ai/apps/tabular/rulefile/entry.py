@@ -18,6 +18,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "probability": (*PLACES, "label", "at_least"),
     "margin": (*PLACES, "label", "at_least", "form"),
     "linear": (*PLACES, "coefficients", "at_least", "at_most", "equal"),
+    "quadratic": (*PLACES, "square", "linear", "at_most"),
     "rate": (
         *("rows", "group_column", "output", "tolerance", "between"),
         *("mean_at_least", "mean_at_most"),

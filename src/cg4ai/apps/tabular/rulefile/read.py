@@ -12,10 +12,16 @@ import numpy as np
 from cg4ai.apps.csvdata import listed
 from cg4ai.apps.protocol import Rule
 from cg4ai.apps.tabular.rulefile.entry import Entry, Subject, canonical, kind_of
+from cg4ai.apps.tabular.rulefile.numbers import (
+    bound_of,
+    coefficients_of,
+    output_numbers,
+    square_of,
+)
 from cg4ai.apps.tabular.rulefile.places import Place, place_of
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.records import Array, IntArray
-from cg4ai.rules import Linear, Margin, Probability, Rate, Requirement
+from cg4ai.records import IntArray
+from cg4ai.rules import Linear, Margin, Probability, Quadratic, Rate, Requirement
 
 
 def read_rules(path: str | Path, subject: Subject) -> list[Rule]:
@@ -76,6 +82,7 @@ def rules_of(entry: Entry) -> list[Rule]:
         "probability": _probability,
         "margin": _margin,
         "linear": _linear,
+        "quadratic": _quadratic,
         "rate": _rate,
     }
     try:
@@ -106,17 +113,23 @@ def _linear(entry: Entry, place: Place) -> list[Requirement]:
     given = [key for key in senses if key in entry.content]
     if not given or ("equal" in given and len(given) > 1):
         entry.refuse(None, "needs at_least, at_most, both of these, or equal")
-    coefficients = _coefficients(entry)
+    coefficients = coefficients_of(entry)
     return [
         Linear(
             place.inputs,
             coefficients,
-            entry.number(key),
+            bound_of(entry, key),
             senses[key],
             name=entry.name if len(given) == 1 else f"{entry.name}, {key.replace('_', ' ')}",
         )
         for key in given
     ]
+
+
+def _quadratic(entry: Entry, place: Place) -> list[Requirement]:
+    linear = output_numbers(entry, "linear", entry.content.get("linear", {}))
+    most = entry.number("at_most")
+    return [Quadratic(place.inputs, square_of(entry), most, linear, name=entry.name)]
 
 
 def _rate(entry: Entry, place: Place) -> list[Requirement]:
@@ -184,22 +197,6 @@ def _classes_of(entry: Entry, place: Place, column: str) -> IntArray:
                 f"{listed(entry.subject.outputs)}",
             )
     return np.array([numbers[canonical(texts[row])] for row in place.rows], np.int64)
-
-
-def _coefficients(entry: Entry) -> Array:
-    outputs = entry.subject.outputs
-    value = entry.content.get("coefficients")
-    if value is None:
-        if len(outputs) > 1:
-            entry.refuse(
-                "coefficients", f"is missing; give {{output: number}} for {listed(outputs)}"
-            )
-        return np.ones(1)
-    if not isinstance(value, dict) or not value:
-        entry.refuse("coefficients", f"needs {{output: number}}, got {json.dumps(value)}")
-    plain = {canonical(name): number for name, number in value.items()}
-    named = entry.values("coefficients", plain, outputs, "output")
-    return np.array([named.get(name, 0.0) for name in outputs])
 
 
 def _output(entry: Entry) -> int:
