@@ -204,6 +204,7 @@ class Ensemble(Mixture):
 
     def fuse(self) -> nn.Module:
         """One network equal to the mixture: see `cg4ai.members.fusion`."""
+        from cg4ai.members.completed import CompletedMembers
         from cg4ai.members.fusion import fuse
         from cg4ai.members.networks import NetworkMembers
 
@@ -214,12 +215,13 @@ class Ensemble(Mixture):
                 "use as_module() instead"
             )
         part = self.parts[0]
-        if not isinstance(part.members, NetworkMembers):
+        given = part.members
+        members = given.folded() if isinstance(given, CompletedMembers) else given
+        if not isinstance(members, NetworkMembers):
             raise InvalidInput(
-                f"only networks can be fused, got {type(part.members).__name__}; "
-                "use as_module() instead"
+                f"only networks can be fused, got {type(given).__name__}; use as_module() instead"
             )
-        return fuse(part.members, part.weights)
+        return fuse(members, part.weights)
 
     def save(self, folder: str | Path) -> Path:
         """Write `ensemble.json` and `members.safetensors`; load with `cg4ai.load(folder)`."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, Self
 
 from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.members.completed import CompletedArchitecture, CompletedMembers
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.feedback import FeedbackArchitecture, FeedbackMembers, Loads
@@ -18,6 +19,8 @@ from cg4ai.protocols import Members
 from cg4ai.records import MemberState
 
 __all__ = [
+    "CompletedArchitecture",
+    "CompletedMembers",
     "ConstantMembers",
     "FeedbackArchitecture",
     "FeedbackMembers",
@@ -59,6 +62,25 @@ _KINDS: tuple[type[_Stack], ...] = (
 )
 
 
+class _Wrapper(Members, Protocol):
+    """Members around others of any kind."""
+
+    inner: Members
+
+    @property
+    def kind(self) -> str: ...
+
+    def around(self, inner: Members) -> Self: ...
+
+    def compatible(self, other: Self) -> bool: ...
+
+    @classmethod
+    def restore(cls, state: MemberState, restored: Callable[[MemberState], Members]) -> Self: ...
+
+
+_WRAPPERS: tuple[type[_Wrapper], ...] = (ShieldedMembers, CompletedMembers)
+
+
 def restore(state: MemberState, factories: Mapping[str, Factory] | None = None) -> Members:
     """Members from what `members.state()` gave: bit-identical outputs.
 
@@ -66,12 +88,13 @@ def restore(state: MemberState, factories: Mapping[str, Factory] | None = None) 
     """
     if state.kind == ModuleMembers.kind:
         return ModuleMembers.restore(state, factories or {})
-    if state.kind == ShieldedMembers.kind:
-        return ShieldedMembers.restore(state, lambda inner: restore(inner, factories))
+    for wrapper in _WRAPPERS:
+        if state.kind == str(wrapper.kind):
+            return wrapper.restore(state, lambda inner: restore(inner, factories))
     for kind in (NetworkMembers, FeedbackMembers, TreeMembers, ConstantMembers):
         if state.kind == kind.kind:
             return kind.restore(state)
-    known = [*(str(kind.kind) for kind in _KINDS), ShieldedMembers.kind]
+    known = [*(str(kind.kind) for kind in _KINDS), *(str(kind.kind) for kind in _WRAPPERS)]
     raise InvalidInput(
         f"unknown kind of members {state.kind!r}{did_you_mean(str(state.kind), known)}; "
         f"this version reads {', '.join(known)}"
@@ -86,10 +109,11 @@ def concatenate(parts: Sequence[Members]) -> Members | None:
     """
     if not parts:
         raise InvalidInput("concatenate needs at least one stack of members")
-    shielded = [part for part in parts if isinstance(part, ShieldedMembers)]
-    if len(shielded) == len(parts) and all(shielded[0].compatible(part) for part in shielded[1:]):
-        inner = concatenate([part.inner for part in shielded])
-        return None if inner is None else ShieldedMembers(inner, shielded[0].shield)
+    for wrapper in _WRAPPERS:
+        around = [part for part in parts if isinstance(part, wrapper)]
+        if len(around) == len(parts) and all(around[0].compatible(part) for part in around[1:]):
+            inner = concatenate([part.inner for part in around])
+            return None if inner is None else around[0].around(inner)
     for kind in _KINDS:
         own = [part for part in parts if isinstance(part, kind)]
         if len(own) == len(parts) and all(own[0].compatible(part) for part in own[1:]):

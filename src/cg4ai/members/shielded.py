@@ -200,6 +200,10 @@ class ShieldedMembers:
     def to(self, device: torch.device | str) -> Self:
         return type(self)(self.inner.to(device), self.shield)
 
+    def around(self, inner: Members) -> Self:
+        """Other members behind the same shield."""
+        return type(self)(inner, self.shield)
+
     def compatible(self, other: Self) -> bool:
         """Whether both can be one stack, as far as their shields go."""
         return self.shield is other.shield or self.shield.digest == other.shield.digest

@@ -9,6 +9,7 @@ from cg4ai.rules.affine import AffineCoefficients
 from cg4ai.rules.bounds import AffineBound, Largest, Smallest
 from cg4ai.rules.concave import Concave
 from cg4ai.rules.contradictions import contradictions, improbable
+from cg4ai.rules.equality import Completion, Equality
 from cg4ai.rules.labels import Margin, Probability
 from cg4ai.rules.linear import Linear
 from cg4ai.rules.place import Requirement
@@ -21,8 +22,10 @@ __all__ = [
     "AffineCoefficients",
     "Ball",
     "Box",
+    "Completion",
     "Concave",
     "Difference",
+    "Equality",
     "Largest",
     "Linear",
     "Margin",

@@ -284,8 +284,8 @@ def test_outside_the_region_nothing_is_changed_or_claimed() -> None:
 @pytest.mark.parametrize(
     ("requirement", "words"),
     [
-        (Linear(np.zeros((1, 2)), [1.0, 0.0], 1.0, "<="), "Box or a Ball"),
-        (Rate(np.zeros((2, 2)), mean_at_most=1.0), "Box or a Ball"),
+        (Linear(np.zeros((1, 2)), [1.0, 0.0], 1.0, "<="), "Box, Ball or Polytope"),
+        (Rate(np.zeros((2, 2)), mean_at_most=1.0), "Box, Ball or Polytope"),
         ([], "at least one"),
         ([Linear(UNIT, [1.0, 0.0], 9.0, "<=")] * 2, "names of their own"),
         (Linear(Box([0.0], [1.0]), [1.0, 0.0], 9.0, "<="), "1 features"),
@@ -451,7 +451,7 @@ def test_audits_that_label_nothing_are_refused(
     with pytest.raises(InvalidInput, match=words):
         record_audited(identity(), requirement, inputs=inputs)
     proof = cg4ai.certify(identity(), Linear(UNIT, [1.0, 0.0], 2.0, "<="))
-    with pytest.raises(InvalidInput, match="Box or a Ball"):
+    with pytest.raises(InvalidInput, match="Box, Ball or Polytope"):
         record_certified(
             identity(), Linear(np.zeros((1, 2)), [1.0, 0.0], 1.0, "<="), certification=proof
         )

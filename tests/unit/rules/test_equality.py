@@ -1,0 +1,85 @@
+"""Equalities: solutions and null spaces against NumPy, contradictions by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cg4ai.errors import InvalidInput
+from cg4ai.rules import AffineBound, Box, Equality
+from cg4ai.rules.equality import joined
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000), rank=st.integers(1, 4), extra=st.integers(0, 3))
+def test_completions_are_all_solutions(seed: int, rank: int, extra: int) -> None:
+    rng = np.random.default_rng(seed)
+    outputs, inputs = 6, 3
+    matrix = rng.normal(size=(rank + extra, rank)) @ rng.normal(size=(rank, outputs))
+    offset, slope = matrix @ rng.normal(size=outputs), matrix @ rng.normal(size=(outputs, inputs))
+    rule = Equality(None, matrix, AffineBound(offset, slope))
+    made = rule.completion(inputs)
+    assert made.basis.shape == (outputs, outputs - rank)
+    assert made.basis.T @ made.basis == pytest.approx(np.eye(outputs - rank), abs=1e-12)
+    x, z = rng.normal(size=(50, inputs)), 10 * rng.normal(size=(50, outputs - rank))
+    y = made.offset + x @ made.slope.T + z @ made.basis.T
+    size = np.abs(y) @ np.abs(matrix).T
+    assert (np.abs(y @ matrix.T - offset - x @ slope.T) <= 1e-12 * (1 + size)).all()
+    # the particular solution is the shortest: NumPy's pseudo-inverse
+    assert made.offset == pytest.approx(np.linalg.pinv(matrix, rcond=1e-9) @ offset, abs=1e-8)
+    assert rule.kept_by(made.offset, made.slope, made.basis)
+    assert rule.kept_by(made.offset, made.slope, made.projected().basis)
+    assert not rule.kept_by(made.offset + 1e-6, made.slope, made.basis)
+    assert not rule.kept_by(made.offset, made.slope, np.eye(outputs))
+
+
+def test_redundant_rows_are_left_out_and_contradictions_refused() -> None:
+    matrix = [[1.0, 1.0, 0.0], [0.0, 1.0, 1.0], [2.0, 2.0, 0.0]]
+    assert Equality(None, matrix, [1.0, 2.0, 2.0]).completion(4).basis.shape == (3, 1)
+    with pytest.raises(InvalidInput, match="rows 0, 2 of its matrix"):
+        Equality(None, matrix, [1.0, 2.0, 2.1])
+    slope = np.zeros((3, 2))
+    slope[2, 1] = 1.0
+    with pytest.raises(InvalidInput, match="rows 0, 2 of its matrix"):
+        Equality(None, matrix, AffineBound([1.0, 2.0, 2.0], slope))
+    with pytest.raises(InvalidInput, match="rows 0 of its matrix"):
+        Equality(None, [[0.0, 0.0]], [1.0])
+    one = Equality(None, [[1.0, 1.0]], [1.0], name="one")
+    two = Equality(None, [[1.0, 1.0]], [2.0], name="two")
+    with pytest.raises(InvalidInput, match="one and two contradicts itself"):
+        joined([one, two], input_size=1)
+    third = Equality(None, [[1.0, -1.0]], AffineBound(0.0, [1.0]))
+    both = joined([one, third], input_size=1)
+    assert both.basis.shape == (2, 0)
+    assert both.offset == pytest.approx([0.5, 0.5])
+    assert both.slope[:, 0] == pytest.approx([0.5, -0.5])
+
+
+def test_sizes_are_checked() -> None:
+    rule = Equality(None, [1.0, 1.0], AffineBound(0.0, [1.0, 2.0]))
+    with pytest.raises(InvalidInput, match="slope over 2 inputs"):
+        rule.completion(3)
+    with pytest.raises(InvalidInput, match="slope over 2 inputs"):
+        rule.check(3, 2)
+    with pytest.raises(InvalidInput, match="coefficients for 2 outputs"):
+        rule.check(2, 3)
+    with pytest.raises(InvalidInput, match="slope over 2 inputs"):
+        Equality(Box([0.0], [1.0]), [1.0, 1.0], AffineBound(0.0, [1.0, 2.0]))
+    with pytest.raises(InvalidInput, match="names none to look at"):
+        rule.violations(torch.zeros(1, 2), torch.zeros(1, 2))
+
+
+def test_it_is_measured_where_its_inputs_are() -> None:
+    bound = AffineBound(0.0, [1.0, 0.0])
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)
+    y = torch.tensor([[0.25, 0.5], [1.0, 2.5]], dtype=torch.float64)
+    region = Equality(Box([0.0, 0.0], [5.0, 5.0]), [[1.0, 1.0]], bound)
+    missed = region.violations(x, y)
+    assert missed.tolist() == [[0.25, -0.25], [-0.5, 0.5]]
+    rows = Equality(x.numpy(), [[1.0, 1.0]], bound).rows(0)
+    assert rows is not None
+    short = rows.bounds - rows.values(y).numpy()
+    assert sorted(short.tolist()) == [-0.5, -0.25, 0.25, 0.5]
