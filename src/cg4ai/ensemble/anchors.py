@@ -23,8 +23,9 @@ from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.networks import NetworkMembers, affine
 from cg4ai.protocols import Members
 from cg4ai.records import Array
+from cg4ai.rules import Concave
 from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.guards import TOLERANCE, Guard
+from cg4ai.rules.guards import TOLERANCE, FunctionRules, Guard
 
 ROUNDS = 60  # of inputs added to the program of a constant anchor
 MOST = 1.0  # room that is worth having, relative to max(1, |bound|)
@@ -147,7 +148,7 @@ def tightest(guards: Sequence[Guard], anchor: AffineMap) -> _Tightest | None:
     """Where the anchor has least room, by closed form; None where there is none for some rule."""
     found: list[_Tightest] = []
     for guard in guards:
-        worst = _worst(guard, anchor)
+        worst = worst_case(guard, anchor)
         if worst is None:
             return None
         slack, points = worst
@@ -161,7 +162,7 @@ def _scale(guard: Guard) -> Array:
     return np.asarray(guard.rules.scale(torch.empty(0, dtype=torch.float64)).numpy())
 
 
-def _worst(guard: Guard, anchor: AffineMap) -> tuple[Array, Array] | None:
+def worst_case(guard: Guard, anchor: AffineMap) -> tuple[Array, Array] | None:
     """Least slack (L,) and where (L, d), or None without a closed form."""
     rules = guard.rules
     if isinstance(rules, AffineRules):
@@ -169,9 +170,10 @@ def _worst(guard: Guard, anchor: AffineMap) -> tuple[Array, Array] | None:
             return None
         worst = rules.worst_affine(anchor.slopes, anchor.offsets, guard.region)
         return worst.slack, worst.points
-    if not anchor.is_constant:
+    function = rules.requirement if isinstance(rules, FunctionRules) else None
+    if not anchor.is_constant or not (function is None or isinstance(function, Concave)):
         return None
-    # other rules speak of the output alone, so that a constant has one value everywhere
+    # these rules speak of the output alone, so that a constant has one value everywhere
     centre = np.mean(guard.region.bounds(), axis=0)
     x, y = torch.as_tensor(centre)[None], torch.as_tensor(anchor.offsets)[None]
     with torch.no_grad():
@@ -288,7 +290,7 @@ def _centred(
         if least.room >= min(room, MOST) - 1e-9:
             break
         for guard in guards:
-            worst = _worst(guard, one)
+            worst = worst_case(guard, one)
             assert worst is not None
             program.add(guard, worst[1])
     if best is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,8 +33,11 @@ class Audit:
 
     strength "audited": every listed row was recomputed, `rows` of them. strength "attacked": a
     region was searched with the stated `effort`; `rows` then counts the violated inputs found and
-    `satisfied` is 0. `violated` holds row numbers worst first, with `violations` and
-    `descriptions` alongside; `worst_violation` is negative when all rows have room to spare.
+    `satisfied` is 0. strength "shielded": a shield keeps the rule at every input of the region,
+    with an anchor whose `room` is proven by closed form; it was searched all the same.
+
+    `violated` holds row numbers worst first, with `violations` and `descriptions` alongside;
+    `worst_violation` is negative when all rows have room to spare.
     """
 
     requirement: str
@@ -50,6 +53,7 @@ class Audit:
     decision_rates: Mapping[Any, float] = field(default_factory=dict)
     threshold: float | None = None
     effort: Mapping[str, Any] = field(default_factory=dict)
+    room: float | None = None
 
     @property
     def holds(self) -> bool:
@@ -57,7 +61,7 @@ class Audit:
         return len(self.violated) == 0
 
     def __str__(self) -> str:
-        lines = [self._attacked() if self.strength == "attacked" else self._audited()]
+        lines = [self._audited() if self.strength == "audited" else self._searched()]
         for text, size in zip(self.descriptions[:SHOWN], self.violations, strict=False):
             lines.append(f"  missed by {size:.3g}: {text}")
         if len(self.descriptions) > SHOWN:
@@ -77,8 +81,14 @@ class Audit:
             f"{self.worst_violation:.3g}; nothing is said about other inputs"
         )
 
-    def _attacked(self) -> str:
+    def _searched(self) -> str:
         effort = ", ".join(f"{name} {value}" for name, value in self.effort.items())
+        if self.holds and self.room is not None:
+            return (
+                f"{self.requirement} holds (shielded) at every input of {self.place}: predictions "
+                f"that would break it are moved to an anchor with proven room {self.room:.3g} "
+                f"(worst violation found {self.worst_violation:.3g}; {effort})"
+            )
         if self.holds:
             return (
                 f"{self.requirement} was attacked over {self.place} and no violation above "
@@ -86,8 +96,8 @@ class Audit:
                 "a search is no proof"
             )
         return (
-            f"{self.requirement} is violated (attacked) over {self.place}: {self.rows} violated "
-            f"inputs found, worst violation {self.worst_violation:.3g} ({effort})"
+            f"{self.requirement} is violated ({self.strength}) over {self.place}: {self.rows} "
+            f"violated inputs found, worst violation {self.worst_violation:.3g} ({effort})"
         )
 
 
@@ -110,15 +120,21 @@ def audit(
     and hardly climbs, for endings that have no time left: what it finds is real, and its effort is
     stated like any other.
     """
+    from cg4ai.ensemble.shield import kept_by_shield
+
     requirement.check(ensemble.input_size, ensemble.output_size)
     rows = requirement.rows(0)
     if rows is None:
+        shield = kept_by_shield(ensemble, requirement)
         if found is None:
             search = default_separator(requirement, ensemble.differentiable)
-            if brief and isinstance(requirement.region, Region):
+            if (brief or shield is not None) and isinstance(requirement.region, Region):
                 search = SCREENING if ensemble.differentiable else SAMPLING
             found = search.find(ensemble, requirement, seed=seed, limit=limit, tolerance=tolerance)
-        return _attacked(requirement, found, tolerance)
+        attacked = _attacked(requirement, found, tolerance)
+        return (
+            attacked if shield is None else replace(attacked, strength="shielded", room=shield.room)
+        )
     outputs = predictions(ensemble, rows.inputs)
     with torch.no_grad():
         violations = shortfall(rows.bounds, rows.values(outputs).numpy())

@@ -101,7 +101,7 @@ def record_certified(
             f"the certification of {requirement.name} was not checked: record what "
             "cg4ai.proofs.verified returns for it"
         )
-    subject = ensemble if certification.shield else ensemble.unshielded
+    subject = ensemble if certification.shield else ensemble.mixture
     if certification.subject != subject_digest(subject, rules, region):
         raise InvalidInput(
             f"the certification is of another mixture, region or rules than {requirement.name} "
@@ -125,7 +125,7 @@ def record_audited(
     (n, d), such as those of cuts. Returns how many are noted. Only digests of them are kept, so
     large inputs cost little and are not given away.
     """
-    mixture = ensemble.unshielded
+    mixture = ensemble.mixture
     requirement.check(ensemble.input_size, ensemble.output_size)
     region = requirement.region
     if isinstance(region, Region):

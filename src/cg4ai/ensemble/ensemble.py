@@ -25,6 +25,7 @@ from cg4ai.arrays import matrix
 from cg4ai.errors import InvalidInput, OutsideRegion, did_you_mean
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Mixture, Part
+from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.records import Array
 from cg4ai.rules.regions import Region, region_of
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from cg4ai.ensemble.claims import Explanation
     from cg4ai.ensemble.shield import ShieldedEnsemble
     from cg4ai.rules import Requirement
+    from cg4ai.rules.guards import Guard
 
 REGIONS = "regions"
 GUARANTEES = "guarantees"
@@ -89,12 +91,25 @@ class Ensemble(Mixture):
 
     def explain(self, x: Array) -> Explanation:
         """Predictions for checked inputs (n, d), each with what is recorded about it."""
-        from cg4ai.ensemble.claims import explanation, recorded_ranks
+        from cg4ai.ensemble.claims import explanation, rank, recorded_ranks, strengthen
 
         with torch.no_grad():
-            outputs = self.outputs(torch.as_tensor(x)).numpy()
+            inputs = torch.as_tensor(x)
+            outputs, theta = self.outputs(inputs), self.theta(inputs).numpy()
         ranks = recorded_ranks(self, x)
-        return explanation(self, x, outputs, ranks=ranks, theta=np.zeros(len(x)))
+        for one in self.guards:
+            strengthen(ranks, (one.name, one.rules.digest), rank(one.kept(x, outputs), "shielded"))
+        return explanation(self, x, outputs.numpy(), ranks=ranks, theta=theta)
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """The rules that a shield keeps at every input of their regions: here, of every member."""
+        stacks = [part.members for part in self.used]
+        shields = [one.shield for one in stacks if isinstance(one, ShieldedMembers)]
+        if len(shields) < len(stacks):
+            return ()
+        common = set.intersection(*({one.key for one in shield.guards} for shield in shields))
+        return tuple(one for one in shields[0].guards if one.key in common)
 
     def outside(self, x: Array) -> NDArray[np.bool_]:
         """(n, d) -> (n,): inputs that some rule says nothing of: outside its regions."""
@@ -169,14 +184,28 @@ class Ensemble(Mixture):
         return shield(self, anchor, requirement)
 
     @property
-    def unshielded(self) -> Ensemble:
-        """The mixture itself."""
+    def mixture(self) -> Ensemble:
+        """What claims are about: this ensemble, but for a shield of the whole of it."""
         return self
 
     @property
     def shield_digest(self) -> str | None:
         """What tells shields of the whole mixture apart; None without one."""
         return None
+
+    @property
+    def unshielded(self) -> Ensemble:
+        """The same without any shield, of the whole or of its members; itself if it has none."""
+        if not any(isinstance(part.members, ShieldedMembers) for part in self.parts):
+            return self
+        parts = tuple(
+            replace(part, members=part.members.inner)
+            if isinstance(part.members, ShieldedMembers)
+            else part
+            for part in self.parts
+        )
+        about = {name: value for name, value in self.about.items() if name != GUARANTEES}
+        return Ensemble(parts, self.layout, about=about, device=self.device)
 
     def to(self, device: torch.device | str) -> Ensemble:
         """The same ensemble with its members on another device."""

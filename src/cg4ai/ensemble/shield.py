@@ -18,11 +18,13 @@ from torch import Tensor, nn
 
 from cg4ai import arrays
 from cg4ai.ensemble import claims
+from cg4ai.ensemble.anchors import AffineMap, affine_map, worst_case
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
+from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.records import Array, below
 from cg4ai.rules import Requirement
 from cg4ai.rules.affine import AffineRules
@@ -65,10 +67,10 @@ class ShieldedEnsemble(Ensemble):
     """
 
     def __init__(self, ensemble: Ensemble, anchor: Ensemble, guards: tuple[Guard, ...]) -> None:
-        mixture = ensemble.unshielded
+        mixture = ensemble.mixture
         super().__init__(mixture.parts, mixture.layout, about=mixture.about, device=mixture.device)
         self.anchor = anchor.to(self.device)
-        self.guards = guards
+        self._guards = guards
         self.checks = tuple(_checked(one, self.anchor) for one in self.guards)
         for one in guards:  # the rules' tensors are made here, not while a graph is traced
             one.rules.scale(torch.empty(0, dtype=torch.float64, device=self.device))
@@ -78,7 +80,11 @@ class ShieldedEnsemble(Ensemble):
         return f"Shielded{super().__repr__()[:-1]}, keeps {names})"
 
     @property
-    def unshielded(self) -> Ensemble:
+    def guards(self) -> tuple[Guard, ...]:
+        return self._guards
+
+    @property
+    def mixture(self) -> Ensemble:
         return Ensemble(self.parts, self.layout, about=self.about, device=self.device)
 
     @property
@@ -86,6 +92,10 @@ class ShieldedEnsemble(Ensemble):
         guards = [str(one.key) for one in self.guards]
         content = [claims.mixture_digest(self.anchor), guards]
         return hashlib.sha256(files.json_line(content)).hexdigest()
+
+    @property
+    def unshielded(self) -> Ensemble:
+        return self.mixture.unshielded
 
     @property
     def differentiable(self) -> bool:
@@ -119,7 +129,7 @@ class ShieldedEnsemble(Ensemble):
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
         made = super().with_tensors(tensors)
         made.anchor = self.anchor.with_tensors(below(tensors, "anchor."))
-        made.guards = tuple(
+        made._guards = tuple(
             replace(one, rules=one.rules.with_tensors(below(tensors, f"guards.{number}.")))
             if isinstance(one.rules, AffineRules)
             else one
@@ -178,7 +188,7 @@ class ShieldedEnsemble(Ensemble):
         target = torch.empty(0, device=device).device
         if target == self.device:
             return self
-        return ShieldedEnsemble(self.unshielded.to(target), self.anchor, self.guards)
+        return ShieldedEnsemble(self.mixture.to(target), self.anchor, self.guards)
 
     def fuse(self) -> nn.Module:
         raise InvalidInput(
@@ -231,13 +241,43 @@ def _as_ensemble(anchor: Any, ensemble: Ensemble) -> Ensemble:
     return given
 
 
+def anchor_checks(ensemble: Ensemble) -> dict[tuple[Any, ...], AnchorCheck]:
+    """What is known of the anchors, for every rule that is kept, by the guard's key.
+
+    Of several anchors, those of members shielded otherwise, the one with least room counts.
+    """
+    if isinstance(ensemble, ShieldedEnsemble):
+        pairs = zip(ensemble.guards, ensemble.checks, strict=True)
+        return {guard.key: check for guard, check in pairs}
+    stacks = [part.members for part in ensemble.used]
+    shields = {one.shield.digest: one.shield for one in stacks if isinstance(one, ShieldedMembers)}
+    found: dict[tuple[Any, ...], AnchorCheck] = {}
+    for guard in ensemble.guards:
+        checks = [_checked(guard, _as_ensemble(one.anchor, ensemble)) for one in shields.values()]
+        found[guard.key] = min(checks, key=lambda check: (check.exact, check.room))
+    return found
+
+
+def kept_by_shield(ensemble: Ensemble, requirement: Requirement) -> AnchorCheck | None:
+    """How it is known that a shield keeps the requirement everywhere; None if it is not."""
+    if not isinstance(requirement.region, Region) or not getattr(ensemble, "guards", ()):
+        return None
+    check = anchor_checks(ensemble).get(guard_of(requirement, ensemble.output_size).key)
+    return check if check is not None and check.exact else None
+
+
 def _checked(one: Guard, anchor: Ensemble) -> AnchorCheck:
     """Look for a rule that the anchor breaks: exactly where that can be done, else at samples."""
     constant = all(isinstance(part.members, ConstantMembers) for part in anchor.used)
     scale = one.rules.scale(torch.empty(0, dtype=torch.float64)).numpy()
-    if constant and isinstance(one.rules, AffineRules):
+    if constant:
         value = predictions(anchor, np.zeros((1, anchor.input_size)))[0].numpy()
-        slack, points, _ = one.rules.worst(value, one.region)
+        known: AffineMap | None = AffineMap.constant(value, anchor.input_size)
+    else:
+        known = affine_map(anchor.used[0].members) if len(anchor) == 1 else None
+    worst = None if known is None else worst_case(one, known)
+    if worst is not None:
+        slack, points = worst
         _refuse_broken(one.name, slack / scale, points)
         return AnchorCheck(one.name, exact=True, room=float(slack.min()), inputs=len(points))
     points = candidates(one.region, VERTICES, torch.Generator().manual_seed(0))

@@ -165,6 +165,17 @@ class Mixture:
         values = mixed.transpose(1, 2).flatten(0, 1)  # (blocks * width, n)
         return (values if self._places is None else values.index_select(0, self._places)).T
 
+    def theta(self, inputs: Tensor) -> Tensor:
+        """(n, d) -> (n,): the weight of the anchor at each input, where members have shields."""
+        if inputs.device != self.device:
+            return self.theta(inputs.to(self.device)).to(inputs.device)
+        total = torch.zeros(len(inputs), dtype=torch.float64, device=self.device)
+        for part, share in zip(self.used, self._shares, strict=True):
+            own: Callable[[Tensor], Tensor] | None = getattr(part.members, "theta", None)
+            if own is not None:
+                total = total + share.sum(0) @ own(inputs) / len(self.layout)
+        return total
+
     def _share(self, part: Part) -> Tensor:
         """The weight of each member in each block, (blocks, members)."""
         share = np.zeros((len(self.layout), len(part.weights)))

@@ -280,10 +280,3 @@ class ShieldedArchitecture:
                 return None
             members = members.inner
         return self.inner.parameters(members)
-
-
-def shielded_share(members: Members, weights: Tensor, inputs: Tensor) -> Tensor | None:
-    """(n,): the weight of the anchor at each input; None if these members have no shield."""
-    if not isinstance(members, ShieldedMembers):
-        return None
-    return weights @ members.theta(inputs)
