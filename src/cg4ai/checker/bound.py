@@ -61,11 +61,37 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class CellLimits:
+    """One limit of each cell, `limit` (n,) + `tilt` (n, d) . x, as a sum of `terms` numbers.
+
+    `limit_size` and `tilt_size` are the sums of the sizes of these.
+    """
+
+    limit: Array
+    tilt: Array
+    limit_size: Array
+    tilt_size: Array
+    terms: int
+
+
+@dataclass(frozen=True)
 class Limits:
     """A rule's value must not exceed all of `limit + tilt . x`: limit (p,), tilt (p, d)."""
 
     limit: Array
     tilt: Array
+
+    def take(self, which: Outputs) -> CellLimits:
+        """One of the limits for each cell, (n,)."""
+        limit, tilt = self.limit[which], self.tilt[which]
+        return CellLimits(limit, tilt, np.abs(limit), np.abs(tilt), 1)
+
+    def mean(self, shares: Array) -> CellLimits:
+        """The mean of all by shares (n, p), which the largest is never below."""
+        share = shares / shares.sum(axis=1, keepdims=True)
+        limit, tilt = share @ self.limit, share @ self.tilt
+        sizes = share @ np.abs(self.limit), share @ np.abs(self.tilt)
+        return CellLimits(limit, tilt, *sizes, 2 * len(self.limit))
 
 
 @dataclass(frozen=True)
@@ -195,22 +221,22 @@ class _Total:
             self.quadratic[:, dimension] += slope[dimension] * other
 
     def bounds(self, limits: Limits | None, region: Region) -> Bounds:
-        """Of the value, or of its excess over the limit that suits each cell best.
-
-        Limits are tried one by one, the highest at a cell's centre first, as long as none is kept.
-        """
+        """Of the value, or of its excess over the limits."""
         if limits is None:
             value = self._above(slice(None), None, region)
+        elif self.cells.shares is not None:
+            value = self._above(slice(None), limits.mean(self.cells.shares), region)
         else:
             value = np.full(len(self.centre), np.inf)
+        if limits is not None:
+            # where that is not enough, one limit after the other, the highest at the centre first
             order = np.argsort(-(limits.limit + self.centre @ limits.tilt.T), axis=1, kind="stable")
             for place in range(order.shape[1]):
                 left = np.flatnonzero(~(value <= 0))
                 if not len(left):
                     break
-                which = order[left, place]
-                limit = Limits(limits.limit[which], limits.tilt[which])
-                value[left] = np.minimum(value[left], self._above(left, limit, region))
+                one = limits.take(order[left, place])
+                value[left] = np.minimum(value[left], self._above(left, one, region))
         # steep dimensions loosen nothing by themselves, but halving them pays in the end
         steep = 0.1 * np.abs(self.linear) * self.radius
         bends = 0.0
@@ -219,24 +245,23 @@ class _Total:
             bends = np.einsum("nij,nj->ni", both, self.radius) * self.radius
         return Bounds(value, self.blame + bends + steep)
 
-    def _above(self, which: Outputs | slice, limit: Limits | None, region: Region) -> Array:
+    def _above(self, which: Outputs | slice, limit: CellLimits | None, region: Region) -> Array:
         """The bound on some of the cells, minus a limit of each if given."""
         cells, radius = self.cells.take(which), self.radius[which]
         constant, linear, plain = self.constant[which], self.linear[which], self.plain[which]
         mass, underflow = np.full(len(constant), self.mass), not self.nothing
-        slope = np.zeros_like(linear)
+        slope, terms = np.zeros_like(linear), self.terms + region.row_count + 64
         if limit is not None:
             start = -limit.limit - np.einsum("nd,nd->n", limit.tilt, cells.centre)
             constant, plain, slope = constant + start, plain + start, slope - limit.tilt
-            size = np.abs(limit.limit) + np.abs(limit.tilt) @ self.largest_input
-            mass, underflow = mass + size, True
+            mass, underflow = mass + limit.limit_size + limit.tilt_size @ self.largest_input, True
+            terms += limit.terms
         added = region.added(cells)
         if added is not None:
             constant, plain = constant + added.constant, plain + added.constant
             mass, slope, underflow = mass + added.mass, slope + added.slope, True
         linear, plain = linear + slope, plain + reach(slope, radius)
         best = np.minimum(self._quadratic(which, constant, linear, region), plain)
-        terms = self.terms + region.row_count + 64
         return np.asarray(best + UNIT * terms * mass + (UNDERFLOW if underflow else 0.0))
 
     def _quadratic(

@@ -18,11 +18,13 @@ LEAF = -1
 class Cells:
     """n boxes in d dimensions: `lower` and `upper` (n, d).
 
-    `multipliers` (n, k), where the region has k rows: how each cell makes use of them.
+    `shares` (n, p), where the rule has p limits, and `multipliers` (n, k), where the region has k
+    rows, say how each cell makes use of them.
     """
 
     lower: Array
     upper: Array
+    shares: Array | None = None
     multipliers: Array | None = None
 
     def __len__(self) -> int:
@@ -39,8 +41,12 @@ class Cells:
         return np.maximum(self.upper - centre, centre - self.lower) * (1 + 2.0**-50)
 
     def take(self, which: NDArray[np.bool_] | NDArray[np.intp] | slice) -> Cells:
-        own = None if self.multipliers is None else self.multipliers[which]
-        return Cells(self.lower[which], self.upper[which], own)
+        return Cells(
+            self.lower[which],
+            self.upper[which],
+            None if self.shares is None else self.shares[which],
+            None if self.multipliers is None else self.multipliers[which],
+        )
 
     def split(self, most: int) -> list[Cells]:
         """The same cells in groups of at most `most`."""
@@ -56,6 +62,7 @@ class Cells:
         return Cells(
             np.concatenate([self.lower, right_lower]),
             np.concatenate([left_upper, self.upper]),
+            None if self.shares is None else np.tile(self.shares, (2, 1)),
             None if self.multipliers is None else np.tile(self.multipliers, (2, 1)),
         )
 

@@ -24,9 +24,10 @@ CLAIM_KEYS = {
 NAMES = ("features", "outputs", "target", "task", "scores")  # what a mixture may say of itself
 RULE_ARRAYS = (
     *("rule_constant", "slope_rule", "slope_output", "slope_input", "slope_value", "limit"),
-    *("tilt", "piece", "tree_start", "tree_dimension", "leaf_start", "leaf_bound"),
+    *("tilt", "piece", "tree_start", "tree_dimension", "leaf_start", "leaf_bound", "leaf_use"),
 )
 SHIELDED = ("members", "mixture")  # what a shield may be of
+LEAST_SHARE = 1e-3  # that shares sum up to: they are divided by their sum
 WEIGHT_SUM = 1e-9  # how far from one the weights of a block may sum
 LARGEST_WHOLE = 2**31 - 1
 LARGEST_RULE = 2**23  # coefficients of one rule, 64 MiB, or as many as the file has bytes
@@ -219,7 +220,7 @@ class Claim:
         leaf_start = self._starts("leaf_start", len(bounds))
         self.trees = np.split(dimensions, tree_start[1:-1])
         leaf_bounds = np.split(bounds, leaf_start[1:-1])
-        self.multipliers = self._multipliers(leaf_start)
+        self.uses = self._uses(np.diff(leaf_start))
         whole_box = self.region.centre is None and self.region.rows is None
         for rule, (tree, own) in enumerate(zip(self.trees, leaf_bounds, strict=True)):
             name = self.rule_names[rule]
@@ -249,15 +250,25 @@ class Claim:
         self.plain = (np.bincount(self.piece, minlength=count) == 1) & ~tilted
         self.target: Array = np.where(self.plain, self.limit[first], 0.0)
 
-    def _multipliers(self, leaf_start: NDArray[np.int64]) -> list[Array | None]:
-        """For each rule (leaves, rows): how its leaves make use of the rows of the region."""
-        if self.region.rows is None:
-            return [None] * len(self.rule_names)
-        shape = (int(leaf_start[-1]), self.region.row_count)
-        multipliers: Array = self._take("leaf_multiplier", shape)
-        if (multipliers < 0).any():
-            raise Rejected(f"multipliers must be at least 0, got {multipliers.min()}")
-        return list(np.split(multipliers, leaf_start[1:-1]))
+    def _uses(self, leaves: NDArray[np.int64]) -> list[tuple[Array, Array]]:
+        """For each rule (leaves, limits) and (leaves, rows): shares and multipliers of its leaves.
+
+        Rules whose limit is one number have no shares.
+        """
+        rows = self.region.row_count
+        limits = np.where(self.plain, 0, np.bincount(self.piece, minlength=len(self.plain)))
+        sizes = leaves * (limits + rows)
+        given: Array = self._take("leaf_use", (int(sizes.sum()),))
+        if (given < 0).any():
+            raise Rejected(f"shares and multipliers must be at least 0, got {given.min()}")
+        uses = []
+        for own, count in zip(np.split(given, np.cumsum(sizes)[:-1]), limits.tolist(), strict=True):
+            table = own.reshape(-1, count + rows) if count + rows else np.zeros((0, 0))
+            shares, multipliers = table[:, :count], table[:, count:]
+            if count and not (shares.sum(axis=1) >= LEAST_SHARE).all():
+                raise Rejected("the shares of a leaf's limits must not all be zero")
+            uses.append((shares, multipliers))
+        return uses
 
     def _index(self, name: str, shape: tuple[int, ...], end: int) -> NDArray[np.int64]:
         index: NDArray[np.int64] = self._take(name, shape, np.int64)

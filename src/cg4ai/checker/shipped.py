@@ -171,6 +171,8 @@ def _same_region(claim: Claim, record: Mapping[str, Any]) -> bool:
     if region.centre is not None:
         norm = "max" if region.norm == math.inf else 2
         stated = {"kind": "ball", "centre": region.centre, "radius": region.radius, "norm": norm}
+    if region.rows is not None:
+        stated |= {"kind": "polytope", "matrix": region.rows, "limit": region.most}
     return set(record) == set(stated) and all(
         np.array_equal(record[name], value) for name, value in stated.items()
     )

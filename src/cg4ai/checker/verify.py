@@ -137,10 +137,14 @@ class _Prover:
         claim, terms = self._claim, self._claim.terms(rule)
         highest = -np.inf
         region, chunk = claim.region, self._chunk(terms, claim.rule_names[rule])
-        done, multipliers = 0, claim.multipliers[rule]
+        done, (shares, multipliers) = 0, claim.uses[rule]
         for cells in leaf_cells(claim.trees[rule], region.lower, region.upper, chunk=chunk):
-            if multipliers is not None:
-                cells = replace(cells, multipliers=multipliers[done : done + len(cells)])
+            own = slice(done, done + len(cells))
+            cells = replace(
+                cells,
+                shares=shares[own] if shares.size else None,
+                multipliers=multipliers[own] if multipliers.size else None,
+            )
             done += len(cells)
             highest = max(highest, self._close(rule, terms, cells, chunk=chunk))
         if highest == -np.inf:

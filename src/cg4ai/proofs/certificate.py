@@ -24,6 +24,7 @@ from cg4ai.checker.cells import check_tree
 from cg4ai.ensemble.claims import subject_digest
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.proofs.bounds.limits import root, targets
 from cg4ai.proofs.records import (
     Certification,
     certification_arrays,
@@ -33,7 +34,7 @@ from cg4ai.proofs.records import (
 from cg4ai.proofs.shields import shield_of
 from cg4ai.rules import Requirement
 from cg4ai.rules.affine import AffineRules, rules_of
-from cg4ai.rules.regions import Ball, Box
+from cg4ai.rules.regions import Region
 from cg4ai.runs import files
 
 FILE_NAME = "certificate.cg4ai"
@@ -48,6 +49,8 @@ RULE_NAMES = {
     **{name: name for name in ("limit", "tilt", "piece")},
     **{name: f"slope_{name}" for name in ("rule", "output", "input", "value")},
 }
+# and those of a polytope's record
+ROW_NAMES = {"matrix": "region_rows", "limit": "region_most"}
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -116,7 +119,7 @@ def claim_bytes(
     ensemble: Ensemble,
     rules: AffineRules,
     *,
-    region: Box | Ball,
+    region: Region,
     certification: Certification,
     requirement: str = "the requirement",
     title: str = "a mixture",
@@ -126,7 +129,6 @@ def claim_bytes(
     shielded = shield_of(ensemble)
     if shielded is not None:
         shielded.need(rules, region)
-    rules.need_plain("certificates")
     names = [f"rule {rule}" for rule in range(len(rules))] if rule_names is None else rule_names
     _check_proven(certification, rules, names)
     words, arrays = _region(region)
@@ -179,7 +181,7 @@ def verified_rules(
     ensemble: Ensemble,
     rules: AffineRules,
     *,
-    region: Box | Ball,
+    region: Region,
     time_limit_s: float = math.inf,
 ) -> Certification:
     """As `verified`, for rules in normal form and any region, within a time limit."""
@@ -232,7 +234,8 @@ def _check_proven(certification: Certification, rules: AffineRules, names: Seque
             f"the requirement has {len(rules)} rules, the certification speaks of {len(proofs)} "
             f"and {len(names)} names were given; give those of the same requirement"
         )
-    wrong = [p.rule for p in proofs if p.status != "proven" or p.limit != rules.limit[p.rule]]
+    wanted = targets(rules)
+    wrong = [p.rule for p in proofs if p.status != "proven" or p.limit != wanted[p.rule]]
     if wrong:
         raise InvalidInput(
             f"rules {wrong[:5]} are not proven, or proven for another limit: certify the "
@@ -240,21 +243,23 @@ def _check_proven(certification: Certification, rules: AffineRules, names: Seque
         )
 
 
-def _certifiable(requirement: Requirement) -> Box | Ball:
+def _certifiable(requirement: Requirement) -> Region:
     region = requirement.region
-    if not isinstance(region, Box | Ball):
+    if not isinstance(region, Region):
         raise InvalidInput(
-            f"{requirement.name} is not over a Box or Ball; only these are certified"
+            f"{requirement.name} is not over a Box, Ball or Polytope; only these are certified"
         )
     return region
 
 
-def _region(region: Box | Ball) -> tuple[dict[str, Any], Arrays]:
+def _region(region: Region) -> tuple[dict[str, Any], Arrays]:
     """Words of the claim and numbers: the region's record, and the box around it."""
     record = region.record()
     words = {"kind": record.pop("kind"), "norm": record.pop("norm", None)}
-    lower, upper = region.bounds()
-    numbers = {name: np.asarray(value, np.float64) for name, value in record.items()}
+    lower, upper = root(region)
+    numbers = {
+        ROW_NAMES.get(name, name): np.asarray(value, np.float64) for name, value in record.items()
+    }
     return words, {**numbers, "lower": lower, "upper": upper}
 
 

@@ -16,6 +16,7 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.proofs.bounds.bound import Ball as Sphere
 from cg4ai.proofs.bounds.bound import CellBound, Cells, bound_cells, cell_bytes
+from cg4ai.proofs.bounds.limits import Limits, limiting_rows, measured, root, targets
 from cg4ai.proofs.bounds.rounding import check_magnitudes, margins
 from cg4ai.proofs.bounds.search import Batch, Search
 from cg4ai.proofs.bounds.terms import Parts, RuleTerms
@@ -25,7 +26,7 @@ from cg4ai.proofs.shields import Shielded, shield_of
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
 from cg4ai.rules.affine import AffineRules, rules_of
-from cg4ai.rules.regions import Ball, Box
+from cg4ai.rules.regions import Ball, Region
 
 CPU_VALUES = 2**16  # hidden values of a batch of cells that stay in cache
 GPU_VALUES = 2**25
@@ -49,31 +50,33 @@ class _Certifier:
         ensemble: Ensemble,
         rules: AffineRules,
         *,
-        region: Box | Ball,
+        region: Region,
         device: str,
         batch: int,
         memory_limit: int,
         subject: str,
     ) -> None:
-        rules.need_plain("certifications")
         self.ensemble, self.rules, self.region, self.batch = ensemble, rules, region, batch
         self.memory_limit = memory_limit
         self.subject = subject
         check_magnitudes(ensemble, rules, region)
-        self.lower, self.upper = region.bounds()
+        self.lower, self.upper = root(region)
         used = ensemble.to(device).used
         self.parts = Parts(used, ensemble.layout, lower=self.lower, upper=self.upper)
         self.device = self.parts.device
         self.weights = torch.as_tensor(
             np.concatenate([part.weights for part in ensemble.used]), device=self.device
         )
-        self.margins = margins(self.parts, rules)
+        self.margins, self.targets = margins(self.parts, rules), targets(rules)
+        rows, most = limiting_rows(region)
+        self.limits = [Limits.of(rules, rule, rows, most) for rule in range(len(rules))]
         self.searches = [
             Search(
-                float(rules.limit[rule]),
+                float(self.targets[rule]),
                 float(self.margins[rule]),
                 lower=self.lower,
                 upper=self.upper,
+                uses=self.limits[rule].size,
             )
             for rule in range(len(rules))
         ]
@@ -87,7 +90,12 @@ class _Certifier:
                 "resume with what it was made for, or start anew without resume"
             )
         for proof, search in zip(earlier.rules, self.searches, strict=True):
-            search.resume(proof.dimensions, proof.leaf_bounds, cells=proof.cells)
+            search.resume(
+                proof.dimensions,
+                proof.leaf_bounds,
+                cells=proof.cells,
+                leaf_uses=proof.leaf_uses,
+            )
 
     def outside(self, lower: Array, upper: Array) -> NDArray[np.bool_]:
         """Cells surely further from the centre than the radius, rounding included."""
@@ -113,7 +121,14 @@ class _Certifier:
 
         def bound(cells: Cells) -> CellBound:
             moved = Cells(cells.lower.to(self.device), cells.upper.to(self.device))
-            return bound_cells(terms, moved, weights=self.weights, ball=self.sphere)
+            return bound_cells(
+                terms,
+                moved,
+                weights=self.weights,
+                ball=self.sphere,
+                limits=self.limits[rule],
+                target=self.searches[rule].limit - self.searches[rule].margin,
+            )
 
         return bound, self._batch_size(terms)
 
@@ -150,7 +165,7 @@ class _Certifier:
         self.test(np.concatenate([0.5 * (lower + upper), corner]), rule)
 
     def _values(self, points: Array) -> Array:
-        return self.rules.values(points, self.ensemble.predict(points, outside="ignore"))
+        return measured(self.rules, points, self.ensemble.predict(points, outside="ignore"))
 
     def test(self, points: Array, rule: int | None) -> None:
         """Remember each rule's worst point if it breaks the rule, also when asked by itself."""
@@ -158,7 +173,7 @@ class _Certifier:
         points = points[self.region.contains(points)]
         if not len(points):
             return
-        excess = self._values(points) - self.rules.limit
+        excess = self._values(points) - self.targets
         for number in range(len(self.rules)) if rule is None else (rule,):
             at = int(excess[:, number].argmax())
             if excess[at, number] <= 0 or number in self.found:
@@ -166,7 +181,7 @@ class _Certifier:
             # matrix products of another size round differently: what is reported is this one
             point = points[at : at + 1]
             value = float(self._values(point)[0, number])
-            if value > self.rules.limit[number]:
+            if value > self.targets[number]:
                 self.found[number] = _Found(point[0].copy(), value)
 
 
@@ -174,7 +189,7 @@ def certify(
     ensemble: Ensemble,
     requirement: Requirement,
     *,
-    region: Box | Ball | None = None,
+    region: Region | None = None,
     time_limit_s: float = 600.0,
     cell_limit: int = 5_000_000,
     batch: int = 4096,
@@ -187,7 +202,7 @@ def certify(
 ) -> Certification:
     """Prove `requirement` at every input of its region (or of `region`), or find where it fails.
 
-    Rules are linear (`Linear`, `Probability`, `Margin`) over a Box or Ball. At most `batch` cells
+    Rules are linear (`Linear`, `Probability`, `Margin`) over a region. At most `batch` cells
     are bounded at a time, `cell_limit` cells in all; `memory_limit`, in bytes, is shared by a batch
     and the cells kept. `resume` goes on from an earlier `unknown` answer for the same ensemble,
     requirement and region. The search ends at the first violation, or, with `all_rules`, goes on
@@ -202,9 +217,10 @@ def certify(
     _check_limits(time_limit_s, cell_limit, batch=batch, memory_limit=memory_limit)
     rules = rules_of(requirement, output_size=ensemble.output_size)
     place = region if region is not None else requirement.region
-    if not isinstance(place, Box | Ball) or place.size != ensemble.input_size:
+    if not isinstance(place, Region) or place.size != ensemble.input_size:
         raise InvalidInput(
-            f"certify needs a Box or Ball with {ensemble.input_size} features, got {place}"
+            f"certify needs a Box, Ball or Polytope with {ensemble.input_size} features, got "
+            f"{place}"
         )
     shielded = shield_of(ensemble)
     if shielded is not None:
@@ -335,19 +351,16 @@ def _progress(work: _Certifier, seconds: float) -> Progress:
 def _answer(work: _Certifier, seconds: float) -> Certification:
     proofs = []
     worst = max(
-        work.found, key=lambda rule: work.found[rule].value - work.rules.limit[rule], default=None
+        work.found, key=lambda rule: work.found[rule].value - work.targets[rule], default=None
     )
     found = None if worst is None else work.found[worst]
     for rule, search in enumerate(work.searches):
         status: Status = "unknown" if search.open else "proven"
         if rule in work.found:
             status = "refuted"
-        dimensions, leaf_bounds = search.preorder()
-        proofs.append(
-            RuleProof(
-                rule, status, search.limit, search.bound, dimensions, leaf_bounds, search.cells
-            )
-        )
+        dimensions, leaf_bounds, uses = search.preorder()
+        tree = (dimensions, leaf_bounds, search.cells, uses)
+        proofs.append(RuleProof(rule, status, search.limit, search.bound, *tree))
     status = "unknown" if any(proof.status == "unknown" for proof in proofs) else "proven"
     if found is not None:
         status = "refuted"

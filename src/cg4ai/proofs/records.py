@@ -28,7 +28,9 @@ class RuleProof:
     `dimensions` is the tree of cells in preorder: the coordinate halved at its float64 midpoint
     `0.5 * (lower + upper)`, lower half first, or -1 for a leaf; the root is the box, or the box
     around the ball. `leaf_bounds` are the leaves' bounds in the same order: -inf for leaves that
-    do not meet the ball, above `limit` for leaves still open.
+    do not meet the region, above `limit` for leaves still open. A rule whose limit depends on the
+    input has the limit 0 and bounds of its excess; `leaf_uses` (leaves, limits + rows) are the
+    shares of its limits, then the multipliers of the region's rows, behind each bound.
     """
 
     rule: int
@@ -38,6 +40,7 @@ class RuleProof:
     dimensions: NDArray[np.int16] = field(repr=False)
     leaf_bounds: Array = field(repr=False)
     cells: int
+    leaf_uses: Array | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +157,13 @@ def tree_arrays(certification: Certification) -> Arrays:
         "tree_dimension": np.concatenate(trees),
         "leaf_start": np.cumsum([0, *map(len, bounds)], dtype=np.int64),
         "leaf_bound": np.concatenate(bounds),
+        "leaf_use": np.concatenate([_uses(proof).reshape(-1) for proof in certification.rules]),
     }
+
+
+def _uses(proof: RuleProof) -> Array:
+    """(leaves, limits + rows), without columns where a rule needs none."""
+    return np.zeros((len(proof.leaf_bounds), 0)) if proof.leaf_uses is None else proof.leaf_uses
 
 
 def certification_arrays(certification: Certification) -> Arrays:
@@ -167,6 +176,7 @@ def certification_arrays(certification: Certification) -> Arrays:
         "limit": np.array([proof.limit for proof in proofs]),
         "bound": np.array([proof.bound for proof in proofs]),
         "cells": np.array([proof.cells for proof in proofs]),
+        "uses": np.array([_uses(proof).shape[1] for proof in proofs]),
         "total": np.array([certification.cells, certification.seconds]),
         "subject": np.frombuffer(bytes.fromhex(certification.subject), np.uint8),
     }
@@ -176,6 +186,8 @@ def certification_of(arrays: Mapping[str, NDArray[Any]], *, status: Status) -> C
     """The certification that `certification_arrays` took apart; its trees say what is open."""
     trees = np.split(arrays["tree_dimension"], arrays["tree_start"][1:-1])
     bounds = np.split(arrays["leaf_bound"], arrays["leaf_start"][1:-1])
+    sizes = np.diff(arrays["leaf_start"]) * arrays["uses"]
+    uses = np.split(arrays["leaf_use"], np.cumsum(sizes)[:-1])
     proofs = tuple(
         RuleProof(
             rule=int(arrays["rule"][k]),
@@ -185,6 +197,7 @@ def certification_of(arrays: Mapping[str, NDArray[Any]], *, status: Status) -> C
             dimensions=trees[k],
             leaf_bounds=bounds[k],
             cells=int(arrays["cells"][k]),
+            leaf_uses=uses[k].reshape(len(bounds[k]), int(arrays["uses"][k])),
         )
         for k in range(len(arrays["rule"]))
     )

@@ -49,7 +49,7 @@ def run(search, steps=1000, count=3):
 
 def test_leaves_cover_the_root_and_carry_their_own_bounds():
     search = run(start())
-    dimensions, bounds = search.preorder()
+    dimensions, bounds, _ = search.preorder()
     cells = leaves(dimensions, np.zeros(2), np.array([1.0, 2.0]))
     assert len(cells) == len(bounds) == (search.cells + 1) // 2
     assert sum(np.prod(high - low) for low, high in cells) == 2.0
@@ -109,7 +109,7 @@ def test_points_stay_open_but_do_not_hang():
     lower, upper, bounds = search.open_cells()
     assert lower.tolist() == upper.tolist() == [[1.0, 1.0]]
     assert bounds.tolist() == [1.0]
-    dimensions, leaf_bounds = search.preorder()
+    dimensions, leaf_bounds, _ = search.preorder()
     again = Search(0.3, 0.0, lower=np.ones(2), upper=np.ones(2))
     again.resume(dimensions, leaf_bounds, cells=1)
     assert again.open == 1

@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
+from cg4ai.proofs.bounds.limits import Limits, Lines, Use
 from cg4ai.proofs.bounds.networks import Relaxation, relax
 from cg4ai.proofs.bounds.softmax import Above, scores_above, share_above
 from cg4ai.proofs.bounds.terms import Group, RuleTerms
 from cg4ai.proofs.bounds.trees import PIECES
+from cg4ai.records import Array
 
 # Halving also shrinks first-order terms, which need not be an error: they count this much.
 LINEAR_SCORE = 0.3
@@ -71,12 +74,14 @@ class Pieces(NamedTuple):
 class CellBound(NamedTuple):
     """`upper` (B,) is proven up to rounding; `scores` (B, d) say where halving helps most.
 
-    `direction` (B, d) is the way the bound grows: a hint where to look for a violation.
+    `direction` (B, d) is the way the bound grows: a hint where to look for a violation. `use`
+    (B, limits + rows): the shares and multipliers behind the bound, where the rule has any.
     """
 
     upper: Tensor
     scores: Tensor
     direction: Tensor
+    use: Array | None = None
 
 
 def pieces(rule: RuleTerms, cells: Cells, *, spread: bool = False) -> list[Pieces]:
@@ -184,36 +189,77 @@ def _ball_linear(linear: Tensor, cells: Cells, ball: Ball) -> Tensor:
     return (linear * (ball.centre - cells.centre)).sum(-1) + ball.radius * length
 
 
-def upper_bounds(
-    summed: Sequence[Pieces], cells: Cells, *, weights: Tensor, ball: Ball | None = None
-) -> tuple[Tensor, Quadratic]:
-    """The smaller of the quadratic and the ceiling bound, (B,), and the quadratic itself."""
-    radius = cells.radius
-    form = quadratic(summed, weights)
-    shift = None if ball is None else _ball_linear(form.linear, cells, ball)
-    ceiling, slopes = torch.zeros_like(form.constant), torch.zeros_like(form.linear)
-    for piece in summed:
+class Summed(NamedTuple):
+    """All pieces together: the quadratic, and an affine `ceiling` (B,) + `slope` (B, d) . delta."""
+
+    form: Quadratic
+    ceiling: Tensor
+    slope: Tensor
+
+    def plus(self, constant: Tensor, slope: Tensor) -> Summed:
+        """With `constant` (B,) + `slope` (B, d) . delta added."""
+        own = self.form
+        form = Quadratic(own.constant + constant, own.linear + slope, own.square)
+        return Summed(form, self.ceiling + constant, self.slope + slope)
+
+    def upper(self, cells: Cells, ball: Ball | None) -> Tensor:
+        """The smaller of the quadratic and the ceiling bound, (B,)."""
+        radius = cells.radius
+        shift = None if ball is None else _ball_linear(self.form.linear, cells, ball)
+        ceiling = self.ceiling + (self.slope.abs() * radius).sum(-1)
+        return torch.minimum(quadratic_above(self.form, radius, shift=shift), ceiling)
+
+
+def summed_up(parts: Sequence[Pieces], weights: Tensor) -> Summed:
+    form = quadratic(parts, weights)
+    ceiling, slope = torch.zeros_like(form.constant), torch.zeros_like(form.linear)
+    for piece in parts:
         ceiling = ceiling + weights[piece.at] @ piece.ceiling
-        slopes = slopes + torch.tensordot(weights[piece.at], piece.ceiling_slope, dims=1)
-    ceiling = ceiling + (slopes.abs() * radius).sum(-1)
-    return torch.minimum(quadratic_above(form, radius, shift=shift), ceiling), form
+        slope = slope + torch.tensordot(weights[piece.at], piece.ceiling_slope, dims=1)
+    return Summed(form, ceiling, slope)
 
 
 def bound_cells(
-    rule: RuleTerms, cells: Cells, *, weights: Tensor, ball: Ball | None = None
+    rule: RuleTerms,
+    cells: Cells,
+    *,
+    weights: Tensor,
+    ball: Ball | None = None,
+    limits: Limits | None = None,
+    target: float = 0.0,
 ) -> CellBound:
-    """An upper bound of the rule's value on every cell, without the margin for rounding."""
+    """An upper bound of the rule's value on every cell, without the margin for rounding.
+
+    With `limits`, of what is left of it once shares and multipliers are chosen; cells that hold no
+    input of the region have minus infinity.
+    """
     radius = cells.radius
     summed = pieces(rule, cells, spread=True)
-    upper, form = upper_bounds(summed, cells, weights=weights, ball=ball)
+    total, use = summed_up(summed, weights), None
+    if rule.trees is not None:
+        extra, extra_scores = rule.trees.above(cells.lower, cells.upper)
+        total = total.plus(extra, torch.zeros_like(radius))
+    if limits is not None and limits.size:
+        use = _used(total, cells, limits, target)
+        constant, slope = (torch.as_tensor(array).to(radius) for array in (use.constant, use.slope))
+        total = total.plus(constant, slope)
+    upper, form = total.upper(cells, ball), total.form
+    if use is not None:
+        upper = upper.masked_fill(torch.as_tensor(use.missed, device=upper.device), -torch.inf)
     crossed = (form.square.abs() @ radius.unsqueeze(-1)).squeeze(-1) * radius
     scores = crossed + LINEAR_SCORE * form.linear.abs() * radius
     for piece in summed:
         scores = scores + torch.tensordot(weights[piece.at], piece.spread, dims=1)
     if rule.trees is not None:
-        extra, extra_scores = rule.trees.above(cells.lower, cells.upper)
-        upper, scores = upper + extra, scores + extra_scores
-    return CellBound(upper, scores, form.linear)
+        scores = scores + extra_scores
+    taken = None if use is None else np.concatenate([use.shares, use.multipliers], axis=1)
+    return CellBound(upper, scores, form.linear, taken)
+
+
+def _used(total: Summed, cells: Cells, limits: Limits, target: float) -> Use:
+    form = total.form
+    given = (form.constant - target, form.linear, cells.centre, cells.radius)
+    return limits.chosen(Lines(*(value.cpu().numpy() for value in given)))
 
 
 def cell_bytes(rule: RuleTerms, *, input_size: int) -> int:

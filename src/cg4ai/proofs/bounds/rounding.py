@@ -24,7 +24,7 @@ from cg4ai.proofs.bounds.activations import LIPSCHITZ
 from cg4ai.proofs.bounds.terms import Parts
 from cg4ai.records import Array
 from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.regions import Ball, Box
+from cg4ai.rules.regions import Ball, Polytope, Region
 
 LARGEST = 1e60  # of any number in members, rules and region
 SMALLEST_SCALE = 1e-60  # of what inputs are divided by
@@ -114,7 +114,8 @@ def margins(members: Parts, rules: AffineRules) -> Array:
     ends = np.maximum(np.abs(lower), np.abs(upper))
     at = (rules.rule, rules.output)
     np.add.at(largest, at, np.abs(rules.value) * ends[rules.input])
-    total = largest @ size + np.abs(rules.limit)
+    limits = np.abs(rules.limit) + np.abs(rules.tilt) @ ends
+    total = largest @ size + limits[rules.pieces].max(axis=1)
     summed = _gamma(terms + layout.output_size + rules.input_size + FUNCTION_ULPS) * total
     passes = BOUND_FACTOR * (2 + max(part.members.output_size for part in parts))
     return np.asarray(passes * (largest @ error + summed) + RELATIVE * total)
@@ -126,15 +127,18 @@ def _width(part: Part) -> int:
     return 1
 
 
-def check_magnitudes(ensemble: Ensemble, rules: AffineRules, region: Box | Ball) -> None:
+def check_magnitudes(ensemble: Ensemble, rules: AffineRules, region: Region) -> None:
     """An error that names the first array with a number out of range."""
     lower, upper = region.bounds()
     _check("the region", np.concatenate([lower, upper]))
     if isinstance(region, Ball):
         _check("the region", np.append(region.centre, region.radius))
+    if isinstance(region, Polytope):
+        _check("the region", np.column_stack([region.matrix, region.limit]))
     _check("the rules' constant coefficients", rules.constant)
     _check("the rules' slopes", rules.value)
     _check("the rules' limits", rules.limit)
+    _check("the slopes of the rules' limits", rules.tilt)
     for number, part in enumerate(ensemble.used):
         members = part.members
         for name, array in members.state().arrays.items():

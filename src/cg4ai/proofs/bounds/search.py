@@ -30,19 +30,29 @@ class Search:
     at `_left[n]` and `_left[n] + 1`.
     """
 
-    def __init__(self, limit: float, margin: float, *, lower: Array, upper: Array) -> None:
+    def __init__(
+        self, limit: float, margin: float, *, lower: Array, upper: Array, uses: int = 0
+    ) -> None:
         self.limit, self.margin = limit, margin
         self.cells = 0
         self._root = (lower, upper)
         self._dimension = np.full(1, -1, np.int16)
         self._left = np.full(1, -1, np.int64)
         self._bound = np.full(1, np.inf)
+        self._use = np.zeros((1, uses))  # what each node made of limits and rows, see `Limits`
         self._count = 1
         self._open_nodes: IntArray = np.zeros(1, np.int64)
         self._open_lower, self._open_upper = lower[None].copy(), upper[None].copy()
         self._stuck: list[tuple[IntArray, Array, Array]] = []
 
-    def resume(self, dimensions: NDArray[np.int16], leaf_bounds: Array, *, cells: int) -> None:
+    def resume(
+        self,
+        dimensions: NDArray[np.int16],
+        leaf_bounds: Array,
+        *,
+        cells: int,
+        leaf_uses: Array | None = None,
+    ) -> None:
         """Go on from the tree of an earlier search; leaves above the limit are open again.
 
         In preorder the children of a node are no neighbours: nodes are numbered anew.
@@ -51,6 +61,7 @@ class Search:
         self._dimension = np.empty(len(dimensions), np.int16)
         self._left = np.full(len(dimensions), -1, np.int64)
         self._bound = np.full(len(dimensions), np.inf)
+        self._use = np.zeros((len(dimensions), self._use.shape[1]))
         self._count, self.cells = len(dimensions), cells
         nodes, lowers, uppers = [], [], []
         stack = [(0, lower, upper)]
@@ -60,6 +71,8 @@ class Search:
             self._dimension[node] = dimension
             if dimension < 0:
                 self._bound[node] = leaf_bounds[leaf]
+                if leaf_uses is not None:
+                    self._use[node] = leaf_uses[leaf]
                 if leaf_bounds[leaf] > self.limit:
                     nodes.append(node)
                     lowers.append(low)
@@ -91,7 +104,7 @@ class Search:
     @property
     def stored_bytes(self) -> int:
         """Memory of the tree and the waiting cells."""
-        tree = self._dimension.nbytes + self._left.nbytes + self._bound.nbytes
+        tree = self._dimension.nbytes + self._left.nbytes + self._bound.nbytes + self._use.nbytes
         return tree + self._open_nodes.nbytes + self._open_lower.nbytes + self._open_upper.nbytes
 
     @property
@@ -142,7 +155,10 @@ class Search:
         bounds = result.upper.cpu().numpy() + self.margin
         # NaN would compare as closed below; a bound that is no number proves nothing
         bounds = np.where(np.isnan(bounds), np.inf, bounds)
-        bounds = np.minimum(bounds, self._bound[nodes])
+        better = bounds < self._bound[nodes]
+        if result.use is not None:
+            self._use[nodes[better]] = result.use[better]
+        bounds = np.where(better, bounds, self._bound[nodes])
         self._bound[nodes] = bounds
         left = bounds > self.limit
         scores = result.scores.cpu().numpy()[left]
@@ -169,6 +185,7 @@ class Search:
         self._dimension[nodes] = dimension
         self._left[nodes] = first
         self._bound[first] = self._bound[first + 1] = self._bound[nodes]
+        self._use[first] = self._use[first + 1] = self._use[nodes]
         low, high = np.repeat(lower, 2, 0), np.repeat(upper, 2, 0)
         pairs = 2 * np.arange(len(nodes))
         high[pairs, dimension] = at
@@ -186,9 +203,10 @@ class Search:
             self._dimension = np.concatenate([self._dimension, np.full(extra, -1, np.int16)])
             self._left = np.concatenate([self._left, np.full(extra, -1, np.int64)])
             self._bound = np.concatenate([self._bound, np.full(extra, np.inf)])
+            self._use = np.concatenate([self._use, np.zeros((extra, self._use.shape[1]))])
 
-    def preorder(self) -> tuple[NDArray[np.int16], Array]:
-        """The tree as (dimensions, bounds of the leaves), node before its lower half first."""
+    def preorder(self) -> tuple[NDArray[np.int16], Array, Array]:
+        """The tree as (dimensions, bounds of the leaves, their uses), lower halves first."""
         order = np.empty(self._count, np.int64)
         stack, filled = [0], 0
         left = self._left[: self._count].tolist()
@@ -200,4 +218,5 @@ class Search:
             if child >= 0:
                 stack += [child + 1, child]
         dimensions = self._dimension[order]
-        return dimensions, self._bound[order][dimensions < 0]
+        leaves = order[dimensions < 0]
+        return dimensions, self._bound[leaves], self._use[leaves]
