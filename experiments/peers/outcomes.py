@@ -1,0 +1,81 @@
+"""What one training gave, measured alike for every method, and tables of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from cg4ai.apps.tables import markdown
+
+REPEATS = 20  # of a prediction that is timed; the quickest counts
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Figures of one method with one seed, or, without figures, why there are none."""
+
+    task: str
+    method: str
+    seed: int = 0
+    figures: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+
+    def record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Clock:
+    """Processor seconds of a block of code; wall-clock time depends on what else is running."""
+
+    def __enter__(self) -> Clock:
+        self._start = time.process_time()
+        self.seconds = 0.0
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds = time.process_time() - self._start
+
+
+def milliseconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
+    """The quickest of several calls, in processor milliseconds."""
+    taken = []
+    for _ in range(repeats):
+        with Clock() as clock:
+            work()
+        taken.append(clock.seconds)
+    return 1e3 * min(taken)
+
+
+def installed(package: str) -> bool:
+    return find_spec(package) is not None
+
+
+def table(outcomes: Sequence[Outcome], task: str, columns: Mapping[str, str]) -> str:
+    """Markdown: one line per method, each figure the mean over seeds and, if it differs, the worst.
+
+    `columns` maps figures to titles; what is not there stays empty.
+    """
+    mine = [one for one in outcomes if one.task == task]
+    rows = []
+    for method in dict.fromkeys(one.method for one in mine):
+        runs = [one for one in mine if one.method == method]
+        measured = [one for one in runs if one.figures]
+        row: dict[str, Any] = {"method": method, "seeds": len(measured) or "-"}
+        for key, title in columns.items():
+            row[title] = spread([one.figures[key] for one in measured if key in one.figures])
+        row["remark"] = "; ".join(dict.fromkeys(one.note for one in runs if one.note))
+        rows.append(row)
+    return markdown(rows)
+
+
+def spread(values: Sequence[float]) -> str:
+    """`mean (worst)`, or the value if all are equal to three digits."""
+    if not values:
+        return "-"
+    mean, worst = (f"{value:.3g}" for value in (float(np.mean(values)), float(np.max(values))))
+    return mean if mean == worst else f"{mean} ({worst})"
