@@ -1,4 +1,4 @@
-"""Other methods on RAYEN's task: RAYEN itself, a penalty, and cvxpylayers' projection."""
+"""Other methods on RAYEN's task: RAYEN itself, and a penalty with cvxpylayers' projection."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from cg4ai.records import Array
 from experiments.peers.ellipsoid import OUTPUTS, ConvexTask, as_tensors
-from experiments.peers.outcomes import Clock, Outcome, installed, milliseconds
+from experiments.peers.outcomes import Clock, Outcome, chunks, installed, milliseconds
 from experiments.peers.training import Network, Recipe, fit
 
 HIDDEN = (64, 64)
 PENALTY = 10.0
+SLOWLY = 2000  # inputs at which a solver is asked for violations
 MISSING = "not installed: pip install 'cg4ai[peers]'"
 Predict = Callable[[Tensor], Tensor]
 
@@ -28,12 +29,12 @@ def measured(
 ) -> Outcome:
     tests = torch.as_tensor(task.tests)
     with torch.no_grad():
-        found = torch.cat([predict(part) for part in torch.as_tensor(points).split(10_000)])
+        found = torch.cat([predict(part) for part in chunks(points)])
         figures = {
             "mse": task.mse(predict(tests)),
             **task.violation(found.numpy()),
             "train_s": train_s,
-            "predict_ms": milliseconds(lambda: predict(tests), 5) * 1000 / len(tests),
+            "predict_ms": milliseconds(lambda: predict(tests), 5) * 1024 / len(tests),
         }
     return Outcome(task.name, method, seed, figures)
 
@@ -83,13 +84,13 @@ def penalty(task: ConvexTask, recipe: Recipe, seed: int) -> tuple[nn.Module, flo
     """The common network trained with squared violations added; it keeps no rule for certain."""
     torch.manual_seed(seed)
     module = Network(task.inputs.shape[1], OUTPUTS, HIDDEN)
-    L, l, R, c, E, e = (
+    L, limit, R, c, E, e = (
         torch.tensor(value, dtype=torch.float32)
         for value in (task.linear, task.limits, task.root, task.centre, task.equality, task.values)
     )
 
     def broken(y: Tensor) -> Tensor:
-        linear = (y @ L.T - l).relu().square().sum(-1)
+        linear = (y @ L.T - limit).relu().square().sum(-1)
         quadratic = (((y - c) @ R.T).square().sum(-1) - 1).relu().square()
         return linear + quadratic + (y @ E.T - e).square().sum(-1)
 
@@ -98,20 +99,16 @@ def penalty(task: ConvexTask, recipe: Recipe, seed: int) -> tuple[nn.Module, flo
     return module.double(), clock.seconds
 
 
-def penalised(task: ConvexTask, recipe: Recipe, seed: int) -> tuple[Outcome, Outcome]:
-    """That network as it is, and with its predictions projected by cvxpylayers."""
-    module, seconds = penalty(task, recipe, seed)
-    points = task.searched(seed)
-    plain = measured(task, "penalty", seed, seconds, module, points=points)
+def projected(task: ConvexTask, recipe: Recipe, seed: int) -> Outcome:
+    """That network with its predictions projected by cvxpylayers."""
     name = "penalty, then cvxpylayers"
     if not installed("cvxpylayers"):
-        return plain, Outcome(task.name, name, seed, note=MISSING)
-    layer = _projection(task)
-    projected = measured(
-        task, name, seed, seconds, lambda x: layer(module(x)), points=points[:2000]
-    )
-    note = "violations searched at 2,000 inputs, for its time"
-    return plain, Outcome(task.name, name, seed, projected.figures, note)
+        return Outcome(task.name, name, seed, note=MISSING)
+    module, seconds = penalty(task, recipe, seed)
+    layer, points = _projection(task), task.searched(seed)[:SLOWLY]
+    found = measured(task, name, seed, seconds, lambda x: layer(module(x)), points=points)
+    note = f"violations searched at {SLOWLY:,} inputs, for its time"
+    return Outcome(task.name, name, seed, found.figures, note)
 
 
 def _projection(task: ConvexTask) -> Predict:
@@ -126,7 +123,12 @@ def _projection(task: ConvexTask) -> Predict:
     ]
     problem = cp.Problem(cp.Minimize(cp.sum_squares(y - aim)), rules)
     layer = CvxpyLayer(problem, parameters=[aim], variables=[y])
-    return lambda outputs: layer(outputs)[0]
+
+    def project(outputs: Tensor) -> Tensor:
+        (found,) = layer(outputs)
+        return torch.as_tensor(found)
+
+    return project
 
 
 def _fit(

@@ -1,4 +1,4 @@
-"""HardNet's three problems: fit a function on [-2, 2] between bounds that change from piece to piece.
+"""HardNet's three problems: a function on [-2, 2] between bounds that change by pieces.
 
 `inner` has 50 labelled points in [-1.2, 1.2] and must extrapolate, `full` has 50 in all of it; in
 both each piece has one bound, below or above. `band` has 10 points and both bounds, which meet in
@@ -48,7 +48,7 @@ class Piecewise:
 def piecewise(name: Name) -> Piecewise:
     reach = 1.2 if name == "inner" else 2.0
     count = 10 if name == "band" else 50
-    points = np.random.RandomState(DRAW).uniform(-reach, reach, count)  # noqa: NPY002 - as published
+    points = np.random.RandomState(DRAW).uniform(-reach, reach, count)
     target, bounds = (_band, _both_bounds) if name == "band" else (_curve, _one_bound)
     return Piecewise(name, points, target(points), target, bounds)
 

@@ -94,9 +94,7 @@ def _problem(
     inputs: Array, *, convex: bool,
 ) -> QuadraticProblem:  # fmt: skip
     missing = np.full(len(inputs), np.nan)
-    return QuadraticProblem(
-        curvature, slope, equality, inequality, limit, convex, inputs, missing
-    )
+    return QuadraticProblem(curvature, slope, equality, inequality, limit, convex, inputs, missing)
 
 
 def _with_optimum(problem: QuadraticProblem, solutions: Array) -> QuadraticProblem:

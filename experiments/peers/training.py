@@ -48,7 +48,7 @@ def fit(module: nn.Module, loss_of: Callable[[int], Tensor], recipe: Recipe) -> 
     start = time.process_time()
     for step in range(recipe.steps):
         adam.zero_grad()
-        loss_of(step).backward()
+        torch.autograd.backward(loss_of(step))
         adam.step()
         if recipe.cycle:
             cycle.step()

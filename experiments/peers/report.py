@@ -1,0 +1,142 @@
+"""The figures of all studies as files, and the report that is made from them."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import cg4ai
+from cg4ai.runs import files
+from experiments.peers.outcomes import Outcome, table
+
+COSTS = {"train_s": "training, s", "predict_ms": "1,024 predictions, ms"}
+BROKEN = {"inequality": "largest violation", "equality": "of equalities"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """How one study is told: its tasks with their titles, and the columns of their tables."""
+
+    title: str
+    text: str
+    tasks: Mapping[str, str]
+    columns: Mapping[str, str]
+
+
+SECTIONS = {
+    "qp": Section(
+        "DC3's quadratic programs",
+        "100 variables, 50 equalities `A y = x`, 50 inequalities `G y <= h`, x in [-1, 1]^50, no "
+        "labels. Every trained method gets fresh inputs, the same network (two layers of 200 and a "
+        "linear skip) and the same optimiser. Per cent above the optimum at the test inputs. "
+        "Violations at 100,000 other inputs, half of them corners of the box.",
+        {"convex": "Convex", "non-convex": "Non-convex (p'sin y)"},
+        {"mean": "mean %", "max": "max %", **BROKEN, **COSTS},
+    ),
+    "rayen": Section(
+        "RAYEN's task",
+        "Four inputs, four outputs, 2,000 labelled points, six linear rules and an ellipsoid; the "
+        "label is the point of the set next to a smooth function. A random task for each seed, the "
+        "same for all methods. MSE at 1,000 other inputs; violations at 100,000.",
+        {"without an equality": "Without an equality", "with an equality": "With an equality"},
+        {"mse": "MSE", **BROKEN, **COSTS},
+    ),
+    "hardnet": Section(
+        "HardNet's piecewise bounds",
+        "A function on [-2, 2] with bounds that change from piece to piece. MSE on a grid of 401 "
+        "points; violations at 100,000.",
+        {
+            "inner": "50 labelled points in [-1.2, 1.2], one bound per piece",
+            "full": "50 labelled points in [-2, 2], one bound per piece",
+            "band": "10 labelled points, two bounds per piece",
+        },
+        {"mse": "MSE", "inequality": BROKEN["inequality"], **COSTS},
+    ),
+    "routing": Section(
+        "Routing",
+        "Maximum link utilisation above the optimum on 2,000 random demand vectors, load 0.99. "
+        "Cooper trains one network with a multiplier per arc and a pool of the worst vectors "
+        "found, for the processor time that ours took.",
+        {},
+        {
+            "mean": "mean gap",
+            "max": "largest gap",
+            "inequality": "overload found",
+            "train_s": "processor, s",
+        },
+    ),
+}
+
+
+def saved(out: Path, name: str, outcomes: Sequence[Outcome], *, merge: bool, quick: bool) -> None:
+    """Keep the figures of a study; `merge` leaves those of other methods as they were."""
+    path = out / f"{name}.json"
+    kept = stored(path) if merge else []
+    done = {(one.task, one.method) for one in outcomes}
+    together = [one for one in kept if (one.task, one.method) not in done] + list(outcomes)
+    out.mkdir(parents=True, exist_ok=True)
+    files.write_json(
+        path, {"quick": quick, "machine": machine(), "outcomes": [one.record() for one in together]}
+    )
+
+
+def stored(path: Path) -> list[Outcome]:
+    if not path.exists():
+        return []
+    return [Outcome(**entry) for entry in json.loads(path.read_text())["outcomes"]]
+
+
+def write_report(target: Path, out: Path) -> None:
+    """All studies whose figures lie in `out`."""
+    lines = [
+        "# Ours beside its peers",
+        "",
+        "Made by `python -m experiments.peers`. Figures are means over seeds, the worst seed in "
+        "brackets. Time is processor time of one core.",
+        "",
+    ]
+    for name, section in SECTIONS.items():
+        path = out / f"{name}.json"
+        outcomes = stored(path)
+        if not outcomes:
+            continue
+        record = json.loads(path.read_text())
+        lines += [f"## {section.title}", "", section.text, ""]
+        if record["quick"]:
+            lines += ["**Few steps only (`--quick`): these figures say nothing.**", ""]
+        tasks = section.tasks or {task: task for task in dict.fromkeys(o.task for o in outcomes)}
+        for task, title in tasks.items():
+            lines += [f"### {title}", "", table(outcomes, task, section.columns)]
+        lines += [f"Measured on {record['machine']}.", ""]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    files.write_bytes(target, "\n".join(lines).encode())
+
+
+def machine() -> str:
+    """The machine and the commit in words."""
+    return (
+        f"{_processor()}, {os.cpu_count()} cores of which one is used, torch {torch.__version__}, "
+        f"cg4ai {cg4ai.__version__} at {_commit()}"
+    )
+
+
+def _processor() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.machine()
+
+
+def _commit() -> str:
+    answer = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return answer.stdout.strip() or "an unknown commit"

@@ -1,0 +1,97 @@
+"""The four studies: which methods meet on which problem, with which seeds and how many steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from experiments.peers import ellipsoid_peers, piecewise_peers, quadratic_peers
+from experiments.peers.ellipsoid import convex_task
+from experiments.peers.outcomes import Outcome
+from experiments.peers.piecewise import NAMES, piecewise
+from experiments.peers.quadratic import QuadraticProblem, generated, loaded
+from experiments.peers.training import Recipe
+
+Work = Callable[[int], Outcome]  # of a seed
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command asks of every study."""
+
+    seeds: Sequence[int]
+    quick: bool
+    only: str
+    data: Path | None
+    say: Callable[[str], None]
+
+    def steps(self, usual: int) -> int:
+        return 50 if self.quick else usual
+
+    def run(self, method: str, work: Work, *, once: bool = False) -> Iterator[Outcome]:
+        """One outcome per seed, or a single one where no seed matters."""
+        if self.only.lower() not in method.lower():
+            return
+        for seed in [0] if once else self.seeds:
+            outcome = work(seed)
+            shown = ", ".join(f"{name} {value:.3g}" for name, value in outcome.figures.items())
+            self.say(f"{outcome.task}: {outcome.method}, seed {seed}: {shown or outcome.note}")
+            yield outcome
+
+
+def qp(asked: Asked) -> list[Outcome]:
+    """DC3's convex and non-convex problem."""
+    recipe = Recipe(steps=asked.steps(6000))
+    found: list[Outcome] = []
+    for convex in (True, False):
+        problem = _quadratic(asked, convex=convex)
+        for method in ("DC3", "HardNet"):
+            found += asked.run(
+                method, partial(quadratic_peers.learned, problem, recipe, method=method)
+            )
+        found += asked.run("affine rule", partial(quadratic_peers.affine_rule, problem), once=True)
+        found += asked.run("OSQP", partial(quadratic_peers.solver, problem), once=True)
+    return found
+
+
+def _quadratic(asked: Asked, *, convex: bool) -> QuadraticProblem:
+    if asked.data is not None:
+        return loaded(asked.data, convex=convex)
+    return generated(0, convex=convex, tests=16 if asked.quick else 256)
+
+
+def rayen(asked: Asked) -> list[Outcome]:
+    """Projections onto a set of linear and quadratic rules; a task of its own for each seed."""
+    recipe = Recipe(steps=asked.steps(3000))
+    methods = {
+        "RAYEN": ellipsoid_peers.rayen,
+        "penalty, then cvxpylayers": ellipsoid_peers.projected,
+    }
+    found: list[Outcome] = []
+    for equality in (False, True):
+        tasks = {seed: convex_task(seed, equality=equality) for seed in asked.seeds}
+        for method, work in methods.items():
+            found += asked.run(method, lambda seed, w=work, t=tasks: w(t[seed], recipe, seed))  # type: ignore[misc]
+    return found
+
+
+def hardnet(asked: Asked) -> list[Outcome]:
+    """Functions between bounds that change from piece to piece."""
+    recipes = {
+        "HardNet, as published": Recipe(steps=asked.steps(1000), rate=1e-4, cycle=False),
+        "HardNet, trained longer": Recipe(steps=asked.steps(4000)),
+    }
+    found: list[Outcome] = []
+    for name in NAMES:
+        task = piecewise(name)
+        for method, recipe in recipes.items():
+            work = partial(piecewise_peers.hardnet, task, recipe=recipe, method=method)
+            found += asked.run(method, work)
+    return found
+
+
+def routing(asked: Asked) -> list[Outcome]:
+    """Ours and Cooper on networks."""
+    return []
