@@ -142,7 +142,7 @@ def _fit(
     def loss_of(step: int) -> Tensor:
         pick = torch.randint(len(inputs), (recipe.batch,))
         outputs = module(inputs[pick])
-        loss = (outputs - labels[pick]).square().sum(-1).mean()
+        loss: Tensor = (outputs - labels[pick]).square().sum(-1).mean()
         return loss if extra is None else loss + extra(outputs)
 
     fit(module, loss_of, recipe)

@@ -59,7 +59,7 @@ def hardnet(task: Piecewise, seed: int, recipe: Recipe, *, method: str) -> Outco
 
     def loss_of(step: int) -> Tensor:
         module.projecting = task.name != "band" or step >= WARM_UP * recipe.steps
-        outputs = module(x, low, high)
+        outputs: Tensor = module(x, low, high)
         broken = (low - outputs).relu().square() + (outputs - high).relu().square()
         return ((outputs - y).square() + PENALTY * broken).mean()
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import qr
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cg4ai.records import Array
