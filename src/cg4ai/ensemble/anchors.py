@@ -163,15 +163,17 @@ def _scale(guard: Guard) -> Array:
 
 
 def worst_case(guard: Guard, anchor: AffineMap) -> tuple[Array, Array] | None:
-    """Least slack (L,) and where (L, d), or None without a closed form."""
+    """Least slack (L,) and where (L, d), or None without a closed form.
+
+    Of quadratic rules and an anchor that moves: slack that is proven, if not the least there is.
+    """
     rules = guard.rules
-    if isinstance(rules, AffineRules):
-        if not rules.closed_form(anchor.slopes).all():
-            return None
+    if isinstance(rules, AffineRules) and not rules.closed_form(anchor.slopes).all():
+        return None
+    if not isinstance(rules, FunctionRules):
         worst = rules.worst_affine(anchor.slopes, anchor.offsets, guard.region)
         return worst.slack, worst.points
-    function = rules.requirement if isinstance(rules, FunctionRules) else None
-    if not anchor.is_constant or not (function is None or isinstance(function, Concave)):
+    if not anchor.is_constant or not isinstance(rules.requirement, Concave):
         return None
     # these rules speak of the output alone, so that a constant has one value everywhere
     centre = np.mean(guard.region.bounds(), axis=0)

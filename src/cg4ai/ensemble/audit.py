@@ -12,7 +12,7 @@ import torch
 from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.rules import Rate
 from cg4ai.rules.regions import Region
-from cg4ai.rules.rows import shortfall
+from cg4ai.rules.rows import ConcaveRows, shortfall
 from cg4ai.separation import BlackBox, GradientAscent, default_separator
 from cg4ai.separation.scan import predictions
 
@@ -146,7 +146,7 @@ def audit(
     return Audit(
         requirement=requirement.name,
         strength="audited",
-        place=f"{len(rows.inputs)} listed inputs",
+        place=f"{_places(rows)} listed inputs",
         rows=len(rows),
         satisfied=len(rows) - len(violated),
         worst_violation=float(violations.max()),
@@ -158,6 +158,13 @@ def audit(
         threshold=threshold if rates else None,
         effort={"search": "recomputation", "evaluations": len(rows.inputs)},
     )
+
+
+def _places(rows: Rows) -> int:
+    """How many inputs are listed; concave rows repeat an input that has several rules."""
+    if isinstance(rows, ConcaveRows) and rows.origin is not None:
+        return len(np.unique(rows.origin[:, 0]))
+    return len(rows.inputs)
 
 
 def _attacked(requirement: Requirement, found: SeparationResult, tolerance: float) -> Audit:

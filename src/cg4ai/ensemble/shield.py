@@ -27,8 +27,7 @@ from cg4ai.members.mixture import Part
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.records import Array, below
 from cg4ai.rules import Requirement
-from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.guards import TOLERANCE, Guard, guard_of
+from cg4ai.rules.guards import TOLERANCE, FunctionRules, Guard, guard_of
 from cg4ai.rules.regions import Region
 from cg4ai.runs import files
 from cg4ai.separation.scan import candidates, predictions
@@ -121,7 +120,7 @@ class ShieldedEnsemble(Ensemble):
         result = super().tensors()
         result |= {f"anchor.{name}": tensor for name, tensor in self.anchor.tensors().items()}
         for number, one in enumerate(self.guards):
-            if isinstance(one.rules, AffineRules):
+            if not isinstance(one.rules, FunctionRules):
                 own = one.rules.tensors(self.device)
                 result |= {f"guards.{number}.{name}": tensor for name, tensor in own.items()}
         return result
@@ -131,7 +130,7 @@ class ShieldedEnsemble(Ensemble):
         made.anchor = self.anchor.with_tensors(below(tensors, "anchor."))
         made._guards = tuple(
             replace(one, rules=one.rules.with_tensors(below(tensors, f"guards.{number}.")))
-            if isinstance(one.rules, AffineRules)
+            if not isinstance(one.rules, FunctionRules)
             else one
             for number, one in enumerate(self.guards)
         )

@@ -24,7 +24,17 @@ from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture, TreeMembers, affine
 from cg4ai.members.mixture import Part
 from cg4ai.records import Array, IntArray
-from cg4ai.rules import Concave, Linear, Margin, Probability, Rate, Requirement
+from cg4ai.rules import (
+    AffineBound,
+    Concave,
+    Largest,
+    Linear,
+    Margin,
+    Probability,
+    Quadratic,
+    Rate,
+    Requirement,
+)
 from cg4ai.rules.affine import AffineCoefficients
 from cg4ai.rules.regions import Ball, Box
 from cg4ai.runs import files
@@ -239,6 +249,45 @@ def test_the_anchor_is_checked_in_closed_form(region: Box | Ball, worst: float) 
         mixture.shielded([1.0, 3.0], Linear(region, KnownProducts(), [worst - 0.5, 99], "<="))
 
 
+def test_quadratic_rules_are_restored_by_the_smallest_step(tmp_path: Path) -> None:
+    """The disc again, now known to be quadratic: the step ends on its rim, and is stored."""
+    disc = Quadratic(Box([-3, -3], [3, 3]), np.eye(2), 1.0, name="disc")
+    shielded = identity().shielded([0.0, 0.0], disc)
+    assert "closed form" in str(shielded.checks[0])
+    inputs = np.array([[0.3, 0.4], [3.0, 0.0], [-1.5, 2.0]])
+    explained = shielded.predict(inputs, explain=True)
+    size = np.sqrt((inputs**2).sum(1))
+    np.testing.assert_allclose(explained.theta, np.maximum(0, 1 - 1 / size), atol=1e-11)
+    np.testing.assert_allclose(explained.outputs[1:], inputs[1:] / size[1:, None], atol=1e-11)
+    assert explained.labels.tolist() == ["shielded"] * 3
+    shielded.save(tmp_path / "stored")
+    again = cg4ai.load(tmp_path / "stored")
+    np.testing.assert_array_equal(again.predict(inputs), explained.outputs)
+    module = shielded.as_module()
+    np.testing.assert_allclose(module(torch.as_tensor(inputs)).detach(), explained.outputs)
+    with pytest.raises(InvalidInput, match="the anchor does not keep disc"):
+        identity().shielded([1.0, 1.0], disc)
+
+
+def test_bounds_that_depend_on_the_input_are_kept() -> None:
+    place = Box([-1, -1], [1, 1])
+    rule = Linear(place, [1.0, 0.0], Largest([0.1, AffineBound(0.3, [0.0, 0.5])]), "<=")
+    shielded = identity().shielded([0.0, 0.0], rule)
+    assert shielded.checks[0].exact
+    assert shielded.checks[0].room == pytest.approx(0.1)
+    inputs = np.random.default_rng(0).uniform(-1, 1, size=(500, 2))
+    limit = np.maximum(0.1, 0.3 + 0.5 * inputs[:, 1])
+    outputs = shielded.predict(inputs)
+    np.testing.assert_allclose(outputs[:, 0], np.minimum(inputs[:, 0], limit), atol=1e-11)
+    assert (outputs[:, 0] <= limit).all()
+
+
+def test_a_function_of_the_input_is_not_read_at_one_input() -> None:
+    """A functional without affine(): the anchor is looked at, nothing is said to be exact."""
+    rule = Linear(Box([0, 0], [1, 1]), Products(), [3.0, 3.0], "<=")
+    assert not identity().shielded([1.0, 1.0], rule).checks[0].exact
+
+
 def test_an_affine_anchor_is_checked_by_closed_form() -> None:
     rule = Linear(UNIT, [1.0, 0.0], 0.6, "<=")
     good = affine(np.array([[[0.2, 0.0], [0.3, 0.0]]]), np.zeros((1, 2)))
@@ -451,7 +500,7 @@ def test_audits_that_label_nothing_are_refused(
     with pytest.raises(InvalidInput, match=words):
         record_audited(identity(), requirement, inputs=inputs)
     proof = cg4ai.certify(identity(), Linear(UNIT, [1.0, 0.0], 2.0, "<="))
-    with pytest.raises(InvalidInput, match="Box, Ball or Polytope"):
+    with pytest.raises(InvalidInput, match="covers a region"):
         record_certified(
             identity(), Linear(np.zeros((1, 2)), [1.0, 0.0], 1.0, "<="), certification=proof
         )
