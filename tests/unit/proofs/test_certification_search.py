@@ -64,7 +64,7 @@ def test_leaves_cover_the_root_and_carry_their_own_bounds():
 def test_resuming_ends_with_the_same_leaves():
     whole = run(start())
     half = run(start(), steps=4)
-    dimensions, bounds = half.preorder()
+    dimensions, bounds, _ = half.preorder()
     again = start()
     again.resume(dimensions, bounds, cells=half.cells)
     assert again.open == half.open
