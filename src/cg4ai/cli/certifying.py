@@ -58,7 +58,7 @@ def run(folder: Path, options: CertifyOptions) -> int:
     """Certify every rule over a region that the run carries; returns the exit code."""
     with Run.open(folder) as opened:
         mixture, described = trained(folder)
-        ensemble = mixture.unshielded if options.unshielded else mixture
+        ensemble = mixture.mixture if options.unshielded else mixture
         jobs = described.propositions()
         proven = [
             _certify(opened, ensemble, job, number=number, options=options)
