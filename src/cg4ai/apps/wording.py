@@ -30,6 +30,7 @@ STRENGTHS = {
     "audited": "recomputed at every listed input; says nothing of other inputs",
     "attacked": "violations were searched for in the region; a search is no proof",
     "certified": "proven at every input of the region",
+    "constructed": "kept at every input by how every member is built",
     "shielded": "kept at every input of the region by correcting predictions",
 }
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from cg4ai.ensemble.constructed import constructed
 from cg4ai.records import Array, IntArray, SeparationResult
-from cg4ai.rules import Rate
+from cg4ai.rules import Equality, Rate
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import ConcaveRows, shortfall
 from cg4ai.separation import BlackBox, GradientAscent, default_separator
-from cg4ai.separation.scan import predictions
+from cg4ai.separation.scan import candidates, predictions
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble
@@ -123,6 +124,8 @@ def audit(
     from cg4ai.ensemble.shield import kept_by_shield
 
     requirement.check(ensemble.input_size, ensemble.output_size)
+    if isinstance(requirement, Equality) and constructed(ensemble, requirement):
+        return _constructed(requirement, ensemble, tolerance)
     rows = requirement.rows(0)
     if rows is None:
         shield = kept_by_shield(ensemble, requirement)
@@ -165,6 +168,31 @@ def _places(rows: Rows) -> int:
     if isinstance(rows, ConcaveRows) and rows.origin is not None:
         return len(np.unique(rows.origin[:, 0]))
     return len(rows.inputs)
+
+
+def _constructed(equality: Equality, ensemble: Ensemble, tolerance: float) -> Audit:
+    """Kept by structure; what rounding leaves is measured at a few inputs all the same."""
+    if isinstance(equality.region, Region):
+        inputs = candidates(equality.region, 64, torch.Generator().manual_seed(0))
+    elif equality.inputs is None:
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn(512, ensemble.input_size, generator=generator).double().numpy()
+    else:
+        inputs = equality.points
+    missed = equality.missed(inputs, predictions(ensemble, inputs).numpy())
+    return Audit(
+        requirement=equality.name,
+        strength="constructed",
+        place="every input",
+        rows=0,
+        satisfied=0,
+        worst_violation=float(missed.max()),
+        tolerance=tolerance,
+        violated=np.empty(0, np.int64),
+        violations=np.empty(0),
+        descriptions=(),
+        effort={"search": "structure of every member", "evaluations": len(inputs)},
+    )
 
 
 def _attacked(requirement: Requirement, found: SeparationResult, tolerance: float) -> Audit:

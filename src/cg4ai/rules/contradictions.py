@@ -30,7 +30,7 @@ def _known_rows(requirements: Sequence[Requirement]) -> Iterator[tuple[Requireme
     """The rows of lists and pools, and over a region those at its centre."""
     for number, requirement in enumerate(requirements):
         rows = requirement.rows(number)
-        if rows is None and isinstance(requirement, Placed):
+        if rows is None and isinstance(requirement, Placed) and requirement.over_region:
             rows = rows_at_centre(requirement, requirement.known_output_size(), number)
         if rows is not None:
             yield requirement, rows

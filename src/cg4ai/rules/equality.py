@@ -168,6 +168,10 @@ class Equality(Placed):
             return solution
         return replace(solution, slope=np.zeros((solution.output_size, size)))
 
+    def everywhere(self) -> Equality:
+        """The same at every input, for members that keep it by construction."""
+        return Equality(None, self.matrix, self.bound, name=self.name)
+
     def kept_by(self, offset: Array, slope: Array, basis: Array) -> bool:
         """Whether outputs `offset + slope x + basis z` keep it at all x and z but for rounding."""
         own_offset, own_slope = self._bound
@@ -179,6 +183,12 @@ class Equality(Placed):
             (self.matrix @ basis, size @ np.abs(basis)),
         )
         return all(bool((np.abs(miss) <= EXACT * scale).all()) for miss, scale in pairs)
+
+    def missed(self, inputs: Array, outputs: Array) -> Array:
+        """(n, d), (n, r) -> (n,): the largest |matrix @ y - bound| at each input."""
+        offset, slope = self._bound
+        bound = offset + inputs @ slope.T if slope.shape[1] else offset
+        return np.asarray(np.abs(outputs @ self.matrix.T - bound).max(axis=1))
 
     @cached_property
     def _linear(self) -> Linear:

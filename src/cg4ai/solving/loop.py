@@ -17,6 +17,7 @@ from cg4ai.errors import SolverFailure
 from cg4ai.records import IterationRecord, StopReason
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
+from cg4ai.solving.completing import completed
 from cg4ai.solving.interrupts import Interrupted, Interrupts
 from cg4ai.solving.phases import NormalPhase, SlackPhase
 from cg4ai.solving.problem import Problem
@@ -39,6 +40,7 @@ def solve(
     `progress` is called after each iteration; `run` keeps history and checkpoints on disk and, if
     it already holds a checkpoint, the run continues from there to the identical result.
     """
+    problem = completed(problem)
     phases = (NormalPhase(), SlackPhase()) if problem.phases is None else problem.phases()
     with Interrupts() as interrupts:
         loop = _Loop(RunState(problem, settings or Settings(), phases, interrupts), run)

@@ -1,0 +1,52 @@
+"""Pricers whose members are of another make: completed, or behind a shield."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cg4ai.protocols import Architecture, Members, Pricer, PricingRequest
+from cg4ai.records import PricingResult
+
+
+@dataclass(frozen=True)
+class Remade:
+    """Asks `inner` and changes the members it proposes.
+
+    What it proved of its own members says nothing of these, so its bounds are dropped.
+    """
+
+    inner: Pricer
+    change: Callable[[Members], Members]
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        found = self.inner.price(request)
+        if found.members is None:
+            return replace(found, lower_bound=None)
+        return replace(found, members=self.change(found.members), lower_bound=None)
+
+
+def rebuilt(
+    pricer: Any,
+    *,
+    architecture: Callable[[Architecture], Architecture],
+    members: Callable[[Members], Members],
+) -> Pricer:
+    """The same pricer, within its wrappers, for changed members.
+
+    One that trains an `architecture` trains the changed one; of others the members are changed.
+    """
+    inner = getattr(pricer, "inner", None)
+    if inner is not None:
+        several = isinstance(inner, Sequence)
+        made = [
+            rebuilt(one, architecture=architecture, members=members)
+            for one in (inner if several else [inner])
+        ]
+        changed: Pricer = replace(pricer, inner=tuple(made) if several else made[0])
+        return changed
+    if hasattr(pricer, "architecture"):
+        trained: Pricer = replace(pricer, architecture=architecture(pricer.architecture))
+        return trained
+    return Remade(pricer, members)

@@ -1,0 +1,56 @@
+"""Problems with equalities: every member is completed to them, so that nothing is left to price."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cg4ai.errors import InvalidInput
+from cg4ai.members.completed import CompletedArchitecture, CompletedMembers
+from cg4ai.pricing.rebuilt import rebuilt
+from cg4ai.protocols import Architecture, Members
+from cg4ai.rules.equality import Completion, Equality, joined
+from cg4ai.solving.problem import Problem
+
+
+def completion_of(problem: Problem) -> Completion | None:
+    """What keeps all equalities of the problem; None if there are none.
+
+    With several blocks no member knows all outputs: equalities over a region or a list stay rows
+    of the master, and one without inputs is refused.
+    """
+    equalities = [one for one in problem.requirements if isinstance(one, Equality)]
+    if not equalities:
+        return None
+    if len(problem.layout) == 1:
+        return joined(equalities, input_size=problem.objective.inputs.shape[1]).projected()
+    for one in equalities:
+        if one.inputs is None:
+            raise InvalidInput(
+                f"{one.name} names no inputs and ties outputs of {len(problem.layout)} blocks "
+                "together, so that no member can keep it; give a region or inputs, or one block"
+            )
+    return None
+
+
+def completed(problem: Problem) -> Problem:
+    """The same problem for members that keep its equalities at every input."""
+    completion = completion_of(problem)
+    if completion is None:
+        return problem
+
+    def members(inner: Members) -> Members:
+        return CompletedMembers(inner, completion)
+
+    def architecture(inner: Architecture) -> Architecture:
+        return CompletedArchitecture(inner, completion)
+
+    return replace(
+        problem,
+        pricers=[
+            rebuilt(one, architecture=architecture, members=members) for one in problem.pricers
+        ],
+        start=[(members(start), blocks) for start, blocks in problem.start],
+        requirements=[
+            one.everywhere() if isinstance(one, Equality) else one for one in problem.requirements
+        ],
+    )
