@@ -35,7 +35,9 @@ class Audit:
     strength "audited": every listed row was recomputed, `rows` of them. strength "attacked": a
     region was searched with the stated `effort`; `rows` then counts the violated inputs found and
     `satisfied` is 0. strength "shielded": a shield keeps the rule at every input of the region,
-    with an anchor whose `room` is proven by closed form; it was searched all the same.
+    with an anchor whose `room` is proven by closed form; it was searched all the same. strength
+    "constructed": every member keeps it by its structure, as its arrays show; `worst_violation` is
+    what rounding leaves.
 
     `violated` holds row numbers worst first, with `violations` and `descriptions` alongside;
     `worst_violation` is negative when all rows have room to spare.
@@ -62,7 +64,8 @@ class Audit:
         return len(self.violated) == 0
 
     def __str__(self) -> str:
-        lines = [self._audited() if self.strength == "audited" else self._searched()]
+        said = {"audited": self._audited, "constructed": self._built}
+        lines = [said.get(self.strength, self._searched)()]
         for text, size in zip(self.descriptions[:SHOWN], self.violations, strict=False):
             lines.append(f"  missed by {size:.3g}: {text}")
         if len(self.descriptions) > SHOWN:
@@ -80,6 +83,13 @@ class Audit:
             f"{self.requirement} {verdict} (audited): {self.satisfied} of {self.rows} rows at "
             f"{self.place} satisfied within {self.tolerance:g}, worst violation "
             f"{self.worst_violation:.3g}; nothing is said about other inputs"
+        )
+
+    def _built(self) -> str:
+        return (
+            f"{self.requirement} holds (constructed) at every input: every member keeps it by how "
+            f"it is built; rounding leaves {self.worst_violation:.3g} at "
+            f"{self.effort['evaluations']} inputs that were looked at"
         )
 
     def _searched(self) -> str:
@@ -124,8 +134,10 @@ def audit(
     from cg4ai.ensemble.shield import kept_by_shield
 
     requirement.check(ensemble.input_size, ensemble.output_size)
-    if isinstance(requirement, Equality) and constructed(ensemble, requirement):
-        return _constructed(requirement, ensemble, tolerance)
+    if isinstance(requirement, Equality):
+        if constructed(ensemble, requirement):
+            return _constructed(requirement, ensemble, tolerance)
+        requirement.need_inputs()
     rows = requirement.rows(0)
     if rows is None:
         shield = kept_by_shield(ensemble, requirement)

@@ -117,9 +117,8 @@ class Equality(Placed):
         """Offset (k,) and slope (k, d); d is 0 for a bound of numbers."""
         count = len(self.matrix)
         if not isinstance(self.bound, AffineBound):
-            return arrays.vector(self.bound, "the bound of an Equality", count), np.zeros(
-                (count, 0)
-            )
+            offset = arrays.vector(self.bound, "the bound of an Equality", count)
+            return offset, np.zeros((count, 0))
         slope = np.broadcast_to(self.bound.slope, (count, self.bound.slope.shape[-1]))
         return arrays.vector(self.bound.offset, "the offset of the bound", count), np.array(slope)
 
@@ -190,13 +189,16 @@ class Equality(Placed):
         bound = offset + inputs @ slope.T if slope.shape[1] else offset
         return np.asarray(np.abs(outputs @ self.matrix.T - bound).max(axis=1))
 
-    @cached_property
-    def _linear(self) -> Linear:
+    def need_inputs(self) -> None:
         if self.inputs is None:
             raise InvalidInput(
                 f"{self.name} holds at every input and names none to look at: members keep it by "
                 "completion; to measure others, give a region or a list of inputs"
             )
+
+    @cached_property
+    def _linear(self) -> Linear:
+        self.need_inputs()
         matrix = self.matrix if self.over_region else self.matrix[None]
         return Linear(
             self.inputs,
