@@ -67,8 +67,8 @@ def test_members_that_do_not_keep_it_are_measured() -> None:
     assert ensemble_of(constant).audit(sum_to_one).strength == "constructed"
     other = CompletedMembers(constant, sum_to_one.completion(2).projected())
     assert ensemble_of(other).audit(SUM).strength == "attacked"
-    units = {"shift": np.array([1.0, 2.0]), "scale": np.array([3.0, 4.0])}
-    networks = NetworkArchitecture(2, 3, hidden=(4,), **units)
+    shift, scale = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    networks = NetworkArchitecture(2, 3, hidden=(4,), shift=shift, scale=scale)
     inner = networks.members(networks.initialise(2, torch.Generator().manual_seed(0)))
     folded = CompletedMembers(inner, SUM.completion().projected()).folded()
     assert ensemble_of(folded).audit(SUM).strength == "constructed"
