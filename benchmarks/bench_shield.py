@@ -30,6 +30,8 @@ from cg4ai.members.mixture import Part
 from cg4ai.runs import files
 from experiments.routing.reproduce import chosen
 
+VALIDATION = 10_000  # demand vectors on which gaps are measured
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -49,7 +51,11 @@ def main() -> None:
             else without_rows(router, steps=given.steps, load=given.load, seed=given.seed)
         )
         shielded = shield(made, ensemble)
-        report = measure_shield(made, shielded, inputs=given.inputs, seed=given.seed)
+        vectors = made.sample(VALIDATION, given.seed)
+        best = made.optimal(vectors).mlu
+        report = measure_shield(
+            made, shielded, vectors=vectors, best=best, inputs=given.inputs, seed=given.seed
+        )
         rows.append({"router": Path(router).name, **line(report)})
         print(rows[-1], flush=True)
     print(markdown(rows))

@@ -18,7 +18,7 @@ from cg4ai.apps.routing.app import Prepared, Routing
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.members import SplitNetwork
 from cg4ai.apps.routing.problem import capacity
-from cg4ai.apps.routing.settings import RouteSettings, RoutingObjective, SeparatorName
+from cg4ai.apps.routing.settings import Guarantee, RouteSettings, RoutingObjective, SeparatorName
 from cg4ai.layout import Layout
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.objectives import AnyObjective, Supervised
@@ -36,6 +36,7 @@ from cg4ai.solving.problem import Problem
 class PaperSettings(RouteSettings):
     """The published method's own: labels to learn from, epochs of each network, iterations."""
 
+    guarantee: Guarantee = setting("attacked")
     objective: RoutingObjective = setting("split")
     separator: SeparatorName = setting("nlopt")
     hidden: tuple[int, ...] = hidden_setting((256,), least=1, most=MOST_UNITS)

@@ -125,7 +125,7 @@ def test_the_router_is_saved_before_it_is_evaluated_and_nothing_else_is_trained(
     monkeypatch.setattr(evaluate, "plain_router", refused)
     settings = RouteSettings(network=network, threads=1, **TINY)
     outcome = runner.perform(Routing(), settings, out=tmp_path / "run", screen=Listening())
-    assert [text.split(":")[1].split()[0] for text in said] == ["searching", "distance", "speed"]
+    assert [text.split(":")[1].split()[0] for text in said] == ["distance", "the", "speed"]
     assert "plain_worst_utilisation" not in outcome.summary
 
 

@@ -16,21 +16,19 @@ from cg4ai.apps.routing.data import Instance, instance
 from cg4ai.apps.routing.description import Router, described, restored
 from cg4ai.apps.routing.evaluate import evaluate
 from cg4ai.apps.routing.functional import PathCost
-from cg4ai.apps.routing.guarantee import (
-    certified,
-    proof_summary,
-    shield_summary,
-    shielded_router,
-    write_proof,
-)
+from cg4ai.apps.routing.guarantee import certified, proof_summary, write_proof
 from cg4ai.apps.routing.journal import CutJournal
-from cg4ai.apps.routing.problem import routing_problem, routing_settings
+from cg4ai.apps.routing.problem import (
+    capacity,
+    routing_problem,
+    routing_settings,
+    shielded_problem,
+)
 from cg4ai.apps.routing.report import report
 from cg4ai.apps.routing.settings import LEAN, RouteSettings
 from cg4ai.apps.routing.shield import record_cuts
 from cg4ai.apps.runner import about_of
-from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.shield import ShieldedEnsemble
+from cg4ai.ensemble.ensemble import Ensemble, record_regions
 from cg4ai.proofs import Certification
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.records import IterationRecord
@@ -102,22 +100,23 @@ class Routing:
 
     def problem(self, prepared: Prepared, run: Run | None) -> Task:
         problem, settings = self.training(prepared)
-        asked = prepared.settings
+        asked, demands = prepared.settings, len(prepared.instance.demand_max)
+        recipe = asked.completed(demands, joint=asked.joint)
         solver: Solver = solve
-        later = f"{asked.later_steps} the others"
+        later = f"{recipe.later_steps} the others"
         if asked.guarantee == "certified":
             settings, solver = replace(settings, iteration_limit=ProofRecipe().rounds), Proving()
             later = "each proven as far as it goes before the next"
+        what = "networks" if asked.joint else "groups of networks"
         words = (
-            f"training: up to {settings.iteration_limit} groups of networks that split "
-            f"{len(prepared.instance.demand_max)} demands, {asked.first_steps} steps the first, "
-            f"{later}"
+            f"training: up to {settings.iteration_limit} {what} that split {demands} demands, "
+            f"{recipe.first_steps} steps the first, {later}"
         )
         words = "\n".join([*prepared.instance.notes, words])
         task = Task(problem, settings, words, solver=solver)
         if asked.baseline:
             task = replace(task, evaluation_share=WITH_BASELINE)
-        if run is None:
+        if run is None or asked.joint:
             return task
         journal = CutJournal(run, settings)
         heard = journal.listen(problem)
@@ -128,9 +127,14 @@ class Routing:
         asked = prepared.settings
         lean = LEAN if asked.lean is None else asked.lean
         settings = routing_settings(
-            prepared.instance, asked, time_limit_s=asked.training_limit_s, lean=lean
+            prepared.instance,
+            asked,
+            time_limit_s=asked.training_limit_s,
+            lean=lean,
+            joint=asked.joint,
         )
-        return routing_problem(prepared.instance, asked), settings
+        stated = shielded_problem if asked.joint else routing_problem
+        return stated(prepared.instance, asked), settings
 
     def conclude(self, prepared: Prepared, task: Task, result: Result, run: Run | None) -> Result:
         solver = task.solver
@@ -140,8 +144,9 @@ class Routing:
             # the certificate speaks of what the mixture says of itself
             result.ensemble.about.update(about_of(self, prepared))
             solver.written = write_proof(run.folder, prepared.instance, result.ensemble, proof)
-        if prepared.settings.guarantee == "shielded":
-            return shielded_router(prepared.instance, result, seed=prepared.settings.seed)
+        if prepared.settings.joint:  # its rule is no row of the master, but has its region
+            rule = capacity(prepared.instance, prepared.settings)
+            record_regions(result.ensemble, (rule,), inputs=task.problem.objective.inputs)
         return result
 
     def evaluate(
@@ -154,15 +159,9 @@ class Routing:
             violated = summary["strength"] == "violated"
             summary |= proof_summary(made, task.solver.proof) | (task.solver.written or {})
             summary |= {"strength": "violated"} if violated else {}
-        if isinstance(result.ensemble, ShieldedEnsemble):
-            summary |= shield_summary(
-                made, result.ensemble, asked, review, search_s=result.ending.audits_s
-            )
-            # a shield holds whatever is measured of it; a violation found is one all the same
-            summary["strength"] = "shielded" if found.kept else "violated"
         if isinstance(task.journal, CutJournal):
             arrays |= task.journal.arrays()
-            if "cut_demands" in arrays and not isinstance(result.ensemble, ShieldedEnsemble):
+            if "cut_demands" in arrays:
                 record_cuts(made, result.ensemble, arrays["cut_demands"])
         kept = found.kept and summary["strength"] == asked.guarantee
         return Evaluation(finite(summary), kept, arrays)

@@ -1,11 +1,11 @@
-"""How good a trained router is: attack, gaps to optimal routing, speed; plain networks if asked."""
+"""How good a trained router is: attack or shield, gaps to the optimum, speed, plain networks."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,6 +17,7 @@ from cg4ai.apps.routing.optimal import OptimalRouting, bottleneck
 from cg4ai.apps.routing.problem import first_request
 from cg4ai.apps.routing.separation import FEASIBLE, Attack, timed_attack
 from cg4ai.apps.routing.settings import RouteSettings
+from cg4ai.apps.routing.shield import measure_shield
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
@@ -63,16 +64,23 @@ class Validation:
 def evaluate(
     instance: Instance, settings: RouteSettings, problem: Problem, result: Result, review: Review
 ) -> Evaluation:
-    """Attack and validate a trained router, and if asked the plain one beside it."""
+    """Attack and validate a trained router, and if asked the plain one beside it.
+
+    A shielded one keeps the capacities by closed form, so instead of a long attack it is measured
+    what its shield does, at adversarial vectors, too.
+    """
     ensemble, seed, whole = result.ensemble, settings.seed, review
     training_s = result.seconds_by_step()["pricing_s"]
     if settings.baseline:  # plain networks train as long once more
         review = replace(review, deadline=review.deadline.reserving(PLAIN * training_s))
     attack_seed = derived_seed(seed, 0, "final attack") % 2**31
-    summary = {**_about(instance, settings, problem, result), **_audited(result)}
+    shielded = bool(ensemble.guards)
+    known = _shielded(instance, ensemble, seed=seed) if shielded else _audited(result)
+    summary = {**_about(instance, settings, problem, result), **known}
     arrays: dict[str, Array] = {}
     # even its smallest portion takes about as long as the search that training ended with
-    if review.begins("searching for overloads", needed=result.ending.audits_s):
+    needed = result.ending.audits_s
+    if not shielded and review.begins("searching for overloads", needed=needed):
         found = timed_attack(instance, ensemble, settings, seed=attack_seed, review=review)
         summary |= _attacked(found)
     validation = None
@@ -95,6 +103,8 @@ def evaluate(
             costs = cost_arrays(instance, validation.vectors, splits=splits)
             arrays |= costs
             summary |= cost_gaps(costs)
+    if validation is not None and shielded:
+        summary |= _shield_measured(instance, ensemble, settings, validation, review)
     if validation is not None and review.begins("speed"):
         few = min(settings.timed, len(validation.vectors))
         summary |= prediction_speed(instance, ensemble, validation.vectors[:few], review)
@@ -109,6 +119,8 @@ def evaluate(
         summary |= more
         arrays |= drawn
     kept = summary["worst_utilisation"] <= FEASIBLE
+    if not kept:  # a shield holds whatever is measured of it; a violation is one all the same
+        summary["strength"] = "violated"
     return Evaluation(summary, kept, arrays)
 
 
@@ -165,6 +177,38 @@ def _audited(result: Result) -> dict[str, Any]:
     return {"worst_utilisation": 1.0 + float(worst), "strength": strength, "attack": {}}
 
 
+def _shielded(instance: Instance, ensemble: Ensemble, *, seed: int) -> dict[str, Any]:
+    """What a shield establishes, in case there is no time to measure it: looked at a little."""
+    few = instance.sample(CHUNK, derived_seed(seed, 0, "shielded"))
+    vectors = np.concatenate([instance.demand_max[None], few])
+    worst = instance.utilisation(vectors, ensemble.predict(vectors)).max()
+    return {"worst_utilisation": float(worst), "strength": "shielded", "attack": {}}
+
+
+def _shield_measured(
+    instance: Instance,
+    ensemble: Ensemble,
+    settings: RouteSettings,
+    validation: Validation,
+    review: Review,
+) -> dict[str, Any]:
+    """How often and how much the shield acts, and what it costs; as far as time allows."""
+    found: dict[str, Any] = {}
+    if review.begins(f"the shield at {settings.shield_inputs} demand vectors"):
+        for share in review.portions("measuring the shield"):
+            count = math.ceil(len(validation.vectors) * share)
+            report = measure_shield(
+                instance,
+                ensemble,
+                vectors=validation.vectors[:count],
+                best=validation.best.mlu[:count],
+                inputs=math.ceil(settings.shield_inputs * share),
+                seed=settings.seed,
+            )
+            found = {"shield": asdict(report), "worst_utilisation": report.worst}
+    return found
+
+
 def _attacked(found: Attack) -> dict[str, Any]:
     return {
         "worst_utilisation": found.worst_utilisation,
@@ -209,7 +253,7 @@ def active_constants(ensemble: Ensemble) -> int:
     """How many of the members with weight are constant splits."""
     return sum(
         int(np.count_nonzero(part.weights))
-        for part in ensemble.parts
+        for part in ensemble.unshielded.parts
         if isinstance(part.members, ConstantMembers)
     )
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.members import RoutingPricer
 from cg4ai.apps.routing.problem import capacity
-from cg4ai.apps.routing.settings import Recipe, RouteSettings
-from cg4ai.apps.routing.shield import measure_shield, shield
+from cg4ai.apps.routing.settings import Recipe
 from cg4ai.ensemble.claims import record_certified
-from cg4ai.ensemble.shield import ShieldedEnsemble
 from cg4ai.proofs import Certification
 from cg4ai.proofs.certificate import FILE_NAME, write_certificate
 from cg4ai.proofs.certified import CertifiedResult, solve_certified
@@ -25,12 +20,9 @@ from cg4ai.records import IterationRecord
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 from cg4ai.solving.problem import Problem
-from cg4ai.solving.result import Result
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble
-
-VALIDATION = 10_000  # demand vectors on which the shield's effect is measured
 
 
 def certified(
@@ -59,37 +51,6 @@ def certified(
         progress=progress,
         run=run,
     )
-
-
-def shielded_router(instance: Instance, result: Result, *, seed: int) -> Result:
-    """The same result with its router behind a shield."""
-    return replace(result, ensemble=shield(instance, result.ensemble, seed=seed))
-
-
-def shield_summary(
-    instance: Instance,
-    router: ShieldedEnsemble,
-    settings: RouteSettings,
-    review: Review,
-    *,
-    search_s: float,
-) -> dict[str, Any]:
-    """How often and how much the shield acts, and what it costs; measured as far as time allows.
-
-    Whatever the portion, mixture and shielded router are both searched, for about `search_s` each.
-    """
-    found: dict[str, Any] = {}
-    if review.begins(f"{settings.shield_inputs} inputs through the shield", needed=2 * search_s):
-        for share in review.portions("measuring the shield"):
-            report = measure_shield(
-                instance,
-                router,
-                inputs=math.ceil(settings.shield_inputs * share),
-                validation=math.ceil(VALIDATION * share),
-                seed=settings.seed,
-            )
-            found = {"shield": asdict(report)}
-    return found
 
 
 def proof_summary(instance: Instance, answer: Certification) -> dict[str, Any]:

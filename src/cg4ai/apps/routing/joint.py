@@ -7,6 +7,8 @@ capacities in the whole box, and every mixture of such members does.
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +18,7 @@ from torch import Tensor
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.optimal import anchor, utilisation_per_share
 from cg4ai.apps.routing.tail import GapTail
+from cg4ai.ensemble.anchors import AffineMap, check_given
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.feedback import FeedbackArchitecture, Loads
 from cg4ai.members.networks import NetworkArchitecture
@@ -33,6 +36,8 @@ REFRESHED = 250  # steps between two searches for the vectors that are served wo
 SCREENED = 16_384  # vectors looked at in each search
 WORST = 512  # of which so many are trained on
 REMEMBERED = 4  # searches whose findings are
+TIMED = 20  # steps that are timed where time is limited
+SHARE_OF_TIME = 0.8  # of what is left then, for a training that is slower than these
 EASY = 0.3  # share of the steps before the first search: at first every vector is served badly
 
 
@@ -66,8 +71,9 @@ def capacity_shield(instance: Instance, requirement: Linear, samples: Array) -> 
     corner it keeps in the whole box.
     """
     split = anchor(instance, samples, reserve=1.0)
-    members = ConstantMembers(split[None], len(instance.demand_max))
-    return Shield(members, (guard_of(requirement, len(split)),))
+    guard = guard_of(requirement, len(split))
+    check_given((guard,), AffineMap.constant(split, len(instance.demand_max)))
+    return Shield(ConstantMembers(split[None], len(instance.demand_max)), (guard,))
 
 
 @dataclass(frozen=True)
@@ -92,21 +98,39 @@ class JointPricer:
             name: value.to(device=request.device, dtype=torch.float32)
             for name, value in parameters.items()
         }
-        lesson = _Lesson(self, request, made)
-        training = self.first if known is None else self.later
+        planned = self.first if known is None else self.later
+        training = self._in_time(planned, parameters, request)
+        note = ""
+        if training.steps < planned.steps:
+            note = f"the time allowed {training.steps} of {planned.steps} steps"
+        lesson = _Lesson(self, request, made, steps=training.steps)
+        pause = lesson.search if lesson.searches else None
         trained = train(
-            parameters,
-            lesson.loss,
-            training,
-            models=1,
-            pause=lesson.search if lesson.searches else None,
-            until=request.until,
+            parameters, lesson.loss, training, models=1, pause=pause, until=request.until
         )
         if not all(bool(value.isfinite().all()) for value in trained.values()):
             nothing = np.empty(0, np.int64)
             return PricingResult(None, nothing, nothing, note="training diverged")
         members = self.architecture.members(trained)
-        return PricingResult(members, np.zeros(1, np.int64), np.full(1, -1))
+        return PricingResult(members, np.zeros(1, np.int64), np.full(1, -1), note=note)
+
+    def _in_time(
+        self, training: Training, parameters: Parameters, request: PricingRequest
+    ) -> Training:
+        """As many steps as the time allows: a learning rate cut off half-way leaves a poor network.
+
+        Without a limit the number of steps does not depend on the machine.
+        """
+        if math.isinf(request.until):
+            return training
+        lesson = _Lesson(self, request, generator(request.seed), steps=training.steps)
+        few = replace(training, steps=min(TIMED, training.steps))
+        started = time.perf_counter()
+        train(parameters, lesson.loss, few, models=1, until=request.until)
+        now = time.perf_counter()
+        pace = (now - started) / few.steps
+        allowed = max(0.0, SHARE_OF_TIME * (request.until - now) / pace)
+        return replace(training, steps=max(1, min(training.steps, int(allowed))))
 
     def plain(self, trainings: int) -> JointPricer:
         """The same network without a shield, over the steps of `trainings` calls."""
@@ -131,14 +155,16 @@ class JointPricer:
 class _Lesson:
     """The batches of one training: fresh vectors, and those that are served worst."""
 
-    def __init__(self, pricer: JointPricer, request: PricingRequest, made: torch.Generator) -> None:
+    def __init__(
+        self, pricer: JointPricer, request: PricingRequest, made: torch.Generator, *, steps: int
+    ) -> None:
         self.architecture, self.objective, self.made = pricer.architecture, request.objective, made
         self.seed, self.device, self.size = request.seed, request.device, pricer.batch_size
         tail = self.objective.tail if isinstance(self.objective, Epigraph) else None
         self.tail = tail if isinstance(tail, GapTail) else None
         self.searches = self.tail is not None and pricer.hard > 0
         self.hard = round(pricer.hard * pricer.batch_size)
-        self.begin = EASY * pricer.first.steps
+        self.begin = EASY * steps
         self.found: list[Tensor] = []
         self.pool: Tensor | None = None
 

@@ -20,6 +20,7 @@ from cg4ai.pricing.gradient.training import Training
 from cg4ai.protocols import Members, Parameters, PricingRequest
 from cg4ai.records import Array, PricingResult
 
+NEAR = 0.1  # the corner: every demand within so much of its largest
 NO_PATH = -1e4  # a logit whose softmax is exactly 0 in float64
 
 
@@ -149,17 +150,20 @@ Sampler = Callable[[int, torch.Generator], Tensor]
 
 
 class FreshDemands:
-    """Demand vectors drawn uniformly from the box."""
+    """Demand vectors drawn uniformly from the box, a share `corner` of them near its corner."""
 
     any_device = True
 
-    def __init__(self, largest: Array) -> None:
-        self.largest = torch.as_tensor(largest)
+    def __init__(self, largest: Array, *, corner: float = 0.0) -> None:
+        self.largest, self.corner = torch.as_tensor(largest), corner
 
     def __call__(self, count: int, generator: torch.Generator) -> Tensor:
         largest = self.largest.to(generator.device)
         size = (count, len(largest))
         share = torch.rand(size, generator=generator, dtype=torch.float64, device=generator.device)
+        if self.corner:
+            near = share[: round(self.corner * count)]
+            near.mul_(-NEAR).add_(1.0)
         return share * largest
 
 

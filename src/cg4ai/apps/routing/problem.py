@@ -1,4 +1,4 @@
-"""The routing problem for the loop: a member per demand, capacities over the whole box."""
+"""The routing problem for the loop: one shielded network, or a member per demand with rows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import torch
 
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.functional import PathCost, Utilisation
+from cg4ai.apps.routing.joint import JointPricer, capacity_shield, joint_network
 from cg4ai.apps.routing.members import FreshDemands, RoutingPricer, SplitNetwork
 from cg4ai.apps.routing.optimal import anchor
 from cg4ai.apps.routing.settings import LEAN, Recipe
 from cg4ai.apps.routing.tail import GapTail, LeastMlu
 from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.shielded import ShieldedArchitecture, ShieldedMembers
 from cg4ai.objectives import AnyObjective, Epigraph, Supervised
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.protocols import PricingRequest
@@ -27,6 +29,8 @@ from cg4ai.seeds import derived_seed
 from cg4ai.separation import BlackBox, GradientAscent
 from cg4ai.settings import Settings
 from cg4ai.solving.problem import Problem
+
+NEAR_CORNER = 0.1  # share of a shielded network's training where hardly any room is left
 
 
 def margin(instance: Instance) -> float:
@@ -65,9 +69,15 @@ def capacity(instance: Instance, recipe: Recipe) -> Linear:
 
 
 def routing_settings(
-    instance: Instance, recipe: Recipe, *, time_limit_s: float = np.inf, lean: float = LEAN
+    instance: Instance,
+    recipe: Recipe,
+    *,
+    time_limit_s: float = np.inf,
+    lean: float = LEAN,
+    joint: bool = False,
 ) -> Settings:
     """The loop's settings for routing; one set for all networks."""
+    recipe = recipe.completed(len(instance.demand_max), joint=joint)
     return Settings(
         epsilon=1e-6,
         row_margin=margin(instance),
@@ -86,8 +96,8 @@ def routing_settings(
 
 
 def routing_problem(instance: Instance, recipe: Recipe | None = None) -> Problem:
-    """Objective, capacity, pricer, anchor and first rows of one routing instance."""
-    recipe = recipe or Recipe()
+    """Networks for each demand: objective, capacity, pricer, anchors and first rows."""
+    recipe = (recipe or Recipe()).completed(len(instance.demand_max), joint=False)
     requirement = capacity(instance, recipe)
     layout = Layout(instance.blocks)
     requirement.check(len(instance.demand_max), layout.output_size)
@@ -115,6 +125,27 @@ def routing_problem(instance: Instance, recipe: Recipe | None = None) -> Problem
     )
 
 
+def shielded_problem(instance: Instance, recipe: Recipe | None = None) -> Problem:
+    """One network for all demands behind a shield, so that the master needs no rows."""
+    recipe = (recipe or Recipe()).completed(len(instance.demand_max), joint=True)
+    sample = instance.sample(recipe.scenarios, derived_seed(recipe.seed, 0, "scenarios"))
+    shield = capacity_shield(instance, capacity(instance, recipe), sample)
+    network = joint_network(instance, hidden=recipe.hidden, stages=recipe.stages)
+    pricer = JointPricer(
+        ShieldedArchitecture(network, shield),
+        first=Training(recipe.first_steps, learning_rate=0.02, schedule="onecycle"),
+        later=Training(recipe.later_steps, learning_rate=0.01, schedule="onecycle"),
+        batch_size=recipe.batch_size,
+    )
+    return Problem(
+        objective=_objective(instance, recipe, sample, corner=NEAR_CORNER),
+        requirements=(),
+        pricers=(pricer,),
+        layout=Layout.single(len(instance.path_demand)),
+        start=((ShieldedMembers(shield.anchor, shield), np.zeros(1, np.int64)),),
+    )
+
+
 def first_request(problem: Problem, *, seed: int, device: str, attacked: bool) -> PricingRequest:
     """What a pricer is asked before there is a master: train by the objective alone.
 
@@ -134,13 +165,15 @@ def first_request(problem: Problem, *, seed: int, device: str, attacked: bool) -
     )
 
 
-def _objective(instance: Instance, recipe: Recipe, sample: Array) -> AnyObjective:
+def _objective(
+    instance: Instance, recipe: Recipe, sample: Array, *, corner: float = 0.0
+) -> AnyObjective:
     if recipe.objective == "split":
         vectors = instance.sample(1000, derived_seed(recipe.seed, 0, "labels"))
         labels = instance.optimal(vectors, splits=True).splits
         assert labels is not None
         return Supervised(vectors, labels, "squared", "average")
-    fresh = FreshDemands(instance.demand_max)
+    fresh = FreshDemands(instance.demand_max, corner=corner)
     if recipe.objective == "cost":
         return Epigraph(sample, PathCost(instance), sampler=fresh)
     vectors = instance.sample(recipe.priced, derived_seed(recipe.seed, 0, "priced"))

@@ -24,8 +24,7 @@ def report(summary: Mapping[str, Any]) -> str:
         f"link to {summary['corner_mlu']:.6g}.",
         _scaling(summary),
         f"Stopped after {counted(summary['iterations'], 'iteration')} and "
-        f"{summary['total_s']:.1f} s: "
-        f"{STOPPED[StopReason(summary['stop_reason'])]}.",
+        f"{summary['total_s']:.1f} s: {_stopped(summary)}.",
         "",
         plain(_table(summary)),
         guarantee(summary),
@@ -41,6 +40,12 @@ def report(summary: Mapping[str, Any]) -> str:
     if summary["note"]:
         lines.append(f"Note: {summary['note']}.")
     return "\n".join(lines)
+
+
+def _stopped(summary: Mapping[str, Any]) -> str:
+    reason = StopReason(summary["stop_reason"])
+    planned = summary["guarantee"] == "shielded" and reason is StopReason.ITERATION_LIMIT
+    return "as many networks as planned were trained" if planned else STOPPED[reason]
 
 
 def _table(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -95,16 +100,17 @@ def _cost(summary: Mapping[str, Any]) -> list[str]:
 def _members(summary: Mapping[str, Any]) -> str:
     """Networks and constant splits apart, and the rows by where they come from."""
     constants, active = summary["constants"], summary["active_constants"]
+    networks, kept = summary["columns"] - constants, summary["active_members"] - active
     rows = f"{summary['rows']} rows in the master"
     if "found_rows" in summary:
         rows += (
             f", {summary['capacity_rows']} of them of capacities, {summary['found_rows']} of "
             "these found by search"
         )
+    trained, beside = counted(networks, "network"), counted(constants, "constant split")
     return (
-        f"Members: {summary['columns'] - constants} networks trained beside {constants} constant "
-        f"splits; {summary['active_members'] - active} networks and {active} constant splits in "
-        f"the mixture; {rows}."
+        f"Members: {trained} trained beside {beside}; {counted(kept, 'network')} and "
+        f"{counted(active, 'constant split')} in the mixture; {rows}."
     )
 
 
@@ -112,6 +118,8 @@ def guarantee(summary: Mapping[str, Any]) -> str:
     """What was established, and how; never more than that."""
     kept = summary["worst_utilisation"] <= FEASIBLE
     effort = summary["attack"]
+    if "shield" in summary and kept:
+        return f"{_established(summary)}\n{_shield(summary['shield'])}"
     if not effort:
         verdict = _established(summary) if kept else "NOT KEPT: training found an overload."
         return f"{verdict}\nNot searched any further: the time was over."
@@ -131,6 +139,17 @@ def guarantee(summary: Mapping[str, Any]) -> str:
     return f"{verdict}\n{search}"
 
 
+def _shield(measured: Mapping[str, Any]) -> str:
+    """How much of the routing is the shield's work."""
+    return (
+        f"The shield acts on {100 * measured['acting']:.2f} % of the validation vectors and on "
+        f"{100 * measured['adversarial_acting']:.2f} % of {measured['inputs']} adversarial ones "
+        "(random, near the largest demands, vertices, gradient ascent), where the worst link is "
+        f"loaded to {measured['worst']:.6f}, without it to {measured['worst_unshielded']:.6f}; it "
+        f"takes {100 * measured['cost']:.0f} % of prediction time on top."
+    )
+
+
 def _established(summary: Mapping[str, Any]) -> str:
     """In one sentence, why no demand vector of the box overloads a link."""
     if summary["strength"] == "certified":
@@ -141,16 +160,9 @@ def _established(summary: Mapping[str, Any]) -> str:
             "with cg4ai check)."
         )
     if summary["strength"] == "shielded":
-        measured = summary.get("shield")
-        effect = (
-            "how often was not measured"
-            if measured is None
-            else f"it acted on {100 * measured['acting']:.2f} % of the validation vectors and "
-            f"costs {100 * measured['cost']:.0f} % of prediction time"
-        )
         return (
-            "No demand vector of the box can overload a link (shielded: the router is moved "
-            f"towards a constant split that fits the whole box where it would; {effect})."
+            "No demand vector of the box can overload a link (shielded: where the networks would, "
+            "their splits are moved towards a constant split that fits the whole box)."
         )
     attacked = (
         "No demand vector in the box was found that overloads a link (attacked: a search is no "

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Self
 
 from cg4ai.errors import InvalidInput
 from cg4ai.settings import (
@@ -22,6 +22,8 @@ from cg4ai.settings import (
 RoutingObjective = Literal["mlu", "split", "cost"]
 SeparatorName = Literal["ascent", "nlopt"]
 Guarantee = Literal["attacked", "certified", "shielded"]
+JOINT, EACH = (64, 64), (32,)  # hidden layers of a network for all demands, or for each
+MOST_STEPS = 4000  # of a network for all demands, however many
 LEAN = 0.005  # the objective that fewer members may cost; on fresh demands they cost far less
 
 
@@ -50,6 +52,7 @@ class Recipe(Checked):
     """How routers are trained; the defaults are one set for all networks, found by measurement.
 
     hidden: sizes of the hidden layers; skip: a linear path beside them.
+    stages: how often a network for all demands corrects its splits by the loads that they cause.
     scenarios: demand vectors over which the master takes the mean MLU.
     priced: demand vectors solved for dual prices at most, from which the optimum of any other is
         known closely enough to find those that a router serves worst.
@@ -57,6 +60,9 @@ class Recipe(Checked):
         later one, and fresh demand vectors per step.
     rounds: groups of members at most; training ends before when the objective hardly falls.
     starts, ascent_steps: of the separation inside the loop, per arc.
+
+    No layers, and 0 steps, vectors or rounds, stand for the usual (`completed`): what a network for
+    all demands needs differs from what one for each demand does.
 
     On a GPU what runs side by side is nearly free and what is launched is not: there half as many
     later groups take twice the steps, attacks come less often, from four times the starts and
@@ -68,27 +74,38 @@ class Recipe(Checked):
     )
     separator: SeparatorName = setting("ascent", "Search for overloads: ascent or nlopt.")
     hidden: tuple[int, ...] = setting(
-        (32,),
-        "Units of the hidden layers, e.g. 32 or 32,16.",
+        (),
+        "Units of the hidden layers, e.g. 64,64.",
         least=1,
         most=MOST_UNITS,
         read=sizes_of,
         metavar="UNITS",
     )
     skip: bool = hidden_setting(True)
+    stages: int = hidden_setting(3, least=1)
     scenarios: int = hidden_setting(300, least=1)
     priced: int = hidden_setting(5_000, least=1)
-    first_steps: int = hidden_setting(3000, least=1)
-    later_steps: int = hidden_setting(1000, least=1)
-    batch_size: int = hidden_setting(512, least=1)
-    rounds: int = hidden_setting(12, least=1)
+    first_steps: int = hidden_setting(0, least=0)
+    later_steps: int = hidden_setting(0, least=0)
+    batch_size: int = hidden_setting(0, least=0)
+    rounds: int = hidden_setting(0, least=0)
     starts: int = hidden_setting(8, least=1)
     ascent_steps: int = hidden_setting(25, least=1)
     seed: int = seed_setting()
     device: str = device_setting()
 
-    def inconsistencies(self) -> list[str]:
-        return [] if self.hidden else ["hidden must have one layer or more, got none"]
+    def completed(self, demands: int, *, joint: bool) -> Self:
+        """The usual in place of what is not given; `joint`: one network for all demands.
+
+        Such a network takes 1,000 steps and 125 for each demand, at most 4,000.
+        """
+        usual: dict[str, Any] = {"hidden": EACH, "first_steps": 3000, "later_steps": 1000}
+        usual |= {"batch_size": 512, "rounds": 12}
+        if joint:
+            steps = min(MOST_STEPS, 1000 + 125 * demands)
+            usual = {"hidden": JOINT, "first_steps": steps, "later_steps": steps // 2}
+            usual |= {"batch_size": 256, "rounds": 2}
+        return replace(self, **{name: getattr(self, name) or usual[name] for name in usual})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,9 +134,9 @@ class RouteSettings(Recipe):
         None, "Demands: source,target,volume; all of them.", metavar="FILE.csv"
     )
     guarantee: Guarantee = setting(
-        "attacked",
-        "attacked (a search finds no overload), certified (proven for the whole box) or shielded "
-        "(corrected at inference).",
+        "shielded",
+        "shielded (corrected where a link would overload: every vector of the box is safe), "
+        "certified (the same, proven of uncorrected networks) or attacked (none was found).",
     )
     layers: int | None = setting(None, "Hidden layers, all of one size.", least=1, most=16)
     lean: float | None = setting(
@@ -140,18 +157,24 @@ class RouteSettings(Recipe):
     nlopt_starts: int = hidden_setting(10, least=1)
     tight: int = hidden_setting(1000, least=1)
     timed: int = hidden_setting(1000, least=1)
-    shield_inputs: int = hidden_setting(1_000_000, least=4)
+    shield_inputs: int = hidden_setting(40_000, least=4)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.layers is not None and len(self.hidden) == 1:
-            object.__setattr__(self, "hidden", self.hidden * self.layers)
+        if self.layers is not None and len(self.hidden) <= 1:
+            width = self.hidden or (JOINT if self.joint else EACH)[:1]
+            object.__setattr__(self, "hidden", width * self.layers)
+
+    @property
+    def joint(self) -> bool:
+        """Whether one network splits all demands: proofs, and rows in the master, want one each."""
+        return self.guarantee == "shielded"
 
     def inconsistencies(self) -> list[str]:
         faults = super().inconsistencies()
         if not self.network:
             faults.append("network is missing: give an SNDlib name or a file")
-        if self.layers is not None and len(self.hidden) not in (1, self.layers):
+        if self.layers is not None and len(self.hidden) not in (0, 1, self.layers):
             faults.append(f"layers is {self.layers}, but hidden names {len(self.hidden)} layers")
         if self.guarantee == "certified" and self.objective != "mlu":
             faults.append(

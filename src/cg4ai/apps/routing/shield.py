@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.optimal import anchor
@@ -19,10 +18,10 @@ from cg4ai.records import Array
 from cg4ai.rules import Linear
 from cg4ai.seeds import derived_seed
 from cg4ai.separation import GradientAscent
-from cg4ai.separation.scan import CHUNK, predictions
+from cg4ai.separation.scan import predictions
 
 SAMPLES = 300  # demand vectors over which the anchor's mean MLU is least
-REPEATS = 200  # timed calls of each, in turns
+REPEATS = 50  # timed calls of each, in turns
 TIMED = 1000  # vectors predicted in one timed call
 KINDS = ("box", "corner", "vertices", "ascent")
 
@@ -74,17 +73,19 @@ class ShieldReport:
 
 def measure_shield(
     instance: Instance,
-    shielded: ShieldedEnsemble,
+    shielded: Ensemble,
     *,
-    inputs: int = 1_000_000,
-    validation: int = 10_000,
+    vectors: Array,
+    best: Array,
+    inputs: int = 40_000,
     seed: int = 0,
 ) -> ShieldReport:
-    """Measure on fresh vectors; utilisations are recomputed from splits by the instance itself."""
+    """Measure at vectors (n, D) of known least MLU `best` (n,), and at `inputs` adversarial ones.
+
+    Utilisations are recomputed from splits by the instance itself.
+    """
     mixture = shielded.unshielded
-    vectors = instance.sample(validation, derived_seed(seed, 0, "shield validation"))
     theta = _theta(shielded, vectors)
-    best = instance.optimal(vectors).mlu
     gaps = [
         float((_mlu(instance, router, vectors) - best).mean()) for router in (shielded, mixture)
     ]
@@ -103,7 +104,7 @@ def measure_shield(
     )
 
 
-def adversarial(instance: Instance, shielded: ShieldedEnsemble, count: int, *, seed: int) -> Array:
+def adversarial(instance: Instance, shielded: Ensemble, count: int, *, seed: int) -> Array:
     """`count` demand vectors (count, D), a quarter of each of `KINDS`.
 
     Uniform in the box; within 5 % of the corner; vertices; and points that ascent reached on the
@@ -127,7 +128,7 @@ def adversarial(instance: Instance, shielded: ShieldedEnsemble, count: int, *, s
     return np.asarray(np.concatenate(shares) * instance.demand_max)
 
 
-def _ascent(instance: Instance, shielded: ShieldedEnsemble, *, seed: int) -> Array:
+def _ascent(instance: Instance, shielded: Ensemble, *, seed: int) -> Array:
     requirement = _capacity(instance, shielded)
     requirement.check(shielded.input_size, shielded.output_size)
     search = GradientAscent(starts=16, steps=40, vertices=4096)
@@ -139,13 +140,9 @@ def _ascent(instance: Instance, shielded: ShieldedEnsemble, *, seed: int) -> Arr
     return np.concatenate(points)
 
 
-def _theta(shielded: ShieldedEnsemble, vectors: Array) -> Array:
-    with torch.no_grad():
-        parts = [
-            shielded.blend(torch.as_tensor(vectors[start : start + CHUNK], device=shielded.device))
-            for start in range(0, len(vectors), CHUNK)
-        ]
-    return np.asarray(torch.cat([theta for _, theta in parts]).cpu().numpy())
+def _theta(shielded: Ensemble, vectors: Array) -> Array:
+    """(n,): the share of the constant split in what is predicted."""
+    return np.asarray(shielded.predict(vectors, explain=True).theta)
 
 
 def _mlu(instance: Instance, router: Ensemble, vectors: Array) -> Array:

@@ -38,6 +38,7 @@ TINY = RouteSettings(
     starts=2,
     validation=500,
     baseline=True,
+    guarantee="attacked",
 )
 
 

@@ -61,7 +61,9 @@ def test_the_anchor_is_proven_at_the_corner(made: Instance, router: Ensemble) ->
 
 def test_measures_agree_with_predictions(made: Instance, router: Ensemble) -> None:
     shielded = shield(made, router)
-    report = measure_shield(made, shielded, inputs=2000, validation=500, seed=2)
+    vectors = made.sample(500, 2)
+    best = made.optimal(vectors).mlu
+    report = measure_shield(made, shielded, vectors=vectors, best=best, inputs=2000, seed=2)
     assert report.inputs == 2000
     assert report.worst <= 1 + 1e-12 < report.worst_unshielded
     assert 0 < report.acting < report.adversarial_acting < 1

@@ -1,0 +1,117 @@
+"""One shielded network for all demands: near the optimum, and safe whatever it learned."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import networkx
+import numpy as np
+import pytest
+import torch
+
+from cg4ai.apps.routing import Instance, instance
+from cg4ai.apps.routing.joint import JointPricer, joint_network
+from cg4ai.apps.routing.problem import first_request, routing_settings, shielded_problem
+from cg4ai.apps.routing.settings import Recipe, RouteSettings
+from cg4ai.members import ShieldedMembers
+from cg4ai.solving.loop import solve
+from cg4ai.solving.problem import Problem
+
+TINY = Recipe(scenarios=30, priced=50, hidden=(8,), first_steps=150, later_steps=50, batch_size=64)
+
+
+@pytest.fixture(scope="module")
+def uneven() -> Instance:
+    """Two demands: one has three paths, the other two."""
+    graph = networkx.DiGraph(name="small", demands={"a": {"d": 4.0}, "b": {"d": 2.0}})
+    for source, target in ("ab", "ac", "ad", "bd", "cd", "bc"):
+        graph.add_edge(source, target, capacity=5.0, length=1.0)
+    return instance(graph, 2, 3)
+
+
+def pricer_of(problem: Problem) -> JointPricer:
+    pricer = problem.pricers[0]
+    assert isinstance(pricer, JointPricer)
+    return pricer
+
+
+def corners(made: Instance) -> np.ndarray:
+    shares = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], float)
+    return np.concatenate([shares * made.demand_max, made.sample(500, 3)])
+
+
+def test_it_comes_near_the_optimum_and_every_vector_is_safe(uneven: Instance) -> None:
+    problem = shielded_problem(uneven, TINY)
+    result = solve(problem, routing_settings(uneven, TINY, joint=True))
+    vectors = corners(uneven)
+    explained = result.ensemble.predict(vectors, explain=True)
+    assert (explained.labels == "shielded").all()
+    loads = uneven.utilisation(vectors, explained.outputs).max(axis=1)
+    assert loads.max() <= 1 + 1e-9
+    assert (loads - uneven.optimal(vectors).mlu).mean() < 0.02
+    for block in uneven.blocks:
+        np.testing.assert_allclose(explained.outputs[:, block].sum(axis=1), 1.0)
+
+
+def test_untrained_networks_are_safe_as_well(uneven: Instance) -> None:
+    architecture = pricer_of(shielded_problem(uneven, TINY)).architecture
+    parameters = architecture.initialise(20, torch.Generator().manual_seed(0))
+    wild = {name: 10 * value for name, value in parameters.items()}
+    members = architecture.members(wild)
+    assert isinstance(members, ShieldedMembers)
+    vectors = corners(uneven)
+    splits = members.outputs(torch.as_tensor(vectors)).numpy()
+    bare = members.inner.outputs(torch.as_tensor(vectors)).numpy()
+    assert max(uneven.utilisation(vectors, one).max() for one in bare) > 1.1
+    assert max(uneven.utilisation(vectors, one).max() for one in splits) <= 1 + 1e-9
+
+
+def test_loads_of_the_network_are_utilisations(uneven: Instance) -> None:
+    """What the network answers to is what the instance says its splits cause."""
+    loads = joint_network(uneven, hidden=(4,), stages=1).loads
+    splits = np.random.default_rng(0).uniform(size=len(uneven.path_demand))
+    vector = uneven.sample(1, 5)
+    own = loads.matrix @ (splits * vector[0][loads.source])
+    np.testing.assert_allclose(own, uneven.utilisation(vector, splits[None])[0])
+
+
+def test_a_time_limit_shortens_the_training_and_says_so(uneven: Instance) -> None:
+    problem = shielded_problem(uneven, replace(TINY, first_steps=100_000))
+    asked = first_request(problem, seed=0, device="cpu", attacked=False)
+    started = time.perf_counter()
+    found = problem.pricers[0].price(replace(asked, until=started + 1.0))
+    assert time.perf_counter() - started < 3.0
+    assert "of 100000 steps" in found.note
+
+
+def test_later_networks_go_on_from_the_first(uneven: Instance) -> None:
+    """Trained for one more step, a later network is nearly the first one."""
+    recipe = replace(TINY, later_steps=1, rounds=1)
+    problem = shielded_problem(uneven, recipe)
+    result = solve(problem, routing_settings(uneven, recipe, joint=True))
+    asked = first_request(problem, seed=7, device="cpu", attacked=False)
+    again = problem.pricers[0].price(replace(asked, ensemble=result.ensemble)).members
+    assert again is not None
+    vectors = torch.as_tensor(uneven.sample(50, 1))
+    moved = (again.outputs(vectors)[0] - result.ensemble.outputs(vectors)).abs()
+    assert float(moved.mean()) < 0.05
+
+
+def test_plain_is_the_same_network_without_its_shield(uneven: Instance) -> None:
+    pricer = pricer_of(shielded_problem(uneven, TINY))
+    plain = pricer.plain(3)
+    assert plain.first.steps == 150 + 2 * 50
+    members = plain.architecture.members(plain.architecture.initialise(1, torch.Generator()))
+    assert not isinstance(members, ShieldedMembers)
+
+
+def test_usual_settings_depend_on_the_kind_of_network() -> None:
+    one = RouteSettings(network="abilene")
+    assert one.completed(15, joint=one.joint).hidden == (64, 64)
+    assert one.completed(15, joint=True).first_steps == 2875
+    assert one.completed(200, joint=True).first_steps == 4000
+    each = RouteSettings(network="abilene", guarantee="certified", layers=2)
+    assert each.hidden == (32, 32)
+    assert each.completed(15, joint=each.joint).rounds == 12
+    assert RouteSettings(network="abilene", layers=3).hidden == (64, 64, 64)
