@@ -4,7 +4,8 @@ from cg4ai.proofs.cell_bounds import CellBounds
 from cg4ai.proofs.certificate import verified
 from cg4ai.proofs.certify import certify
 from cg4ai.proofs.records import Certification, OpenCells, Progress, RuleProof
-from cg4ai.rules.affine import AffineCoefficients, AffineFunctional, AffineRules, rules_of
+from cg4ai.rules.affine import AffineRules, rules_of
+from cg4ai.rules.coefficients import AffineCoefficients, AffineFunctional
 
 __all__ = [
     "AffineCoefficients",

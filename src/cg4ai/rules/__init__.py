@@ -5,8 +5,8 @@ members' values is at most the value of the mixture (Jensen), so a mixture whose
 meet a row meets the rule itself.
 """
 
-from cg4ai.rules.affine import AffineCoefficients
 from cg4ai.rules.bounds import AffineBound, Largest, Smallest
+from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.concave import Concave
 from cg4ai.rules.contradictions import contradictions, improbable
 from cg4ai.rules.equality import Completion, Equality

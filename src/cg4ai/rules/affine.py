@@ -12,18 +12,17 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cg4ai import arrays
 from cg4ai.errors import InvalidInput
-from cg4ai.objectives import LinearFunctional
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.bounds import Bounds
+from cg4ai.rules.coefficients import AffineCoefficients, Products, check_slopes
 from cg4ai.rules.peaks import least_of_largest
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import LinearRows, region_origin
@@ -46,85 +45,6 @@ ARRAYS = {
 
 
 SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
-
-
-@dataclass(frozen=True, eq=False)
-class AffineCoefficients:
-    """Coefficients of outputs that are affine in the input: L rules, a functional for `Linear`.
-
-    `constant` (L, r); the slopes are sparse: d coefficient[rule, output] / d x[input] = value.
-    `dense` makes them from one array.
-    """
-
-    constant: Array
-    rule: IntArray
-    output: IntArray
-    input: IntArray
-    value: Array
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "constant", arrays.matrix(self.constant, "constant coefficients"))
-
-    @classmethod
-    def fixed(cls, matrix: Array) -> AffineCoefficients:
-        """The same (L, r) at every input."""
-        none = np.empty(0, np.int64)
-        return cls(matrix, none, none, none, np.empty(0))
-
-    @classmethod
-    def dense(cls, constant: Any, slope: Any) -> AffineCoefficients:
-        """`constant[l, k] + slope[l, k] . x`: (L, r) and (L, r, d), or (r,) and (r, d) for one."""
-        fixed = arrays.numbers(constant, "constant coefficients")
-        moving = arrays.numbers(slope, "slopes of coefficients")
-        if fixed.ndim not in (1, 2) or moving.ndim != fixed.ndim + 1 or not moving.size:
-            raise InvalidInput(
-                "coefficients affine in the input need a constant (L, r) and a slope (L, r, d), or "
-                f"(r,) and (r, d) for one rule, got {fixed.shape} and {moving.shape}"
-            )
-        if moving.shape[:-1] != fixed.shape:
-            raise InvalidInput(
-                f"the constant coefficients have shape {fixed.shape}, their slopes {moving.shape}; "
-                "the latter is one axis longer, the input's features"
-            )
-        fixed, moving = np.atleast_2d(fixed), moving.reshape(-1, *moving.shape[-2:])
-        rule, output, entry = (place.astype(np.int64) for place in np.nonzero(moving))
-        return cls(fixed, rule, output, entry, moving[rule, output, entry])
-
-    @property
-    def count(self) -> int:
-        return len(self.constant)
-
-    def affine(self) -> AffineCoefficients:
-        return self
-
-    def coefficients(self, inputs: Array, which: IntArray) -> Array:
-        """(m, r): those of rule `which[j]` at `inputs[j]`."""
-        return self._unbounded(inputs.shape[-1]).coefficients(inputs, which)
-
-    def values(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """(n, d), (..., n, r) -> (..., n, L)."""
-        return -self._unbounded(inputs.shape[-1]).slack(inputs, outputs)
-
-    def _unbounded(self, input_size: int) -> AffineRules:
-        return AffineRules.of(self, np.zeros(self.count), "<=", input_size=input_size)
-
-
-class AffineFunctional(LinearFunctional, Protocol):
-    """A functional whose coefficients are affine in the input: certificates need this."""
-
-    def affine(self) -> AffineCoefficients: ...
-
-
-@dataclass(frozen=True)
-class _Products:
-    """The slopes as one matrix: every pair (input, output) that occurs is a product x_i y_q.
-
-    `inputs`, `outputs` (p,) are the pairs, `matrix` (p, L) the slopes of all rules along them.
-    """
-
-    inputs: IntArray
-    outputs: IntArray
-    matrix: Array
 
 
 class Worst(NamedTuple):
@@ -190,26 +110,9 @@ class AffineRules:
             object.__setattr__(self, name, array)
         if self.constant.ndim != 2:
             raise InvalidInput(f"affine rules need constant (L, r), got {self.constant.shape}")
-        self._check_slopes()
+        sizes = (len(self), self.output_size, self.input_size)
+        check_slopes((self.rule, self.output, self.input), self.value, sizes=sizes)
         self._check_pieces()
-
-    def _check_slopes(self) -> None:
-        place = np.stack([np.ravel(self.rule), np.ravel(self.output), np.ravel(self.input)])
-        sizes = np.array([len(self), self.output_size, self.input_size])[:, None]
-        if not self.rule.shape == self.output.shape == self.input.shape == self.value.shape:
-            raise InvalidInput("rule, output, input and value of affine rules must be as long")
-        if (place < 0).any() or (place >= sizes).any():
-            raise InvalidInput(
-                f"slopes of affine rules must lie within {len(self)} rules, {self.output_size} "
-                f"outputs and {self.input_size} inputs, counted from 0"
-            )
-        places, times = np.unique(place, axis=1, return_counts=True)
-        if (times > 1).any():
-            rule, output, entry = places[:, times > 1][:, 0]
-            raise InvalidInput(
-                f"the slope of rule {rule}, output {output} along input {entry} is given "
-                f"{times.max()} times; give the sum once"
-            )
 
     def _check_pieces(self) -> None:
         count = len(self.limit)
@@ -301,11 +204,8 @@ class AffineRules:
         return total.hexdigest()
 
     @cached_property
-    def _products(self) -> _Products:
-        pairs, place = np.unique(np.stack([self.input, self.output]), axis=1, return_inverse=True)
-        matrix = np.zeros((pairs.shape[1], len(self)))
-        matrix[place.reshape(-1), self.rule] = self.value
-        return _Products(pairs[0], pairs[1], matrix)
+    def _products(self) -> Products:
+        return Products.of(self.rule, self.output, self.input, value=self.value, count=len(self))
 
     def slopes(self, rule: int) -> Array:
         """(r, d), dense, of one rule."""
@@ -316,17 +216,11 @@ class AffineRules:
 
     def coefficients(self, inputs: Array, which: IntArray) -> Array:
         """(m, r): the coefficients of rule `which[j]` at `inputs[j]`."""
-        p = self._products
-        result = self.constant[which]
-        if len(p.matrix):
-            np.add.at(result.T, p.outputs, (inputs[:, p.inputs] * p.matrix.T[which]).T)
-        return result
+        return self._products.coefficients(self.constant, inputs, which)
 
     def values(self, inputs: Array, outputs: Array) -> Array:
         """(n, d), (n, r) -> (n, L): to be compared with `bounds`."""
-        p = self._products
-        products = inputs[:, p.inputs] * outputs[:, p.outputs]
-        return np.asarray(outputs @ self.constant.T + products @ p.matrix)
+        return np.asarray(self._products.values(self.constant, inputs, outputs))
 
     def bounds(self, inputs: Array, which: IntArray | None = None) -> Array:
         """(n, d) -> (n, L); with `which` (n,) only that of rule `which[j]` at `inputs[j]`."""

@@ -13,7 +13,8 @@ from torch import Tensor
 from cg4ai import arrays
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.affine import AffineCoefficients, AffineRules
+from cg4ai.rules.affine import AffineRules
+from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.place import Placed, where, whole_number
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, region_origin
 

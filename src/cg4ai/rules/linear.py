@@ -14,8 +14,9 @@ from cg4ai import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.objectives import LinearFunctional
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.affine import AffineCoefficients, AffineRules
+from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.bounds import Bounds, bounds_of, depends
+from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.contradictions import opposed
 from cg4ai.rules.place import Placed, rows_at_centre, where
 from cg4ai.rules.regions import Region

@@ -35,7 +35,7 @@ from cg4ai.rules import (
     Rate,
     Requirement,
 )
-from cg4ai.rules.affine import AffineCoefficients
+from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.regions import Ball, Box
 from cg4ai.runs import files
 

@@ -167,7 +167,7 @@ def test_cuts_support_the_convex_bound(routing):
 def test_two_demands_by_hand():
     """One affine member, rule (1 + 2 x) y with y = 3 x - 1 on [0, 1]: the maximum is 6 at 1."""
     from cg4ai.members import affine
-    from cg4ai.rules.affine import AffineCoefficients
+    from cg4ai.rules.coefficients import AffineCoefficients
 
     class Rule:
         count = 1

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 import cg4ai
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import Linear, Margin, Probability
-from cg4ai.rules.affine import ARRAYS, AffineCoefficients, AffineRules, rules_of
+from cg4ai.rules.affine import ARRAYS, AffineRules, rules_of
+from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.regions import Ball, Box, Region, region_of
 
 INPUTS, OUTPUTS = 3, 4

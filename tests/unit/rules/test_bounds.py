@@ -109,6 +109,12 @@ class Unknown:
         return np.eye(1, 3).repeat(len(which), 0)
 
 
+def sparse(place: int, value: Any) -> AffineCoefficients:
+    """Slopes of one rule, output and input of the same number."""
+    at = np.full(len(value), place)
+    return AffineCoefficients(MATRIX, at, at, at, value)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -125,6 +131,16 @@ class Unknown:
         (lambda: Linear(BOX, MATRIX, Largest([1.0]), "=="), "rule of its own"),
         (lambda: Linear(BOX, Unknown(), AffineBound(0.0, np.ones(4))), "affine"),
         (lambda: AffineCoefficients.dense(MATRIX, MOVING[0]), "one rule"),
+        (
+            lambda: sparse(0, np.ones(2)),
+            "given 2 times",
+        ),
+        (
+            lambda: sparse(2, np.ones(1)),
+            "within 2 rules",
+        ),
+        (lambda: sparse(0, np.array([np.nan])), "finite"),
+        (lambda: Linear(X, AffineCoefficients.dense([1.0], np.ones((1, 5))), 0.0).rows(0), "4"),
         (lambda: AffineCoefficients.dense(MATRIX, MOVING[:, :2]), "one axis longer"),
         (
             lambda: Linear(BOX, AffineCoefficients.dense([1.0], np.ones((1, 5))), 0.0).check(4, 1),

@@ -15,8 +15,9 @@ from scipy.optimize import linprog, minimize
 from scipy.sparse import csr_array
 
 from cg4ai.errors import InvalidInput
-from cg4ai.rules.affine import AffineCoefficients, AffineRules
+from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.bounds import AffineBound, Largest
+from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.linear import Linear
 from cg4ai.rules.regions import Box, Polytope, region_of
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from cg4ai.apps.routing.data import Instance
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.affine import AffineCoefficients
+from cg4ai.rules.coefficients import AffineCoefficients
 
 
 class Utilisation:
