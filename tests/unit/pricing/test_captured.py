@@ -89,6 +89,23 @@ def test_the_laid_out_loss_is_the_guided_loss():
     assert (expected > 0).all()
 
 
+def test_inputs_that_follow_the_group_are_laid_out_too():
+    made = trainer(attack_every=10, refresh_every=5)
+    parameters = ARCHITECTURE.initialise(4, generator(1))
+    data = laid_out(made, 5, 20)
+    data.lay_out(1)
+    shapes = {name: buffer.shape for name, buffer in data.buffers.items()}
+    made.attack(parameters, 5)
+    assert made.pooled
+    made.fixed = made.batch(None)
+    data.lay_out(1)
+    assert {name: buffer.shape for name, buffer in data.buffers.items()} == shapes
+    data.buffers["inputs"][0] = made.fixed[0].inputs
+    data.buffers["targets"][0] = made.fixed[0].targets
+    got = data.loss(parameters, torch.zeros(1, dtype=torch.int64))
+    torch.testing.assert_close(got, made.guided_loss(parameters, 5))
+
+
 def test_a_step_gets_the_batch_that_plain_training_would_draw():
     data, plain = laid_out(trainer(batch_size=7), 5, 20), trainer(batch_size=7)
     data.lay_out(3)  # of 20 images 3 x 7 are drawn, some of them twice

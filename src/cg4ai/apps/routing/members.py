@@ -97,8 +97,9 @@ class RoutingPricer:
     row_weight: float = 0.5
     headroom: float = 0.002
     hard: float = 0.25
-    attack_every: int = 200
-    attack_weight: float = 0.02
+    attack_every: int = 1000
+    refresh_every: int = 20
+    multiplier_rate: float = 0.02
     row_limit: int = 256
     restarts: int = 1
 
@@ -118,7 +119,8 @@ class RoutingPricer:
             finish=0.0,
             warm_starts=1 if warm else 0,
             attack_every=self.attack_every,
-            attack_weight=self.attack_weight,
+            refresh_every=self.refresh_every,
+            multiplier_rate=self.multiplier_rate,
             row_limit=self.row_limit,
         )
         if warm and request.ensemble is not None:
@@ -128,7 +130,8 @@ class RoutingPricer:
     def plain(self, trainings: int) -> RoutingPricer:
         """The same training without rows or attacks, over the steps of `trainings` calls."""
         steps = self.first.steps + max(0, trainings - 1) * self.later.steps
-        return replace(self, first=replace(self.first, steps=steps), hard=0.0, attack_every=0)
+        first = replace(self.first, steps=steps)
+        return replace(self, first=first, hard=0.0, attack_every=0, refresh_every=0)
 
     def harder(self, request: PricingRequest, ensemble: Mixture) -> AnyObjective:
         """The request's objective, with a share of every batch where `ensemble` is worst."""

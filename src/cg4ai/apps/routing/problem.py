@@ -113,7 +113,7 @@ def routing_problem(instance: Instance, recipe: Recipe | None = None) -> Problem
             schedule="onecycle",
         ),
         batch_size=recipe.batch_size,
-        attack_every=500 if on_gpu(recipe) else 200,
+        refresh_every=50 if on_gpu(recipe) else 20,
     )
     return Problem(
         objective=_objective(instance, recipe, sample),

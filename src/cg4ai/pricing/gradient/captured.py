@@ -50,8 +50,12 @@ def laid_out(trainer: Trainer, segment: int, steps: int) -> LaidOutTraining | No
         return None
     attacks = 1 + steps // segment if trainer.pricer.attack_every else 0
     found = attacks * ATTACK_ROWS * max(1, len(trainer.request.requirements))
+    if trainer.pools:  # what attacks find goes there
+        found = sum(len(pool) for pool in trainer.pools.values())
+    else:
+        found *= trainer.pricer.restarts
     known = sum(len(rows.needed) for rows in every)
-    return LaidOutTraining(trainer, segment, known + found * trainer.pricer.restarts)
+    return LaidOutTraining(trainer, segment, known + found)
 
 
 def _attacks_find_simple_rows(trainer: Trainer) -> bool:
@@ -114,7 +118,8 @@ class LaidOutTraining:
     def _rows(self) -> dict[str, Tensor]:
         trainer = self.trainer
         share = min(1.0, 3.0 * WINDOW / max(1, len(trainer.memory)))
-        every = joined([*trainer.rows, *(rows.scaled(share) for rows in trainer.memory)])
+        remembered = (rows.scaled(share) for rows in trainer.memory)
+        every = joined([*trainer.rows, *remembered, *trainer.pooled])
         if not every:
             width = trainer.request.objective.inputs.shape[1]
             shapes = ((0, width), (0, trainer.layout.output_size), (0,), (0,))

@@ -13,6 +13,7 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Mixture, Part
 from cg4ai.objectives import AnyObjective, Batch
+from cg4ai.pricing.gradient.pool import ViolationPool
 from cg4ai.pricing.gradient.rows import (
     ReadyRows,
     RowDraws,
@@ -71,17 +72,41 @@ class Trainer:
         if pricer.attack_every:
             for rows in rest:
                 self._remember(rows)
+        self.pools = self._pools() if pricer.refresh_every else {}
+        self.pooled: list[ReadyRows] = []
         self.fixed = self.batch(None) if pricer.batch_size is None else None
         self.needs_objective = request.loss_weight > 0
+
+    def _pools(self) -> dict[int, ViolationPool]:
+        """Of every requirement over a region, by its number."""
+        return {
+            number: ViolationPool(
+                requirement,
+                outputs=self._group_outputs,
+                output_size=self.layout.output_size,
+                rate=self.pricer.multiplier_rate,
+                headroom=self.pricer.headroom,
+                seed=derived_seed(self.request.seed, number, "pool"),
+            )
+            for number, requirement in enumerate(self.request.requirements)
+            if isinstance(requirement.region, Region)
+        }
+
+    def _group_outputs(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        x = inputs.to(dtype=self.pricer.dtype, device=self.request.device)
+        return self.over_group(self.joint(self.pricer.architecture.forward(parameters, x)))
 
     def _ready(self, entry: Weighted) -> ReadyRows:
         pricer = self.pricer
         return ready(entry, self.tensor, headroom=pricer.headroom, weight=pricer.row_weight)
 
     def _remember(self, rows: Rows) -> None:
-        hinge = np.full(len(rows), self.pricer.attack_weight / self.pricer.row_weight)
-        found = self._ready((rows, hinge, np.zeros(len(rows))))
+        found = self._hinged(rows, np.full(len(rows), self.pricer.attack_weight))
         self.memory = [*self.memory, found][-MEMORY:]
+
+    def _hinged(self, rows: Rows, weights: Array) -> ReadyRows:
+        """Rows whose hinges weigh so much, whatever those of the master do."""
+        return self._ready((rows, weights / self.pricer.row_weight, np.zeros(len(rows))))
 
     def _of_step(self) -> list[ReadyRows]:
         """The rows of the master that are trained on at one step: all, or those drawn."""
@@ -97,9 +122,24 @@ class Trainer:
 
     def attack(self, parameters: Parameters, step: int) -> None:
         """Now and then, look for inputs of the regions that each group violates, and keep them."""
+        pricer, before = self.pricer, len(self.found)
+        if step % pricer.attack_every == 0 and (step or pricer.warm_starts):
+            self._search(parameters, step)
+        if pricer.refresh_every and step % pricer.refresh_every == 0:
+            self._refresh(parameters, self.found[before:])
+
+    def _refresh(self, parameters: Parameters, found: Sequence[Rows]) -> None:
+        """Let the pools follow the group; `found` are rows that a search has just brought."""
+        self.pooled = []
+        for number, pool in self.pools.items():
+            own = [rows for rows in found if rows.requirement == number]
+            pool.refresh(parameters, own[0] if own else None)
+            rows = pool.rows(number)
+            if rows is not None:
+                self.pooled.append(self._hinged(*rows))
+
+    def _search(self, parameters: Parameters, step: int) -> None:
         pricer = self.pricer
-        if step % pricer.attack_every or (step == 0 and not pricer.warm_starts):
-            return
         count = pricer.group * len(self.layout)
         blocks = np.tile(np.arange(len(self.layout)), pricer.group)
         weights = np.full(count, 1.0 / pricer.group)
@@ -128,7 +168,8 @@ class Trainer:
         if result.rows is not None:
             rows = replace(result.rows, requirement=number)
             self.found.append(rows)
-            self._remember(rows)
+            if not self.pools:
+                self._remember(rows)
 
     def tensor(self, array: Array) -> Tensor:
         return torch.as_tensor(array, dtype=self.pricer.dtype, device=self.request.device)
@@ -201,7 +242,7 @@ class Trainer:
         return total
 
     def guided_loss(self, parameters: Parameters, step: int) -> Tensor:
-        rows = joined([*self._of_step(), *self._window(step)])
+        rows = joined([*self._of_step(), *self._window(step), *self.pooled])
         loss, outputs = self._evaluate(parameters, rows, objective=self.needs_objective)
         return loss + self._row_terms(outputs, rows, hinge=True) if rows else loss
 

@@ -48,7 +48,10 @@ class GradientPricer:
     attack_every: during guided training, search the regions of all requirements for inputs that
         the group itself violates, every so many steps, and train on what is found: 0 never.
         Rows of the master alone show what the mixture violates, which an anchor may hide.
-    attack_weight: of the hinge at each input found that way.
+    attack_weight: of the hinge at each input found that way, without `refresh_every`.
+    refresh_every: 0, or every so many steps, of which `attack_every` must be a multiple: follow
+        the inputs found as the group changes, and give each rule a multiplier by dual ascent of
+        step `multiplier_rate` on its worst violation there (see `ViolationPool`).
     row_limit: at most this many rows of the master are in one training step. Of more, every step
         draws as many: row j with chance p_j = min(1, c w_j), where w_j is its weight, and it then
         weighs 1/p_j times as much, so that the mean over draws is the hinge over all rows and the
@@ -72,6 +75,8 @@ class GradientPricer:
     limit_inputs: Array | None = None
     attack_every: int = 0
     attack_weight: float = 0.2
+    refresh_every: int = 0
+    multiplier_rate: float = 1.0
     row_limit: int = 4096
     dtype: torch.dtype = torch.float32
 
@@ -97,6 +102,14 @@ class GradientPricer:
                 "attack_every must be 0 or more, and needs training with schedule='onecycle': "
                 "a plateau rule would keep parameters from before an attack, whose loss was lower "
                 "only because the violations were not known"
+            )
+
+        if self.refresh_every < 0 or (
+            self.refresh_every and self.attack_every % self.refresh_every
+        ):
+            raise InvalidInput(
+                "refresh_every must be 0, or divide attack_every, got "
+                f"{self.refresh_every} and {self.attack_every}"
             )
 
     @property
@@ -148,7 +161,9 @@ class GradientPricer:
         pause = trainer.attack if self.attack_every else None
         until = trainer.request.until
         if torch.device(trainer.request.device).type == "cuda" and stage.schedule == "onecycle":
-            data = laid_out(trainer, self.attack_every or SEGMENT, stage.steps)
+            data = laid_out(
+                trainer, self.refresh_every or self.attack_every or SEGMENT, stage.steps
+            )
             if data is not None:
                 return train_captured(
                     parameters,
