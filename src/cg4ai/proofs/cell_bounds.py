@@ -27,7 +27,7 @@ from cg4ai.proofs.bounds.bound import (
     separable_peak,
     shares_above,
 )
-from cg4ai.proofs.bounds.networks import relax
+from cg4ai.proofs.bounds.networks import Relaxation, relax
 from cg4ai.proofs.bounds.softmax import Above
 from cg4ai.proofs.bounds.terms import Group, Parts, RuleTerms
 from cg4ai.protocols import Parameters
@@ -205,21 +205,30 @@ class _Pairs:
             term, cell = _paired(table.start, rules, device=centre.device)
             if len(term):
                 terms = table.terms.take(term)
-                above = _above(terms, cell, cells, parameters.get(terms.part))
+                relaxed = _relaxed(terms, cell, cells, parameters.get(terms.part))
+                above = shares_above(terms, relaxed)
                 factor = terms.constant + (terms.slope * centre[cell]).sum(-1)
                 weight = weights[terms.weights_at]
                 sums.add(cell, weight, factor=factor, slope=terms.slope, above=above)
         return sums.upper(cells.radius)
 
 
-def _above(terms: Group, cell: Tensor, cells: Cells, parameters: Parameters | None) -> Above:
-    """The share of term p on cell `cell[p]` for every p; the networks' own parameters if None."""
-    used, network = torch.unique(terms.members, return_inverse=True)
+def _relaxed(terms: Group, cell: Tensor, cells: Cells, parameters: Parameters | None) -> Relaxation:
+    """The network of term p on cell `cell[p]` for every p; with its own parameters if None.
+
+    A network meets few of the cells, so each pair is relaxed by itself; but not deep ones, whose
+    weights are too many to be copied for every pair.
+    """
     given = terms.networks.parameters if parameters is None else parameters
-    chosen = {name: value[used] for name, value in given.items()}
     architecture = terms.networks.architecture
+    if architecture.depth <= 1:
+        own = {name: value[terms.members] for name, value in given.items()}
+        centre, radius = cells.centre[cell].unsqueeze(1), cells.radius[cell].unsqueeze(1)
+        return relax(architecture, own, centre=centre, radius=radius)
+    used, network = torch.unique(terms.members, return_inverse=True)
+    chosen = {name: value[used] for name, value in given.items()}
     relaxed = relax(architecture, chosen, centre=cells.centre, radius=cells.radius)
-    return shares_above(terms, relaxed.pairs(network, cell))
+    return relaxed.pairs(network, cell)
 
 
 def _paired(start: IntArray, rules: IntArray, *, device: torch.device) -> tuple[Tensor, Tensor]:

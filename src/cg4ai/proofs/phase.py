@@ -10,6 +10,7 @@ best mixture that was proven is returned, not the last.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,19 +55,19 @@ class ProofRecipe:
     groups: how many of the latest groups the master may mix; each makes proofs dearer.
     coarse: the master keeps cells whose bound is at most this far above the limit; the others
         are left to halving and training. Lowered after a proof, raised after an attempt that
-        failed; after `patience` of these the master keeps all cells once, which the anchors make
-        possible.
-    close: a proven mixture is good enough if its objective is within this of what the master
-        could reach without cells; otherwise training goes on while that helps, `patience` rounds
-        being given.
+        failed; after `patience` of these, or before the time is over, the master keeps all cells
+        once, which the anchors make possible.
+    close: a proven mixture is good enough if its objective is within this of what the first
+        group reached, which knew of no proof; otherwise training goes on while that helps,
+        `patience` rounds being given.
     """
 
     rounds: int = 40
     cells: int = 150_000
     growth: float = 1.2
     groups: int = 1
-    coarse: float = 0.002
-    patience: int = 3
+    coarse: float = 0.0005
+    patience: int = 4
     close: float = 0.003
 
 
@@ -105,6 +106,8 @@ class ProofPhase:
         self.inner = (prover,)  # checkpoints find the pricer among the problem's own
         self.coarse = recipe.coarse
         self.waiting = 0  # rounds since a proof, or a better one
+        self.aim = np.nan  # what the first group reached without a proof
+        self.began = np.nan  # the moment at which this round did
         self.trainings = 0  # of this iteration
         self.best: Attempt | None = None
         self.latest: Attempt | None = None
@@ -122,9 +125,11 @@ class ProofPhase:
     def weigh(self, run: RunState) -> Weighed:
         """Weights that keep the cells, attacked and proven as far as it goes."""
         self.trainings = 0
+        began, self.began = self.began, time.perf_counter()
         if self.pricer.latest is None:  # there is nothing to prove yet
             self._train(run)
-        safe = self.best is None and self.waiting >= self.recipe.patience
+        last = run.training_deadline.left() < 2 * (self.began - began)
+        safe = self.best is None and (self.waiting >= self.recipe.patience or last)
         with run.watch.timed("master"):
             found = weigh_cells(
                 run.work,
@@ -232,26 +237,30 @@ class ProofPhase:
             solution.lacking,
             answer,
         )
+        self.pricer.hear(answer)
+        if np.isnan(self.aim):
+            self.aim = found.unanchored
         proven, best = self.latest.proven, self.best
         if not safe:  # leave more to halving as long as that suffices
             self.coarse = self.coarse / 4 if proven else min(2 * self.coarse, COARSEST)
         least = np.inf if best is None else best.objective - self.recipe.close / 10
         if proven and self.latest.objective < least:
             self.best, self.waiting = self.latest, 0
-        elif proven or best is None:  # failures after a proof say nothing of what is reachable
+        else:
             self.waiting += 1
 
     def _good_enough(self) -> bool:
         if self.best is None:
             return False
-        settled = self.best.objective <= self.best.unanchored + self.recipe.close
+        settled = self.best.objective <= self.aim + self.recipe.close
         return settled or self.waiting >= self.recipe.patience
 
     # ---- checkpoints --------------------------------------------------------------------------
 
     def state(self) -> PartState:
         """How careful the next round is, and the attempt to return; trees only of a proof."""
-        values: dict[str, Any] = {"coarse": self.coarse, "waiting": self.waiting, "shown": None}
+        names = ("coarse", "waiting", "aim")
+        values: dict[str, Any] = {**{name: getattr(self, name) for name in names}, "shown": None}
         shown = self.shown
         if shown is None:
             return PartState(values)
@@ -264,7 +273,8 @@ class ProofPhase:
         return PartState(values, {"weights": shown.weights, **certification_arrays(kept)})
 
     def restore(self, state: PartState) -> None:
-        self.coarse, self.waiting = state.values["coarse"], state.values["waiting"]
+        for name in ("coarse", "waiting", "aim"):
+            setattr(self, name, state.values[name])
         self.best = self.latest = None
         if state.values["shown"] is not None:
             answer = certification_of(state.arrays, status=state.values["status"])

@@ -22,7 +22,7 @@ from cg4ai.objectives import AnyObjective, Batch
 from cg4ai.pricing.gradient.training import Training, train
 from cg4ai.proofs.cell_bounds import CellBounds
 from cg4ai.proofs.prover import CellMemory
-from cg4ai.proofs.records import RuleCells
+from cg4ai.proofs.records import Certification, RuleCells
 from cg4ai.protocols import Architecture, Members, Parameters, Pricer, PricingRequest
 from cg4ai.records import MemberState, PartState, PricingResult
 from cg4ai.rules.rows import LinearRows, RowSet, merged
@@ -37,22 +37,24 @@ Harder = Callable[[PricingRequest, Mixture], AnyObjective]
 
 @dataclass(frozen=True)
 class ProofTraining:
-    """The loss: objective + bound_weight x mean hinge of the bound on cells + the same at points.
+    """The loss: objective + weight x mean hinge of the bound on cells + the same at points.
 
-    A hinge counts what exceeds the limit less `headroom`. Cells with an excess above `coarse` do
-    not count until they come below: halving closes them sooner than training. `cells` and
+    A hinge counts what exceeds the limit less `headroom`; that of wide cells too, since it is what
+    makes members smooth enough to be proven in few cells. Its weight is `bound_weight` at first:
+    times `easier` after a proof, times `harder` after one that left cells open. `cells` and
     `points` are drawn at every step, and `batch_size` inputs for the objective.
     """
 
-    steps: int = 250
-    learning_rate: float = 0.002
+    steps: int = 400
+    learning_rate: float = 0.003
     batch_size: int = 512
-    cells: int = 128
+    cells: int = 64
     points: int = 256
-    bound_weight: float = 2.0
+    bound_weight: float = 0.05
+    easier: float = 0.4
+    harder: float = 2.0
     point_weight: float = 5.0
     headroom: float = 0.002
-    coarse: float = 0.015
 
 
 class ProofPricer:
@@ -73,6 +75,7 @@ class ProofPricer:
     ) -> None:
         self.inner, self.architecture, self.harder = inner, architecture, harder
         self.memory, self.training = memory, training
+        self.bound_weight = training.bound_weight
         self.latest: Members | None = None
 
     def price(self, request: PricingRequest) -> PricingResult:
@@ -89,16 +92,31 @@ class ProofPricer:
         self.latest = self._trained(latest, loss, until=request.until)
         return PricingResult(self.latest, blocks, np.zeros(len(layout), np.int64))
 
+    def hear(self, answer: Certification) -> None:
+        """Ask for less where a proof went through, for more where cells were left open."""
+        if answer.status == "proven":
+            self.bound_weight *= self.training.easier
+        elif len(answer.open_cells):
+            self.bound_weight *= self.training.harder
+
     def state(self) -> PartState:
-        """The latest group, which the next one starts from."""
+        """The latest group, which the next one starts from, and what cells weigh for that."""
         if self.latest is None:
             return PartState()
         group = self.latest.state()
-        return PartState({"kind": group.kind, "config": dict(group.config)}, group.arrays)
+        return PartState(
+            {
+                "kind": group.kind,
+                "config": dict(group.config),
+                "bound_weight": self.bound_weight,
+            },
+            group.arrays,
+        )
 
     def restore(self, state: PartState) -> None:
         self.latest = None
         if state.values:
+            self.bound_weight = state.values["bound_weight"]
             kind, config = state.values["kind"], state.values["config"]
             self.latest = restore_members(MemberState(kind, config, state.arrays))
 
@@ -130,6 +148,7 @@ class _Loss:
 
     def __init__(self, pricer: ProofPricer, request: PricingRequest, alone: Ensemble) -> None:
         self.architecture, self.options = pricer.architecture, pricer.training
+        self.bound_weight = pricer.bound_weight
         self.objective, self.device = request.objective, request.device
         self.made = generator(request.seed)
         self.cells = pricer.memory.cells
@@ -159,7 +178,7 @@ class _Loss:
         batch = self._batch()
         loss = self.objective.value(batch, self._outputs(parameters, batch.inputs))
         if len(self.cells):
-            loss = loss + options.bound_weight * self._cell_hinge(parameters).float()
+            loss = loss + self.bound_weight * self._cell_hinge(parameters).float()
         if self.points:
             loss = loss + options.point_weight * self._point_hinge(parameters)
         return loss.reshape(1)
@@ -186,12 +205,11 @@ class _Loss:
         return torch.cat(found) + SELDOM
 
     def _hinges(self, cells: RuleCells, parameters: Parameters | None) -> Tensor:
-        """(m,): by how much the bound of each cell exceeds what it should be, if not coarse."""
+        """(m,): by how much the bound of each cell exceeds what it should be."""
         given = None if parameters is None else {0: parameters}
         upper = self.bounds.upper(cells.rules, cells.lower, cells.upper, parameters=given)
         limits = self.limits[torch.as_tensor(cells.rules, device=self.device)]
-        excess = (upper - limits + self.options.headroom).clamp_min(0)
-        return torch.where(excess > self.options.coarse, 0.0, excess)
+        return (upper - limits + self.options.headroom).clamp_min(0)
 
     def _cell_hinge(self, parameters: Parameters) -> Tensor:
         drawn = torch.multinomial(

@@ -14,31 +14,61 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Mixture
 from cg4ai.proofs.certify import certify
 from cg4ai.proofs.records import Certification, RuleCells
-from cg4ai.records import PartState, SeparationResult
+from cg4ai.records import Array, IntArray, PartState, SeparationResult
 from cg4ai.rules import Requirement
 from cg4ai.rules.regions import Ball, Box
 from cg4ai.separation.scan import harvest
 from cg4ai.solving.clock import Deadline
 
 LEAST_S = 0.1  # a proof is tried for this long, even past its deadline
-PER_RULE = 200  # cells kept of each rule after a proof was tried
-MOST = 6000  # cells remembered in all, the newest
+PER_RULE = 250  # cells kept of each rule after a proof was tried
+NEAR = 0.01  # closed cells whose bound is no further below the limit count like open ones
 
 
-def cells_of(answer: Certification, *, seed: int) -> RuleCells:
-    """Some of the cells left open, as many of every rule."""
-    left = answer.open_cells
+def cells_of(answer: Certification, region: Box | Ball, *, seed: int) -> RuleCells:
+    """Cells where a proof is open or tight, as many of every rule: leaves of its trees.
+
+    Training has to lower the bound of the open ones and to leave that of the tight ones where it
+    is. Wider cells that were halved on the way say nothing any more.
+    """
     made = np.random.default_rng(seed)
-    chosen = [np.empty(0, np.int64)]
-    for rule in np.unique(left.rules):
-        mine = np.flatnonzero((left.rules == rule) & np.isfinite(left.bounds))
-        chosen.append(made.permutation(mine)[:PER_RULE])
-    which = np.concatenate(chosen)
-    return left.take(which)
+    lower, upper = region.bounds()
+    rules, lowers, uppers = [np.empty(0, np.int64)], [lower[None][:0]], [upper[None][:0]]
+    for proof in answer.rules:
+        counts = (proof.leaf_bounds > proof.limit - NEAR) & np.isfinite(proof.leaf_bounds)
+        chosen = np.sort(made.permutation(np.flatnonzero(counts))[:PER_RULE])
+        low, high = leaf_corners(proof.dimensions, chosen, lower=lower, upper=upper)
+        rules.append(np.full(len(chosen), proof.rule))
+        lowers.append(low)
+        uppers.append(high)
+    return RuleCells(np.concatenate(rules), np.concatenate(lowers), np.concatenate(uppers))
+
+
+def leaf_corners(
+    dimensions: NDArray[np.int16], leaves: IntArray, *, lower: Array, upper: Array
+) -> tuple[Array, Array]:
+    """Corners (m, d) of the leaves with these numbers, of a tree in preorder (see `RuleProof`)."""
+    halved = dimensions.tolist()
+    above, waiting = [], [(-1, 0)]  # of every node: its parent, and which half of it
+    for node, dimension in enumerate(halved):
+        above.append(waiting.pop())
+        if dimension >= 0:
+            waiting += [(node, 1), (node, 0)]
+    nodes = np.flatnonzero(dimensions < 0)[leaves]
+    low, high = np.tile(lower, (len(nodes), 1)), np.tile(upper, (len(nodes), 1))
+    for number, leaf in enumerate(nodes.tolist()):
+        path, node = [], leaf
+        while node:
+            node, half = above[node]
+            path.append((halved[node], half))
+        for dimension, half in reversed(path):
+            end = low if half else high
+            end[number, dimension] = 0.5 * (low[number, dimension] + high[number, dimension])
+    return low, high
 
 
 class CellMemory:
-    """The newest cells of a requirement, over a box or ball, that resisted a proof."""
+    """Cells of a requirement, over a box or ball, where the latest proof was open or tight."""
 
     def __init__(self, requirement: Requirement) -> None:
         region = requirement.region
@@ -46,16 +76,16 @@ class CellMemory:
             raise InvalidInput(
                 f"{requirement.name} is over no Box or Ball, so it has no cells to prove"
             )
-        self.requirement = requirement
+        self.requirement, self.region = requirement, region
         size = len(region.bounds()[0])
         self.cells = RuleCells(np.empty(0, np.int64), np.empty((0, size)), np.empty((0, size)))
 
     def __len__(self) -> int:
         return len(self.cells)
 
-    def add(self, cells: RuleCells) -> None:
-        joined = self.cells.joined(cells)
-        self.cells = joined.take(np.arange(max(0, len(joined) - MOST), len(joined)))
+    def learn(self, answer: Certification, *, seed: int) -> None:
+        """Take the cells of this proof in place of those of the one before."""
+        self.cells = cells_of(answer, self.region, seed=seed)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All of it as named arrays, for a checkpoint."""
@@ -113,7 +143,7 @@ class Prover:
             all_rules=True,
         )
         self.tried += 1
-        self.memory.add(cells_of(answer, seed=seed))
+        self.memory.learn(answer, seed=seed)
         effort = {"search": "proof", "cells": answer.cells}
         if not answer.violations:
             return ProofResult(None, np.empty(0), answer.excess, effort, answer)

@@ -65,7 +65,7 @@ def test_the_best_proof_is_returned_not_the_last():
         limited(1.2),
         SETTINGS,
         architecture=ARCHITECTURE,
-        recipe=ProofRecipe(rounds=5, cells=2000, close=-1e-9),
+        recipe=ProofRecipe(rounds=3, cells=2000, close=-1e-9),
         training=replace(TRAINING, learning_rate=2.0),  # later groups are worse
     )
     history = outcome.result.history

@@ -174,11 +174,9 @@ def test_training_lowers_the_bound_on_the_cells_it_is_given(problem):
     members = rough_group(problem)
     requirement = problem.requirements[0]
     memory = CellMemory(requirement)
-    memory.add(upper_cells(requirement))
+    memory.cells = upper_cells(requirement)
     cells = memory.cells
-    training = ProofTraining(
-        steps=80, batch_size=32, cells=64, points=32, bound_weight=50.0, coarse=10.0
-    )
+    training = ProofTraining(steps=80, batch_size=32, cells=64, points=32, bound_weight=50.0)
     inner = problem.pricers[0]
     pricer = ProofPricer(
         inner, inner.architecture, memory=memory, training=training, harder=inner.harder
@@ -198,7 +196,7 @@ def test_training_lowers_the_bound_on_the_cells_it_is_given(problem):
 def test_the_master_gives_the_anchors_what_a_group_cannot_be_shown_to_keep(abilene, problem):
     requirement = problem.requirements[0]
     memory = CellMemory(requirement)
-    memory.add(upper_cells(requirement))
+    memory.cells = upper_cells(requirement)
     work = Workspace(problem, routing_settings(abilene, RECIPE))
     work.start()
     work.add_columns(rough_group(problem), np.arange(len(problem.layout)))
