@@ -31,9 +31,8 @@ def hill(parameters, x):
     return parameters["height"] * torch.stack([first, x.sum(-1)], -1)[None]
 
 
-def pool(**changes):
-    given = {"outputs": hill, "output_size": 2, "rate": 0.5, "headroom": 0.01, "seed": 4}
-    return ViolationPool(RULES, **(given | changes))
+def pool():
+    return ViolationPool(RULES, outputs=hill, output_size=2, rate=0.5, headroom=0.01, seed=4)
 
 
 def refreshed(count, height=1.0, made=None):

@@ -79,5 +79,5 @@ def test_plain_trains_as_long_without_attacks(uneven: Instance) -> None:
     assert plain.first.steps == 130
     assert (plain.attack_every, plain.hard) == (0, 0.0)
     assert pricer.plain(0).first.steps == 100
-    searches = {"attack_every": pricer.attack_every, "refresh_every": pricer.refresh_every}
-    assert replace(plain, first=pricer.first, **searches) == replace(pricer, hard=0.0)
+    searching = replace(plain, attack_every=pricer.attack_every, refresh_every=pricer.refresh_every)
+    assert replace(searching, first=pricer.first) == replace(pricer, hard=0.0)
