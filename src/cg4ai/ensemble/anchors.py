@@ -26,6 +26,7 @@ from cg4ai.records import Array
 from cg4ai.rules import Concave
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.guards import TOLERANCE, FunctionRules, Guard
+from cg4ai.rules.regions import Polytope
 
 ROUNDS = 60  # of inputs added to the program of a constant anchor
 MOST = 1.0  # room that is worth having, relative to max(1, |bound|)
@@ -176,7 +177,7 @@ def worst_case(guard: Guard, anchor: AffineMap) -> tuple[Array, Array] | None:
     if not anchor.is_constant or not isinstance(rules.requirement, Concave):
         return None
     # these rules speak of the output alone, so that a constant has one value everywhere
-    centre = np.mean(guard.region.bounds(), axis=0)
+    centre = guard.region.middle
     x, y = torch.as_tensor(centre)[None], torch.as_tensor(anchor.offsets)[None]
     with torch.no_grad():
         slack = rules.slack(x, y)[0].numpy()
@@ -275,7 +276,7 @@ def _centred(
     offsets = np.zeros(space.basis.shape[1])
     program = _Program(space, slopes)
     for guard in guards:
-        program.add(guard, np.mean(guard.region.bounds(), axis=0)[None])
+        program.add(guard, guard.region.middle[None])
     best: tuple[float, AffineMap] | None = None
     least: _Tightest | None = None
     for _ in range(ROUNDS):
@@ -387,7 +388,7 @@ class _Program:
 
 
 def _centre(guard: Guard) -> torch.Tensor:
-    return torch.as_tensor(np.mean(guard.region.bounds(), axis=0))[None]
+    return torch.as_tensor(guard.region.middle)[None]
 
 
 def _steadiest(guards: Sequence[Guard], space: Space) -> Array:
@@ -404,9 +405,11 @@ def _steadiest(guards: Sequence[Guard], space: Space) -> Array:
 
 
 def _counterpart(guards: Sequence[Guard], space: Space) -> Array | None:
-    """The slopes of z of most room over the boxes of the regions: the robust counterpart, one LP.
+    """The slopes of z of most room over the regions, balls by their boxes: one LP.
 
-    Variables: Z (k, d), z (k,), |values' slopes| (L, d), room. None where it would be too large.
+    The robust counterpart: with multipliers u of a polytope's limits a value `g . x` is at most
+    `u . limit` plus that of `g - u . matrix` on the box. Variables: Z (k, d), z (k,),
+    |g - u . matrix| (L, d), u, room. None where it would be too large.
     """
     free, size = space.basis.shape[1], space.slope.shape[1]
     rules = sum(len(guard.rules) for guard in guards)
@@ -416,7 +419,8 @@ def _counterpart(guards: Sequence[Guard], space: Space) -> Array | None:
     blocks: list[Any] = []
     limits: list[Array] = []
     start = free * size + free
-    columns = start + rules * size + 1
+    extra = start + rules * size
+    columns = extra + sum(len(guard.rules) * _limits(guard) for guard in guards) + 1
     done = 0
     for guard in guards:
         own, first = guard.rules, guard.rules.pieces[:, 0]
@@ -426,23 +430,28 @@ def _counterpart(guards: Sequence[Guard], space: Space) -> Array | None:
         fixed = own.constant @ space.slope - own.tilt[first]  # (L, d): slopes with Z = 0
         for rule in range(len(own)):
             places = start + done * size + np.arange(size)
-            done += 1
+            own_limits = slice(extra, extra + _limits(guard))
+            done, extra = done + 1, own_limits.stop
             z_rows = sparse.kron(matrix[rule][None], sparse.eye(size))  # row i: slope along x_i
             for sign in (1.0, -1.0):
                 block = sparse.lil_matrix((size, columns))
                 block[:, : free * size] = sign * z_rows
                 block[np.arange(size), places] = -1.0
+                if isinstance(guard.region, Polytope):
+                    block[:, own_limits] = -sign * guard.region.matrix.T
                 blocks.append(block.tocsr())
                 limits.append(-sign * fixed[rule])
             whole = sparse.lil_matrix((1, columns))
             whole[0, : free * size] = np.kron(matrix[rule], centre)
             whole[0, free * size : start] = matrix[rule]
             whole[0, places] = radius
+            if isinstance(guard.region, Polytope):
+                whole[0, own_limits] = guard.region.limit - guard.region.matrix @ centre
             whole[0, columns - 1] = _scale(guard)[rule]
             known = own.constant[rule] @ space.offset + fixed[rule] @ centre
             blocks.append(whole.tocsr())
             limits.append(np.array([own.limit[first[rule]] - known]))
-    bounds = [(None, None)] * start + [(0, None)] * (rules * size) + [(None, MOST)]
+    bounds = [(None, None)] * start + [(0, None)] * (columns - 1 - start) + [(None, MOST)]
     cost = np.append(np.zeros(columns - 1), -1.0)
     answer = linprog(
         cost, sparse.vstack(blocks), np.concatenate(limits), bounds=bounds, method="highs"
@@ -450,6 +459,10 @@ def _counterpart(guards: Sequence[Guard], space: Space) -> Array | None:
     if answer.status != 0:
         return None
     return np.asarray(answer.x[: free * size].reshape(free, size))
+
+
+def _limits(guard: Guard) -> int:
+    return len(guard.region.limit) if isinstance(guard.region, Polytope) else 0
 
 
 def check_given(guards: Sequence[Guard], anchor: AffineMap) -> Anchor:

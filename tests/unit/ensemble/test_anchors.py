@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 
 from cg4ai.ensemble.anchors import AffineMap, NoAnchor, Space, check_given, find_anchor
 from cg4ai.errors import InvalidInput
-from cg4ai.rules import Ball, Box, Concave, Linear
+from cg4ai.rules import AffineBound, Ball, Box, Concave, Linear, Polytope
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.guards import Guard, guard_of
 
@@ -42,7 +42,12 @@ def sampled_room(guards, anchor, count=20_000):
     return least
 
 
-REGIONS = [Box([-1, 0.5], [1, 2]), Ball([0, 1], 0.5), Ball([0, 1], 0.5, np.inf)]
+REGIONS = [
+    Box([-1, 0.5], [1, 2]),
+    Ball([0, 1], 0.5),
+    Ball([0, 1], 0.5, np.inf),
+    Polytope(Box([-1, 0.5], [1, 2]), [[1.0, 1.0]], [2.0]),
+]
 
 
 @pytest.mark.parametrize("region", REGIONS)
@@ -113,6 +118,24 @@ def test_equalities_and_as_many_inequalities_as_freedoms():
     np.testing.assert_allclose(a @ found.map.offsets, 0, atol=1e-12)
     assert found.room > 0.01
     assert sampled_room(guards, found.map) >= found.room - 1e-9
+
+
+def test_an_affine_anchor_that_only_the_limits_of_a_polytope_allow():
+    """y0 >= x0 + x1 and y1 >= x0 - x1, y0 + y1 <= 1.2: in the box x0 = x1 = 1 asks for 2."""
+    box = Box([0.0, 0.0], [1.0, 1.0])
+    rules = np.array([[1.0, 0.0], [0.0, 1.0]])
+    bound = AffineBound([0.0, 0.0], [[1.0, 1.0], [1.0, -1.0]])
+
+    def guards(region):
+        cap = Linear(region, [1.0, 1.0], 1.2, "<=", name="cap")
+        return guards_of(Linear(region, rules, bound, name="floor"), cap)
+
+    assert isinstance(anchor_for(guards(box)), NoAnchor)
+    halves = Polytope(box, [[1.0, 0.0]], [0.5])
+    found = anchor_for(guards(halves))
+    assert not isinstance(found, NoAnchor)
+    assert not found.map.is_constant
+    assert 0 < found.room <= sampled_room(guards(halves), found.map) + 1e-9
 
 
 def test_probabilities_stay_probabilities():

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import linprog
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import Concave, Linear, Margin, Probability
-from cg4ai.rules.regions import Ball, Box
+from cg4ai.rules.regions import Ball, Box, Polytope
 from cg4ai.separation import BlackBox, GradientAscent
 
 
@@ -61,6 +62,25 @@ def test_affine_over_a_box_peaks_at_the_known_vertex(separator: Any) -> None:
     for one in range(2):  # each rule's own peak is reached
         mine = found.violations[found.rows.origin[:, 1] == one]
         assert mine.max() == pytest.approx(highest[one], abs=1e-5)
+
+
+@pytest.mark.parametrize("separator", SEARCHES, ids=["ascent", "black box"])
+def test_affine_over_a_polytope_reaches_the_linear_program(separator: Any) -> None:
+    limits = np.abs(RANDOM.normal(size=(4, D)))
+    region = Polytope(Box(LOWER, UPPER), limits, limits @ (0.6 * LOWER + 0.4 * UPPER))
+    found = search(separator, AFFINE, Linear(region, RULES[1], 10.0))
+    slope = -MATRIX @ RULES[1]
+    best = linprog(
+        -slope,
+        A_ub=limits,
+        b_ub=region.limit,
+        bounds=list(zip(LOWER, UPPER, strict=True)),
+    )
+    highest = 10.0 - RULES[1] @ SHIFT - best.fun
+    assert region.contains(found.rows.inputs).all()
+    assert found.worst <= highest + 1e-9
+    close = 1e-6 if isinstance(separator, GradientAscent) else 0.05
+    assert found.worst == pytest.approx(highest, abs=close)
 
 
 @pytest.mark.parametrize("separator", SEARCHES, ids=["ascent", "black box"])
