@@ -50,6 +50,10 @@ class Near:
     def project(self, inputs: Tensor) -> Tensor:
         raise NotImplementedError
 
+    def approach(self, inputs: Tensor) -> Tensor:
+        """About the nearest input inside, (n, d) -> (n, d): enough for a search."""
+        return self.project(inputs)
+
     def pull(self, inputs: Tensor) -> Tensor:
         """(m, d) -> (m, d): quickly inside, where inputs that are inside stay as they are."""
         return self.project(inputs)

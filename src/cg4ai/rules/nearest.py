@@ -5,19 +5,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-ITERATIONS = 2000
+ITERATIONS = 2000  # to be exact but for rounding
+ROUGHLY = 50  # to lose a small share of the distance
 LOOK = 25  # iterations between looks at who has arrived
 ENOUGH = 1e-12  # residual relative to the size of the points and limits
 
 
-def nearest(points: Tensor, matrix: Tensor, limit: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """(n, d) -> (n, d): the point of lower <= x <= upper with matrix @ x <= limit that is nearest.
+def nearest(
+    points: Tensor, matrix: Tensor, limit: Tensor, box: tuple[Tensor, Tensor], *, iterations: int
+) -> Tensor:
+    """(n, d) -> (n, d): the nearest point of the box with matrix @ x <= limit.
 
     With y >= 0 the multipliers of the limits it is `x(y) = clip(point - y matrix)`, where y
     maximises the dual function: concave, with slope `matrix x(y) - limit`. Momentum is dropped
     where it points downhill. A point that has not arrived after all iterations is a little off,
     and may break limits by as little.
     """
+    lower, upper = box
     size = torch.linalg.vector_norm(matrix, dim=1)
     rows, ends = matrix[size > 0] / size[size > 0, None], limit[size > 0] / size[size > 0]
     length = 1 / torch.linalg.matrix_norm(rows, ord=2) ** 2
@@ -29,7 +33,7 @@ def nearest(points: Tensor, matrix: Tensor, limit: Tensor, lower: Tensor, upper:
     result, left = points.clone(), torch.arange(len(points), device=points.device)
     last = points.new_zeros(len(points), len(rows))
     ahead, pace = last, points.new_ones(len(points), 1)
-    for iteration in range(ITERATIONS):
+    for iteration in range(iterations):
         given = points[left]
         y = (ahead + length * (place(given, ahead) @ rows.T - ends)).clamp_min(0.0)
         downhill = ((y - ahead) * (y - last)).sum(-1, keepdim=True) < 0

@@ -16,7 +16,7 @@ from cg4ai import arrays
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.records import Array
 from cg4ai.rules.box import HAIR, Box, Peaks
-from cg4ai.rules.nearest import nearest
+from cg4ai.rules.nearest import ITERATIONS, ROUGHLY, nearest
 from cg4ai.rules.walks import Cube, spread, vertices, walked
 
 EPSILON = float(np.finfo(np.float64).eps)
@@ -227,13 +227,21 @@ class Polytope:
 
     def project(self, inputs: Tensor) -> Tensor:
         """The nearest input inside, (..., d) -> (..., d)."""
+        return self._nearest(inputs, ITERATIONS)
+
+    def approach(self, inputs: Tensor) -> Tensor:
+        """About the nearest input inside, off by a small share of the distance: much quicker."""
+        return self._nearest(inputs, ROUGHLY)
+
+    def _nearest(self, inputs: Tensor, iterations: int) -> Tensor:
         points = inputs.reshape(-1, self.size).to(torch.float64)
         result = self.box.project(points)
         matrix, limit = self._rows_on(points.device)
         outside = (result @ matrix.T > limit).any(-1)
         if bool(outside.any()):
-            ends = [torch.as_tensor(end, device=points.device) for end in self.box.bounds()]
-            result[outside] = nearest(points[outside], matrix, limit, ends[0], ends[1])
+            lower, upper = self.box.bounds()
+            ends = (torch.as_tensor(lower).to(points), torch.as_tensor(upper).to(points))
+            result[outside] = nearest(points[outside], matrix, limit, ends, iterations=iterations)
             result = self.pull(result)
         return result.reshape(inputs.shape).to(inputs.dtype)
 

@@ -142,7 +142,7 @@ class GradientAscent:
         alike = (torch.arange(len(x), device=ensemble.device) % 2 == 0)[:, None]
         for _ in range(self.steps):
             way = _direction(slope * half, alike & (not euclidean), euclidean=euclidean)
-            moved = region.project(x + step * half * way)
+            moved = region.approach(x + step * half * way)
             reached, new_slope = value(moved)
             better = (reached > best)[:, None]
             x = torch.where(better, moved, x)
