@@ -17,7 +17,7 @@ from cg4ai.ensemble.audit import Audit
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.estimators.holdout import HeldOutPricer, LabelledData, split
 from cg4ai.estimators.judgement import Judge, Score
-from cg4ai.estimators.kinds import EXACT, Task, kinds_of, network, pricers_for
+from cg4ai.estimators.kinds import EXACT, Task, is_module, kinds_of, network, pricers_for
 from cg4ai.estimators.parameters import Parameters, one_of
 from cg4ai.estimators.simple import SHRINKAGE, simple_members
 from cg4ai.layout import Layout
@@ -112,7 +112,8 @@ class ConstrainedEstimator(Parameters):
         self.check_training()
         pricers: Sequence[Pricer] = pricers_for(kinds, self, task)
         exact = all(isinstance(kind, str) and kind in EXACT for kind in kinds)
-        fraction = self.share_held_out(len(data.inputs), exact=exact)
+        few = all(is_module(kind) for kind in kinds)
+        fraction = self.share_held_out(len(data.inputs), exact=exact, few=few)
         trained = weighed = data
         if fraction:
             generator = np.random.default_rng(self.seed())
@@ -143,8 +144,9 @@ class ConstrainedEstimator(Parameters):
 
     def _work(self) -> int:
         """Numbers in the largest array of a training step."""
-        rows = self.batch_size or len(self._judge.trained.inputs)
-        models = self.restarts * self.group * len(self.decays)
+        usual = self.training_of_networks()
+        rows = usual.batch_size or len(self._judge.trained.inputs)
+        models = usual.restarts * self.group * len(usual.weight_decay)
         return int(rows * models * max(self.layers, default=1))
 
     def _check_names(self, requirement: Requirement) -> None:
@@ -176,7 +178,8 @@ class ConstrainedEstimator(Parameters):
         if not hasattr(self, "_judge"):
             raise InvalidInput("adopt takes the result of a problem: call problem(X, y, ...) first")
         # the data may reach beyond a rule's region: that is for users' own predictions to warn of
-        self.score_ = self._judge.score(partial(result.ensemble.predict, outside="ignore"))
+        found = [result.ensemble] + ([] if result.plain is None else [result.plain.ensemble])
+        self.score_ = self._judge.score(*(partial(one.predict, outside="ignore") for one in found))
         del self._judge  # it holds the data
         self.cautions_ = self._cautions(result, self.score_)
         notes = [text for text in (result.note, str(self.score_), *self.cautions_) if text]

@@ -29,8 +29,9 @@ class Score:
 
     `constant` is the most frequent class or the mean of the rows trained on, `linear` a linear
     model fitted to them without rules (None where a class is missing there). Where no rows were
-    held out (`held_out` False) all three are on the rows trained on. The model's members were
-    weighed by the held-out rows, so its figure is a little too good.
+    held out (`held_out` False) all are on the rows trained on. The model's members were weighed by
+    the held-out rows, so its figure is a little too good; so is `without_rules`, the figure of the
+    mixture that the same training found before the rules were bound (None: it was not sought).
     """
 
     measure: Literal["accuracy", "R2"]
@@ -39,6 +40,7 @@ class Score:
     linear: float | None
     rows: int
     held_out: bool
+    without_rules: float | None = None
 
     @property
     def useless(self) -> bool:
@@ -48,10 +50,13 @@ class Score:
     def __str__(self) -> str:
         where = "held-out" if self.held_out else "training"
         constant = "the most frequent class" if self.measure == "accuracy" else "the mean"
+        plain = (
+            "" if self.without_rules is None else f"without the rules {self.without_rules:.3f}, "
+        )
         linear = "" if self.linear is None else f", a linear model {self.linear:.3f}"
         return (
             f"{where} {self.measure} {self.model:.3f} on {self.rows} rows "
-            f"({constant} {self.constant:.3f}{linear})"
+            f"({plain}{constant} {self.constant:.3f}{linear})"
         )
 
 
@@ -63,8 +68,8 @@ class Judge:
     judged: LabelledData
     outputs: int
 
-    def score(self, predict: Predictor) -> Score:
-        """The score of a mixture's outputs."""
+    def score(self, predict: Predictor, plain: Predictor | None = None) -> Score:
+        """The score of a mixture's outputs, and of those of the `plain` one."""
         lines = linear_models(self._sampled(), self.outputs, (SHRINKAGE,))
         constant, *linear = [self._value(line.outputs(self.judged.inputs)) for line in lines]
         return Score(
@@ -74,6 +79,7 @@ class Judge:
             linear=linear[0] if linear else None,
             rows=len(self.judged.inputs),
             held_out=self.judged is not self.trained,
+            without_rules=None if plain is None else self._value(plain(self.judged.inputs)),
         )
 
     def _sampled(self) -> LabelledData:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from torch import nn
 
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.estimators.parameters import Parameters
+from cg4ai.estimators.parameters import Parameters, TrainingParameters
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.modules import ModuleArchitecture
 from cg4ai.members.networks import NetworkArchitecture
@@ -30,12 +30,13 @@ from cg4ai.pricing.exact.stumps import StumpPricer
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.pricing.trees import TreePricer
-from cg4ai.pricing.wrappers import FirstUnpriced
+from cg4ai.pricing.wrappers import FreshThenRefined
 from cg4ai.protocols import Architecture, Pricer
 from cg4ai.records import Array, IntArray
 
 KINDS = ("network", "affine", "stump", "tree", "forest", "boosting")
 EXACT = ("affine", "stump")  # kinds whose pricers prove bounds
+REFINING = 0.25  # of the steps of new modules: for those that are trained on under rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +79,14 @@ def _pricers(kind: Any, parameters: Parameters, task: Task) -> list[Pricer]:
     if isinstance(kind, BaseEstimator):
         _check_model(kind, task)
         return [TreePricer(kind)]
-    if callable(kind) and not _unfitted_class(kind):
+    if is_module(kind):
         factory: Callable[[], nn.Module] = kind
         name = getattr(kind, "__name__", type(kind).__name__)
         size = task.inputs.shape[1]
         architecture = ModuleArchitecture(factory, size, task.outputs, name)
         if task.links == "softmax":
             _check_probabilities(architecture, task.inputs[:8])
-        return _gradient(architecture, parameters, task)
+        return [_of_modules(architecture, parameters, task)]
     hint = f"; give an instance, {kind.__name__}()" if _unfitted_class(kind) else ""
     raise InvalidInput(
         f"members cannot be made from {kind!r}{hint}; use one of {', '.join(KINDS)}, a "
@@ -106,6 +107,12 @@ def _check_probabilities(architecture: ModuleArchitecture, inputs: Array) -> Non
         )
 
 
+def is_module(kind: Any) -> bool:
+    """Whether it is meant as a function that makes torch modules."""
+    known = isinstance(kind, str | BaseEstimator) or _unfitted_class(kind)
+    return callable(kind) and not known
+
+
 def _unfitted_class(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseEstimator)
 
@@ -117,7 +124,7 @@ def _named(kind: str, parameters: Parameters, task: Task) -> list[Pricer]:
             f"{', '.join(KINDS)}, a scikit-learn estimator, or a function that makes a torch module"
         )
     if kind == "network":
-        return _gradient(network(parameters, task), parameters, task)
+        return [_of_networks(network(parameters, task), parameters, task)]
     if kind == "affine":
         if task.links == "softmax":
             raise InvalidInput("affine members give logits, not probabilities: set scores='logit'")
@@ -202,28 +209,45 @@ def network(parameters: Parameters, task: Task) -> NetworkArchitecture:
     )
 
 
-def _gradient(architecture: Architecture, parameters: Parameters, task: Task) -> list[Pricer]:
-    """One pricer that trains members of every weight decay at once.
+def _of_networks(architecture: Architecture, parameters: Parameters, task: Task) -> Pricer:
+    """Small networks, a batch of every weight decay at once; under rules half start from the known.
 
     Regularised members generalise but may be too stiff for a row; free members meet rows but learn
     noise. The master chooses.
     """
-    decays = parameters.decays
-    size = parameters.batch_size
-    pricer = GradientPricer(
+    fresh = _gradient(architecture, parameters, task, parameters.training_of_networks())
+    return FreshThenRefined(fresh, replace(fresh, warm_starts=fresh.restarts // 2))
+
+
+def _of_modules(architecture: Architecture, parameters: Parameters, task: Task) -> Pricer:
+    """Modules of the user's own: each trained as one trains such modules alone, and only once.
+
+    Their steps are dear. Under rules the members that are there are trained on for a while.
+    """
+    recipe = parameters.training_of_modules(len(task.inputs))
+    fresh = replace(_gradient(architecture, parameters, task, recipe), blend=1.0, finish=0.0)
+    shorter = replace(fresh.training, steps=max(1, round(REFINING * recipe.steps)))
+    refined = replace(fresh, warm_starts=fresh.restarts, training=shorter)
+    return FreshThenRefined(fresh, refined, once=True)
+
+
+def _gradient(
+    architecture: Architecture, parameters: Parameters, task: Task, recipe: TrainingParameters
+) -> GradientPricer:
+    decays, size = recipe.weight_decay, recipe.batch_size
+    return GradientPricer(
         architecture,
-        restarts=int(parameters.restarts) * len(decays),
+        restarts=recipe.restarts * len(decays),
         group=int(parameters.group),
         training=Training(
-            steps=int(parameters.steps),
-            learning_rate=float(parameters.learning_rate),
+            steps=recipe.steps,
+            learning_rate=recipe.learning_rate,
             schedule="plateau" if size is None else "onecycle",
             weight_decay=decays,
         ),
-        batch_size=None if size is None else int(size),
+        batch_size=size,
         headroom=0.05 * task.spread,
         row_weight=2.0 * task.spread,
         output_limit=task.output_limit,
         limit_inputs=task.inputs if task.output_limit is not None else None,
     )
-    return [FirstUnpriced(pricer)]

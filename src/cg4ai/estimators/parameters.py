@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from cg4ai.errors import InvalidInput, InvalidSettings, did_you_mean
 from cg4ai.objectives import LossFunction
 from cg4ai.settings import Settings
 
+PASSES, BATCH, FEWEST_STEPS = 60, 64, 200  # of modules of the user's own
 FEWEST_ROWS = 15  # with fewer, "auto" holds out none
 IMPROVEMENT = 1e-2  # of the held-out loss: less than this is noise, and no reason to go on
 
@@ -30,17 +32,21 @@ PARAMETERS = """
         (outputs (..., n, r), targets) -> (..., n) in torch; None takes the usual one.
     validation_fraction : share of the rows that no member is trained on. By the loss there
         members are admitted and weighed, which keeps the mixture from learning its training
-        rows by heart; requirements bind wherever their inputs come from. "auto" is 0.2, up to a
-        third where that is needed to hold out 20 rows, and 0 if there are fewer than 15 rows or
-        all members are priced exactly. 0 trains and weighs on all rows, which proofs of
-        optimality need.
-    weight_decay : of gradient training: one number, or several that are all tried at once.
+        rows by heart; requirements bind wherever their inputs come from. "auto" is 0.2 (0.1 for
+        modules of your own alone), up to a third where that is needed to hold out 20 rows, and 0
+        if there are fewer than 15 rows or all members are priced exactly. 0 trains and weighs on
+        all rows, which proofs of optimality need.
+    weight_decay : of gradient training: one number, or several that are all tried at once
+        ("auto": 1 and 0 for networks, 0 for modules of your own).
     simple_members : give networks a skip from inputs to outputs and start from the simplest of
         them, a constant and shrunken linear models; the mixture keeps what helps on the rows held
         out. Only with probabilities or numbers as outputs, and a column_limit of 20 or more.
     restarts, group, steps, learning_rate, batch_size : of gradient training, per iteration:
         how many members (or groups of members, trained on the loss of their mean) at once for
-        each weight decay, how long, how fast, and on how many rows per step (None: all).
+        each weight decay, how long, how fast, and on how many rows per step (None: all). "auto"
+        is what suits: for networks 4 restarts, 200 steps, 0.04 and all rows; two modules of your
+        own are trained once, as one would train each alone: 64 rows per step, 60 passes over the
+        rows, 0.01. Under rules these are trained on for a quarter of that at a time.
     column_limit, iteration_limit, time_limit_s : when to stop with what there is.
     final_weights : "loss", "uniform" or "vertex"; see `cg4ai.Settings`.
     settings : further settings of `cg4ai.Settings` by name, e.g. {"epsilon": 1e-6}.
@@ -50,8 +56,9 @@ PARAMETERS = """
     Attributes after `fit`
     ----------------------
     audit_ : what was found for each requirement, recomputed from predictions; print it.
-    score_ : how well it predicts rows that no member was trained on, beside a constant and a
-        linear model: `score_.model`, `score_.constant`, `score_.linear`; print it.
+    score_ : how well it predicts rows that no member was trained on, beside a constant, a linear
+        model and the best mixture without the rules: `score_.model`, `score_.constant`,
+        `score_.linear`, `score_.without_rules`; print it.
     cautions_ : what `fit` warned of (`cg4ai.FitWarning`), as sentences; empty if nothing.
     ensemble_ : the members with their weights, `cg4ai.Ensemble`: save it, audit it, fuse it.
     result_ : `cg4ai.Result`: `feasible`, `loss`, `bound`, `gap`, `note`; `str(result_)` tells all.
@@ -60,6 +67,17 @@ PARAMETERS = """
     n_held_out_ : how many rows members were weighed by and not trained on; 0: weighed by all.
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingParameters:
+    """Gradient training of one kind of member; see `PARAMETERS` for what they mean."""
+
+    restarts: int
+    steps: int
+    learning_rate: float
+    batch_size: int | None
+    weight_decay: tuple[float, ...]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -72,13 +90,13 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     objective: str = "mixture"
     loss: str | LossFunction | None = None
     validation_fraction: float | str = "auto"
-    weight_decay: float | Sequence[float] = (1.0, 0.0)
+    weight_decay: float | Sequence[float] | str = "auto"
     simple_members: bool = True
-    restarts: int = 4
+    restarts: int | str = "auto"
     group: int = 1
-    steps: int = 200
-    learning_rate: float = 0.04
-    batch_size: int | None = None
+    steps: int | str = "auto"
+    learning_rate: float | str = "auto"
+    batch_size: int | str | None = "auto"
     column_limit: int = 100
     iteration_limit: int = 15
     time_limit_s: float = float("inf")
@@ -93,31 +111,51 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         hidden: Any = self.hidden
         return (hidden,) if np.ndim(hidden) == 0 else tuple(hidden)
 
-    @property
-    def decays(self) -> tuple[float, ...]:
-        decay: Any = self.weight_decay
-        return (decay,) if np.ndim(decay) == 0 else tuple(decay)
+    def training_of_networks(self) -> TrainingParameters:
+        return self._training(TrainingParameters(4, 200, 0.04, None, (1.0, 0.0)))
+
+    def training_of_modules(self, rows: int) -> TrainingParameters:
+        """As one trains a module alone: passes over all rows in small batches."""
+        steps = max(FEWEST_STEPS, math.ceil(PASSES * rows / BATCH))
+        return self._training(TrainingParameters(2, steps, 0.01, BATCH, (0.0,)))
+
+    def _training(self, usual: TrainingParameters) -> TrainingParameters:
+        """What is given, and the usual where that is "auto"."""
+        given = {
+            name: getattr(self, name)
+            for name in ("restarts", "steps", "learning_rate", "batch_size", "weight_decay")
+            if not _auto(getattr(self, name))
+        }
+        if "weight_decay" in given and np.ndim(given["weight_decay"]) == 0:
+            given["weight_decay"] = (given["weight_decay"],)
+        return replace(usual, **given)
 
     def check_training(self) -> None:
         """Refuse values of gradient training that no number of steps can make sense of."""
-        if not self.decays or not all(is_number(value) and value >= 0 for value in self.decays):
+        decays = self.training_of_networks().weight_decay
+        if not len(decays) or not all(is_number(value) and value >= 0 for value in decays):
             raise InvalidInput(
                 f"weight_decay must be one or more numbers >= 0, got {self.weight_decay!r}"
             )
         for name in ("restarts", "group", "steps", "batch_size"):
             value = getattr(self, name)
-            if value is None and name == "batch_size":
+            if (value is None and name == "batch_size") or (_auto(value) and name != "group"):
                 continue
             if not is_number(value) or value != int(value) or value < 1:
                 raise InvalidInput(f"{name} must be a whole number of at least 1, got {value!r}")
-        if not is_number(self.learning_rate):
+        if not _auto(self.learning_rate) and not is_number(self.learning_rate):
             raise InvalidInput(f"learning_rate must be a number > 0, got {self.learning_rate!r}")
 
-    def share_held_out(self, count: int, *, exact: bool) -> float:
-        """The share of `count` rows to hold out; `exact`: all members are priced exactly."""
+    def share_held_out(self, count: int, *, exact: bool, few: bool) -> float:
+        """The share of `count` rows to hold out.
+
+        `exact`: all members are priced exactly; `few`: only a few are trained, so that there is
+        little to choose by rows held out, and training rows are worth more.
+        """
         fraction = self.validation_fraction
         if fraction == "auto":
-            return 0.0 if exact or count < FEWEST_ROWS else max(0.2, min(1 / 3, 20 / count))
+            least = 0.1 if few else 0.2
+            return 0.0 if exact or count < FEWEST_ROWS else max(least, min(1 / 3, 20 / count))
         if isinstance(fraction, str) or not is_number(fraction) or not 0 <= fraction < 1:
             raise InvalidInput(
                 f'validation_fraction must be "auto" or a number in [0, 1), got {fraction!r}'
@@ -183,6 +221,10 @@ def one_of(value: Any, name: str, known: tuple[str, ...]) -> str:
         hint = did_you_mean(str(value), known)
         raise InvalidInput(f"{name} must be {' or '.join(known)}, got {value!r}{hint}")
     return str(value)
+
+
+def _auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
 
 
 def is_number(value: Any) -> bool:

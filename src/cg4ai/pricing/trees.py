@@ -48,6 +48,8 @@ class TreePricer:
     knows will do; `random_state`, where it has one, is set from the request's seed.
     """
 
+    fits_data = True
+
     def __init__(
         self, estimator: Any, *, scales: Sequence[float] = (0.3, 1.0, 3.0, 10.0), per_call: int = 4
     ) -> None:

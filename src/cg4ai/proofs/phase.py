@@ -92,6 +92,7 @@ class ProofPhase:
 
     name = "proof"
     charges_loss = True
+    binds_rules = True
 
     def __init__(
         self,

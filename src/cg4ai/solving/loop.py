@@ -19,7 +19,7 @@ from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 from cg4ai.solving.completing import completed
 from cg4ai.solving.interrupts import Interrupted, Interrupts
-from cg4ai.solving.phases import NormalPhase, SlackPhase
+from cg4ai.solving.phases import usual_phases
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result, finish
 from cg4ai.solving.state import RunState
@@ -41,7 +41,7 @@ def solve(
     it already holds a checkpoint, the run continues from there to the identical result.
     """
     problem = completed(problem)
-    phases = (NormalPhase(), SlackPhase()) if problem.phases is None else problem.phases()
+    phases = usual_phases(problem) if problem.phases is None else problem.phases()
     with Interrupts() as interrupts:
         loop = _Loop(RunState(problem, settings or Settings(), phases, interrupts), run)
         return loop.run(progress)
@@ -86,7 +86,7 @@ class _Loop:
     def _begin(self) -> Decision:
         """From the start, or from the folder's last checkpoint, which may be of a run's end."""
         if self.folder is None or not self.state.resume(self.folder):
-            self.state.work.start()
+            self.state.work.start(bind_rules=self.state.phase.binds_rules)
         ended = self.state.ended
         return self._limit() if ended is None else Stop(ended)
 
@@ -95,7 +95,8 @@ class _Loop:
         reached = {
             StopReason.INTERRUPTED: state.interrupts.requested,
             StopReason.COLUMN_LIMIT: len(state.work.columns) >= settings.column_limit,
-            StopReason.STALLED: state.stalled(),
+            # without the rules it goes on under them
+            StopReason.STALLED: state.phase.binds_rules and state.stalled(),
             StopReason.ITERATION_LIMIT: state.step >= settings.iteration_limit,
             StopReason.TIME_LIMIT: state.out_of_time(),
         }

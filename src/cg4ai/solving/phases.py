@@ -1,17 +1,21 @@
 """The phases of a run: how each weighs, prices and decides; the loop only takes them in turn.
 
-A run begins and ends in its first phase. `NormalPhase` is column generation with cuts and a price
-on slack, `SlackPhase` minimises slack alone to tell whether the rows can be met at all. A problem
-may bring phases of its own (`Problem.phases`).
+A run begins and ends in its first phase. `PlainPhase` looks for the best mixture without the rules,
+which is the answer where it keeps them and what training under them starts from. `NormalPhase` is
+column generation with cuts and a price on slack, `SlackPhase` minimises slack alone to tell whether
+the rows can be met at all. A problem may bring phases of its own (`Problem.phases`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from cg4ai.records import MasterSolution, StopReason
+from cg4ai.objectives import Supervised
+from cg4ai.records import Array, MasterSolution, PartState, StopReason
 from cg4ai.seeds import derived_seed
+from cg4ai.solving.problem import Problem, unwrapped
 from cg4ai.solving.result import settle
 from cg4ai.solving.steps import (
     LAST_SEARCH,
@@ -30,19 +34,22 @@ from cg4ai.solving.steps import (
 if TYPE_CHECKING:
     from cg4ai.solving.state import RunState
 
-NORMAL, SLACK = "normal", "slack"
+PLAIN, NORMAL, SLACK = "plain", "normal", "slack"
+PLAIN_SHARE = 0.5  # of the limits on iterations, members and time, before the rules are bound
 
 
 class Phase(Protocol):
     """One way to iterate. `run` is all that is known and may be changed; see `RunState`.
 
     `name` is its own among the run's phases and goes into checkpoints; `charges_loss` says whether
-    members cost their loss in it. What a phase remembers beside `run` it gives to checkpoints by
-    `state` and `restore` (`protocols.Stateful`).
+    members cost their loss in it, `binds_rules` whether the rules are rows of the master. What a
+    phase remembers beside `run` it gives to checkpoints by `state` and `restore`
+    (`protocols.Stateful`).
     """
 
     name: str
     charges_loss: bool
+    binds_rules: bool
 
     def enter(self, run: RunState) -> None:
         """Called when a decision names this phase, and before the ending for the first one."""
@@ -65,11 +72,100 @@ class Phase(Protocol):
         ...
 
 
+def usual_phases(problem: Problem) -> Sequence[Phase]:
+    """Column generation with cuts; first without the rules, where members are fitted to data."""
+    ruled = (NormalPhase(), SlackPhase())
+    fitted = all(
+        any(getattr(one, "fits_data", False) for _, one in unwrapped(pricer))
+        for pricer in problem.pricers
+    )
+    objective = problem.objective
+    to_learn = isinstance(objective, Supervised) and objective.loss != "none"
+    return (PlainPhase(), *ruled) if problem.requirements and to_learn and fitted else ruled
+
+
+class PlainPhase:
+    """The best mixture without the rules, in a share of the limits; then the rules are bound.
+
+    Where the members of that mixture keep them at no cost, the run ends. If not, training under the
+    rules goes on from there. `weights` (columns then,) are what the rules are compared with.
+    """
+
+    name = PLAIN
+    charges_loss = True
+    binds_rules = False
+
+    def __init__(self) -> None:
+        self.weights: Array | None = None
+
+    def enter(self, run: RunState) -> None:
+        run.work.master.minimise_slack(False)
+
+    def weigh(self, run: RunState) -> Weighed:
+        return Weighed(run.solve_master())
+
+    def price(self, run: RunState, weighed: Weighed) -> Priced:
+        if run.step and (run.stalled() or self._share_spent(run)):
+            return Priced(Outcome.NOTHING, weighed.solution)
+        return ask_pricers(run, weighed.solution)
+
+    def decide(self, run: RunState, weighed: Weighed, priced: Priced) -> Decision:
+        if priced.outcome is Outcome.IMPROVED:
+            return GoOn()
+        self._bind(run)
+        stalled = run.stalled()
+        done = priced.trainings > 0 or stalled  # else a share of the limits ended it
+        if done and priced.outcome is Outcome.NOTHING:
+            solution = run.solve_master()
+            most = priced.solution.penalised + run.settings.epsilon
+            if solution.penalised <= most and not run.unmet(solution):
+                decision = ending(run, solution)
+                if isinstance(decision, Stop):
+                    return _kept(decision, stalled=stalled)
+        return GoOn("training under the rules", NORMAL)
+
+    def settle(self, run: RunState, reason: StopReason) -> Settled:
+        self._bind(run)
+        settled = settle(run, reason)
+        assert self.weights is not None
+        return replace(settled, plain=self.weights)
+
+    def _bind(self, run: RunState) -> None:
+        """Remember the mixture without the rules, and make them rows of the master."""
+        if self.weights is None:
+            with run.watch.timed("master"):
+                self.weights = run.work.final_weights(run.solve_whole_master())
+        run.work.bind_rules()
+
+    def _share_spent(self, run: RunState) -> bool:
+        s = run.settings
+        return (
+            run.step >= PLAIN_SHARE * s.iteration_limit
+            or len(run.work.columns) >= PLAIN_SHARE * s.column_limit
+            or run.deadline.left() < (1 - PLAIN_SHARE) * s.time_limit_s
+        )
+
+    def state(self) -> PartState:
+        return PartState({}, {} if self.weights is None else {"weights": self.weights})
+
+    def restore(self, state: PartState) -> None:
+        self.weights = state.arrays.get("weights")
+
+
+def _kept(decision: Stop, *, stalled: bool) -> Stop:
+    """The end of a run whose plain mixture keeps the rules."""
+    reason = decision.reason
+    if stalled and reason is StopReason.NO_IMPROVING_COLUMN:
+        reason = StopReason.STALLED
+    return Stop(reason, f"{decision.note}; the rules are kept without training under them")
+
+
 class NormalPhase:
     """Minimise the objective and the price of slack; cut, price, and settle on final weights."""
 
     name = NORMAL
     charges_loss = True
+    binds_rules = True
 
     def enter(self, run: RunState) -> None:
         run.work.master.minimise_slack(False)
@@ -119,33 +215,7 @@ class NormalPhase:
             if found.added:
                 run.failures = 0
                 return GoOn(f"{found.added} cuts")
-        checked = self._check_final_weights(run, solution)
-        if LAST_SEARCH in run.cut:
-            return Stop(StopReason.TIME_LIMIT, "no improving member, no time for the last search")
-        if checked.worse:
-            run.failures = 0
-            return GoOn("the final weights violate new rows")
-        if run.proven(checked.solution):
-            return Stop(StopReason.OPTIMAL, "optimal")
-        return Stop(StopReason.NO_IMPROVING_COLUMN, "no improving member")
-
-    def _check_final_weights(self, run: RunState, solution: MasterSolution) -> _Checked:
-        """Solve with the rows that the final weights still violate, until there are none.
-
-        If those make the master worse there may be members that improve again.
-        """
-        most = run.settings.epsilon if run.bound is None else run.gap_allowed(solution)
-        checked = solution
-        while run.returns < run.settings.final_rounds and not run.unmet(solution):
-            with run.watch.timed("master"):
-                weights = run.work.final_weights(checked)
-            if not search_in_time(run, weights).added:
-                break
-            run.returns += 1
-            checked = run.solve_master()
-            if checked.penalised > solution.penalised + most:
-                return _Checked(checked, worse=True)
-        return _Checked(checked, worse=False)
+        return ending(run, solution)
 
 
 class SlackPhase:
@@ -153,6 +223,7 @@ class SlackPhase:
 
     name = SLACK
     charges_loss = False
+    binds_rules = True
 
     def enter(self, run: RunState) -> None:
         run.work.master.minimise_slack(True)
@@ -192,6 +263,38 @@ def while_pricing(run: RunState, priced: Priced) -> Decision:
         return GoOn("more pieces of the objective needed")
     run.failures = 0
     return GoOn()
+
+
+def ending(run: RunState, solution: MasterSolution) -> Decision:
+    """With nothing left to improve: stop, unless the final weights violate rows that cost."""
+    checked = _check_final_weights(run, solution)
+    if LAST_SEARCH in run.cut:
+        return Stop(StopReason.TIME_LIMIT, "no improving member, no time for the last search")
+    if checked.worse:
+        run.failures = 0
+        return GoOn("the final weights violate new rows")
+    if run.proven(checked.solution):
+        return Stop(StopReason.OPTIMAL, "optimal")
+    return Stop(StopReason.NO_IMPROVING_COLUMN, "no improving member")
+
+
+def _check_final_weights(run: RunState, solution: MasterSolution) -> _Checked:
+    """Solve with the rows that the final weights still violate, until there are none.
+
+    If those make the master worse there may be members that improve again.
+    """
+    most = run.settings.epsilon if run.bound is None else run.gap_allowed(solution)
+    checked = solution
+    while run.returns < run.settings.final_rounds and not run.unmet(solution):
+        with run.watch.timed("master"):
+            weights = run.work.final_weights(checked)
+        if not search_in_time(run, weights).added:
+            break
+        run.returns += 1
+        checked = run.solve_master()
+        if checked.penalised > solution.penalised + most:
+            return _Checked(checked, worse=True)
+    return _Checked(checked, worse=False)
 
 
 def count_in_tail(run: RunState, solution: MasterSolution) -> Weighed:

@@ -27,7 +27,8 @@ class Problem:
     holds members that are in the master from the beginning, such as an anchor that keeps it
     feasible; `start_rows` holds rows known to matter (their `requirement` numbers index
     `requirements`). `phases` makes the phases of a run, anew for each; the first is where it
-    begins and ends (None: column generation with cuts, see `solving.phases`).
+    begins and ends (None: column generation with cuts, where
+    it makes sense first without the rules, see `solving.phases`).
     """
 
     objective: AnyObjective

@@ -29,6 +29,14 @@ SHARES = (0.2, 0.15, 0.1, 0.05, 0.02)  # weights below which members are left ou
 
 
 @dataclass(frozen=True)
+class Plain:
+    """A mixture without the rules, and its true loss on the objective's own inputs."""
+
+    ensemble: Ensemble = field(repr=False)
+    loss: float
+
+
+@dataclass(frozen=True)
 class Result:
     """The trained ensemble and what is known about it.
 
@@ -38,7 +46,8 @@ class Result:
     every requirement from predictions; `feasible` is read from them alone. Of the `rows`,
     `rule_rows` come from requirements and not from the objective (None: not counted). The seconds
     of `history` and `ending` add up to `seconds`; `cut` names what the time limit left out of the
-    ending.
+    ending. `plain` is the mixture that the same training found before the rules were bound (None:
+    it was not sought): what it does better on data that it never saw is what the rules cost.
     """
 
     ensemble: Ensemble
@@ -56,6 +65,7 @@ class Result:
     rule_rows: int | None = None
     ending: EndingRecord = field(default_factory=EndingRecord)
     cut: tuple[str, ...] = ()
+    plain: Plain | None = None
 
     @property
     def gap(self) -> float | None:
@@ -89,6 +99,8 @@ class Result:
             f"mixture: {len(self.ensemble)} active members, loss {self.loss:.6g}{gap}",
         ]
         lines += [str(audit) for audit in self.audits]
+        if self.plain is not None:
+            lines.append(f"without the rules: loss {self.plain.loss:.6g}")
         if self.cut:
             lines.append(f"left out at the time limit: {', '.join(self.cut)}")
         if self.note:
@@ -106,6 +118,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
     with run.watch.timed("audits"):
         audits = _audits(run, ensemble, settled.weights)
         loss = run.work.true_loss(ensemble)
+        plain = None if settled.plain is None else _plain(run, settled.plain)
     ending = run.record_ending()
     return Result(
         ensemble=ensemble,
@@ -123,7 +136,14 @@ def finish(run: RunState, reason: StopReason) -> Result:
         rule_rows=int(run.work.requirement_rows().sum()),
         ending=ending,
         cut=tuple(run.cut),
+        plain=plain,
     )
+
+
+def _plain(run: RunState, weights: Array) -> Plain:
+    later = np.zeros(len(run.work.columns) - len(weights))  # members trained under the rules
+    ensemble = run.work.whole_ensemble(np.append(weights, later))
+    return Plain(ensemble, run.work.true_loss(ensemble))
 
 
 def settle(run: RunState, reason: StopReason) -> Settled:

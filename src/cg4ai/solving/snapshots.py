@@ -56,7 +56,7 @@ def take(work: Workspace) -> Snapshot:
         arrays["table"] = master.coefficients
         arrays["bounds"] = master.bounds
         arrays["slack"] = master.slack_numbers
-    meta = {"batches": batches, "notes": work.notes}
+    meta = {"batches": batches, "notes": work.notes, "rules_bound": work.rules_bound}
     return Snapshot(meta, arrays, [stack.members.state() for stack in work.columns.stacks])
 
 
@@ -66,6 +66,7 @@ def restore(snapshot: Snapshot, problem: Problem, settings: Settings) -> Workspa
     arrays = snapshot.arrays
     try:
         work.notes = list(snapshot.meta["notes"])
+        work.rules_bound = bool(snapshot.meta["rules_bound"])
         if work.scenarios is not None:
             levels = arrays["scenarios.levels"]
             work.scenarios.extend(arrays["scenarios.inputs"], levels, None)

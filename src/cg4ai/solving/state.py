@@ -56,6 +56,7 @@ class RunState:
         self.history: list[IterationRecord] = []
         self.bound: float | None = None
         self.failures = 0  # pricings in a row that found nothing
+        self.entered = 0  # the iteration that the phase began with
         self.returns = 0  # how often the final weights violated new rows
         self.ended: StopReason | None = None
         self.notes: list[str] = []
@@ -93,9 +94,9 @@ class RunState:
         return self.settings.row_margin * float(prices.sum())
 
     def stalled(self) -> bool:
-        """Whether the rows are met and the objective hardly fell over the last iterations."""
+        """Whether rows are met and the objective hardly fell over the phase's last iterations."""
         s = self.settings
-        recent = self.history[-s.improvement_window - 1 :]
+        recent = self.history[self.entered :][-s.improvement_window - 1 :]
         if s.improvement_tolerance == 0 or len(recent) <= s.improvement_window:
             return False
         met = all(record.slack <= s.feasibility_tolerance for record in recent)
@@ -131,6 +132,9 @@ class RunState:
     def enter(self, phase: str) -> None:
         """Go over to the phase of this name."""
         self.phase = self._phase(phase)
+        self.entered = self.step + 1
+        if self.phase.binds_rules:
+            self.work.bind_rules()
         self.phase.enter(self)
 
     def _phase(self, name: str) -> Phase:
@@ -238,6 +242,7 @@ class RunState:
             "parts": values,
             "loop": {
                 "phase": self.phase.name,
+                "entered": self.entered,
                 "bound": self.bound,
                 "failures": self.failures,
                 "returns": self.returns,
@@ -255,7 +260,7 @@ class RunState:
                 snapshots.Snapshot(work, saved.arrays, saved.members), self.problem, self.settings
             )
             self.stabiliser.guide = saved.arrays["guide"].copy()
-            self.phase = self._phase(loop["phase"])
+            self.phase, self.entered = self._phase(loop["phase"]), loop["entered"]
             self.bound, self.failures = loop["bound"], loop["failures"]
             self.returns, self.notes = loop["returns"], list(loop["notes"])
             self.ended = None if loop["ended"] is None else StopReason(loop["ended"])

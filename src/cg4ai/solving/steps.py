@@ -108,11 +108,15 @@ Decision = GoOn | Stop
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a run ends with: the weights of all columns and the master's solution behind them."""
+    """What a run ends with: the weights of all columns and the master's solution behind them.
+
+    `plain` (columns,) are the weights of the best mixture without the rules, where it was sought.
+    """
 
     solution: MasterSolution
     weights: Array
     reason: StopReason
+    plain: Array | None = None
 
 
 # ---- cuts ----------------------------------------------------------------------------------------
@@ -316,7 +320,7 @@ def _request(run: RunState, solution: MasterSolution, guide: Array, job: str) ->
         loss_weight=1.0 if run.phase.charges_loss else 0.0,
         ensemble=run.work.ensemble(solution),
         device=run.settings.device,
-        requirements=run.problem.requirements,
+        requirements=run.problem.requirements if run.phase.binds_rules else (),
         until=run.training_deadline.ends,
     )
 

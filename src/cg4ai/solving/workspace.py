@@ -42,16 +42,25 @@ class Workspace:
         self.notes: list[str] = []
         self.master = self._new_master()
         self._seen: set[bytes] = set()
+        self.rules_bound = False
         self.incomplete = False  # whether pieces of the objective are missing from the master
         self.scenarios: Scenarios | None = None
         if isinstance(self.objective, Epigraph):
             self.scenarios = Scenarios(self.objective, settings.device)
             self._add_scenarios(self.scenarios.costs)
 
-    def start(self) -> None:
-        """Put in what the problem starts from: its members, listed rows and known cuts."""
+    def start(self, *, bind_rules: bool = True) -> None:
+        """Put in what the problem starts from: its members and, unless told not to, its rules."""
         for members, blocks in self.problem.start:
             self.add_columns(members.to(self.settings.device), np.asarray(blocks, np.int64))
+        if bind_rules:
+            self.bind_rules()
+
+    def bind_rules(self) -> None:
+        """Listed rows and known cuts become rows of the master, if they are not yet."""
+        if self.rules_bound:
+            return
+        self.rules_bound = True
         for number, requirement in enumerate(self.problem.requirements):
             if requirement.region is None:
                 rows = requirement.rows(number)

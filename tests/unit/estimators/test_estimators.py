@@ -244,7 +244,7 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"learning_rate": "fast"}, InvalidInput, "learning_rate"),
         ({"weight_decay": -1}, InvalidInput, "weight_decay"),
         ({"weight_decay": ()}, InvalidInput, "weight_decay"),
-        ({"weight_decay": "auto"}, InvalidInput, "weight_decay"),
+        ({"weight_decay": "much"}, InvalidInput, "weight_decay"),
         ({"validation_fraction": 1.0}, InvalidInput, "validation_fraction"),
         ({"validation_fraction": "yes"}, InvalidInput, "validation_fraction"),
         ({"validation_fraction": 0.001}, InvalidInput, "leaves none to weigh"),

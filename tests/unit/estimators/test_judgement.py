@@ -117,3 +117,18 @@ def test_a_score_in_words() -> None:
     assert str(score) == "held-out accuracy 0.900 on 40 rows (the most frequent class 0.950)"
     assert score.useless
     assert not Score("R2", 0.5, -0.01, 0.4, 40, True).useless
+
+
+def test_the_score_without_the_rules_tells_what_they_cost() -> None:
+    X, y = line()
+    free = ConstrainedRegressor(**QUICK).fit(X, y)
+    assert free.score_.without_rules is None
+    kept = ConstrainedRegressor(**QUICK).fit(X, y, requirements=[Linear(X[:3], [1.0], -50.0)])
+    assert kept.score_.without_rules == kept.score_.model
+    assert "without the rules" in str(kept.score_)
+    hard = Linear(X[:20], [1.0], 1.0)  # well above most of y
+    dear = ConstrainedRegressor(**QUICK)
+    assert "without the rules 0.9" in warned(lambda: dear.fit(X, y, requirements=[hard]))[0]
+    assert dear.result_.feasible
+    assert dear.score_.without_rules is not None
+    assert dear.score_.without_rules > 0.9 > dear.score_.model

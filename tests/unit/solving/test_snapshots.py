@@ -34,7 +34,7 @@ from cg4ai.members.modules import ModuleArchitecture
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
-from cg4ai.pricing.wrappers import FirstUnpriced
+from cg4ai.pricing.wrappers import FreshThenRefined
 from cg4ai.records import IterationRecord
 from cg4ai.rules import Requirement
 from cg4ai.runs.folder import Run
@@ -125,7 +125,7 @@ def own_modules() -> Problem:
     pricer = GradientPricer(architecture, restarts=4, training=training)
     targets = np.stack([X[:, 0] * X[:, 1], X[:, 0]], axis=1)
     objective = Supervised(X[10:], targets[10:])
-    held_out = HeldOutPricer(FirstUnpriced(pricer), Supervised(X[:10], targets[:10]))
+    held_out = HeldOutPricer(FreshThenRefined(pricer, pricer), Supervised(X[:10], targets[:10]))
     rule = Linear(Box([-1.0, -1.0], [1.0, 1.0]), [0.0, 1.0], -0.5, separator=SEARCH)
     return Problem(objective, [rule], [held_out], Layout.single(2))
 

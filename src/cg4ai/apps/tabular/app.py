@@ -93,7 +93,7 @@ class Tabular:
         if review.begins("score beside a plain model's"):
             summary |= held_out_scores(
                 prepared.problem,
-                result.ensemble,
+                result,
                 classes=len(prepared.subject.outputs) if prepared.subject.classification else None,
             )
         return Evaluation(summary, result.feasible)

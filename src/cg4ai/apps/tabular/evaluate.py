@@ -11,15 +11,17 @@ from cg4ai.estimators.holdout import HeldOutPricer
 from cg4ai.objectives import Supervised
 from cg4ai.records import Array
 from cg4ai.solving.problem import Problem
+from cg4ai.solving.result import Result
 
 MOST_ROWS = 20_000  # that the plain model is fitted to: more take long and hardly change it
 
 
-def held_out_scores(problem: Problem, ensemble: Ensemble, *, classes: int | None) -> dict[str, Any]:
+def held_out_scores(problem: Problem, result: Result, *, classes: int | None) -> dict[str, Any]:
     """Accuracy (classes) or R2 on rows that no member was trained on, or else on all rows.
 
-    Beside it the score of a linear model fitted to the rows that members were trained on, and that
-    of always guessing the majority or the mean there.
+    Beside it the score of the mixture found before the rules were bound, that of a linear model
+    fitted to the rows that members were trained on, and that of always guessing the majority or
+    the mean there.
     """
     weighed = problem.objective
     if not isinstance(weighed, Supervised):
@@ -29,16 +31,21 @@ def held_out_scores(problem: Problem, ensemble: Ensemble, *, classes: int | None
     )
     x, y = np.asarray(trained.inputs), np.asarray(trained.targets)
     new_x, new_y = np.asarray(weighed.inputs), np.asarray(weighed.targets)
-    outputs = np.asarray(ensemble.predict(new_x))
     plain, guess = _plain_and_guess(x, y, new_x, classes=classes)
-    predicted = outputs[:, :classes].argmax(1) if classes else outputs
     score = _accuracy if classes else _r2
+
+    def reached(ensemble: Ensemble) -> float:
+        outputs = np.asarray(ensemble.predict(new_x, outside="ignore"))
+        return score(outputs[:, :classes].argmax(1) if classes else outputs, new_y)
+
+    unruled = result.plain
     return {
         "score": {
             "name": "accuracy" if classes else "R2",
             "rows": len(new_x),
             "held_out": trained is not weighed,
-            "mixture": score(predicted, new_y),
+            "mixture": reached(result.ensemble),
+            "without_rules": None if unruled is None else reached(unruled.ensemble),
             "plain": score(plain, new_y),
             "guess": score(guess, new_y),
         }

@@ -21,8 +21,8 @@ def _scores(summary: Mapping[str, Any]) -> list[str]:
     where = "that no member was trained on" if score["held_out"] else "that members were trained on"
     lines = [
         "",
-        f"{score['name']} on {score['rows']} rows {where}: {score['mixture']:.3f}; a plain linear "
-        f"model {score['plain']:.3f}, always guessing {guess} {score['guess']:.3f}.",
+        f"{score['name']} on {score['rows']} rows {where}: {score['mixture']:.3f}{_cost(score)}; a "
+        f"plain linear model {score['plain']:.3f}, always guessing {guess} {score['guess']:.3f}.",
     ]
     if score["mixture"] <= score["guess"]:
         lines.append(
@@ -30,3 +30,11 @@ def _scores(summary: Mapping[str, Any]) -> list[str]:
             "(--iteration-limit, --steps), or ask less of the rules."
         )
     return lines
+
+
+def _cost(score: Mapping[str, Any]) -> str:
+    """What the rules cost."""
+    without = score.get("without_rules")
+    if without is None:
+        return ""
+    return f"; without the rules {without:.3f}, so they cost {without - score['mixture']:.3f}"

@@ -8,6 +8,7 @@ by reduced costs recomputed in float64.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -59,6 +60,8 @@ class GradientPricer:
         where losses must not be noise (schedule "plateau"), or where with attacks the others are
         remembered like inputs found.
     """
+
+    fits_data: ClassVar[bool] = True  # see `solving.phases.usual_phases`
 
     architecture: Architecture
     restarts: int = 4
