@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cg4ai.apps.protocol import Evaluation, Review, Solver, Task
@@ -16,7 +16,12 @@ from cg4ai.apps.routing.data import Instance, instance
 from cg4ai.apps.routing.description import Router, described, restored
 from cg4ai.apps.routing.evaluate import evaluate
 from cg4ai.apps.routing.functional import PathCost
-from cg4ai.apps.routing.guarantee import certified, proof_summary, write_proof
+from cg4ai.apps.routing.guarantee import (
+    certified,
+    proof_summary,
+    write_proof,
+    write_shield_proof,
+)
 from cg4ai.apps.routing.journal import CutJournal
 from cg4ai.apps.routing.problem import (
     capacity,
@@ -69,6 +74,23 @@ class Proving:
         return outcome.result
 
 
+@dataclass
+class Shielding:
+    """The loop as it is, for shielded networks; keeps what was written about their shield."""
+
+    written: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(
+        self,
+        problem: Problem,
+        settings: Settings,
+        *,
+        progress: Callable[[IterationRecord], None] | None,
+        run: Run | None,
+    ) -> Result:
+        return solve(problem, settings, progress=progress, run=run)
+
+
 class Routing:
     """Routers of one network; see `cg4ai.apps.protocol` for what the parts do."""
 
@@ -102,7 +124,7 @@ class Routing:
         problem, settings = self.training(prepared)
         asked, demands = prepared.settings, len(prepared.instance.demand_max)
         recipe = asked.completed(demands, joint=asked.joint)
-        solver: Solver = solve
+        solver: Solver = Shielding() if asked.joint else solve
         later = f"{recipe.later_steps} the others"
         if asked.guarantee == "certified":
             settings, solver = replace(settings, iteration_limit=ProofRecipe().rounds), Proving()
@@ -147,6 +169,10 @@ class Routing:
         if prepared.settings.joint:  # its rule is no row of the master, but has its region
             rule = capacity(prepared.instance, prepared.settings)
             record_regions(result.ensemble, (rule,), inputs=task.problem.objective.inputs)
+            if run is not None:
+                result.ensemble.about.update(about_of(self, prepared))
+                assert isinstance(solver, Shielding)
+                solver.written = write_shield_proof(run.folder, prepared.instance, result.ensemble)
         return result
 
     def evaluate(
@@ -159,6 +185,8 @@ class Routing:
             violated = summary["strength"] == "violated"
             summary |= proof_summary(made, task.solver.proof) | (task.solver.written or {})
             summary |= {"strength": "violated"} if violated else {}
+        if isinstance(task.solver, Shielding):
+            summary |= task.solver.written
         if isinstance(task.journal, CutJournal):
             arrays |= task.journal.arrays()
             if "cut_demands" in arrays:

@@ -11,7 +11,7 @@ from cg4ai.apps.routing.members import RoutingPricer
 from cg4ai.apps.routing.problem import capacity
 from cg4ai.apps.routing.settings import Recipe
 from cg4ai.ensemble.claims import record_certified
-from cg4ai.proofs import Certification
+from cg4ai.proofs import Certification, certify
 from cg4ai.proofs.certificate import FILE_NAME, write_certificate
 from cg4ai.proofs.certified import CertifiedResult, solve_certified
 from cg4ai.proofs.phase import ProofRecipe
@@ -23,6 +23,8 @@ from cg4ai.solving.problem import Problem
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble
+
+SHIELD_S = 20.0  # for a closed form that takes a fraction of it
 
 
 def certified(
@@ -79,6 +81,17 @@ def proof_summary(instance: Instance, answer: Certification) -> dict[str, Any]:
             ],
         },
     }
+
+
+def write_shield_proof(folder: Path, instance: Instance, router: Ensemble) -> dict[str, Any]:
+    """The closed form that a shielded router rests on, as a certificate; nothing if it fails.
+
+    What has to be proven is that the constant split keeps the capacities. Where it fills a link
+    to the last digit, rounding may leave that open; the shield is there all the same.
+    """
+    requirement = capacity(instance, Recipe(device=str(router.device)))
+    answer = certify(router, requirement, time_limit_s=SHIELD_S)
+    return write_proof(folder, instance, router, answer) if answer.status == "proven" else {}
 
 
 def write_proof(

@@ -159,10 +159,11 @@ def _established(summary: Mapping[str, Any]) -> str:
             f"{proof['cells']} cells bounded in {proof['seconds']:.1f} s; check the certificate "
             "with cg4ai check)."
         )
-    if summary["strength"] == "shielded":
+    if summary["strength"].startswith("shielded"):
+        proof = "; check the certificate with cg4ai check" if "certificate" in summary else ""
         return (
             "No demand vector of the box can overload a link (shielded: where the networks would, "
-            "their splits are moved towards a constant split that fits the whole box)."
+            f"their splits are moved towards a constant split that fits the whole box{proof})."
         )
     attacked = (
         "No demand vector in the box was found that overloads a link (attacked: a search is no "
