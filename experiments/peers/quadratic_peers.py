@@ -21,6 +21,7 @@ from experiments.peers.training import Network, Recipe, fit
 
 HIDDEN = (200, 200)
 PENALTY = 5.0  # of squared violations, as DC3 is published
+ROUNDS = 6  # of the affine rule for the non-convex problem
 SLOWLY = 1000  # inputs at which a solver is asked for violations
 WARM_UP = 0.1  # share of HardNet's steps with that penalty and no projection, as published
 Predict = Callable[[Tensor], Tensor]
@@ -150,20 +151,39 @@ def learned(problem: QuadraticProblem, recipe: Recipe, seed: int, method: str) -
 
 
 def affine_rule(problem: QuadraticProblem, seed: int) -> Outcome:
-    """The best y = B x + c that keeps all rules on the whole box, for the convex objective."""
+    """The best y = B x + c that keeps all rules on the whole box."""
     with Clock() as clock:
         slope, offset = robust_rule(problem)
     B, c = torch.as_tensor(slope), torch.as_tensor(offset)
     return measured(problem, "affine rule", seed, clock.seconds, lambda x: x @ B.T + c)
 
 
-def robust_rule(problem: QuadraticProblem) -> tuple[Array, Array]:
+def robust_rule(problem: QuadraticProblem, room: float = 0.0) -> tuple[Array, Array]:
+    """B and c of least mean loss over the box that leave every rule this share of its limit.
+
+    p'sin(y) is taken as if y were normal, E sin = exp(-v / 2) sin c with v the variance of y, and
+    made quadratic around the rule found before, a program for each of a few rounds.
+    """
+    if problem.convex:
+        return _robust(problem, problem.curvature, problem.slope, room)
+    q, p = problem.curvature, problem.slope
+    slope, offset = _robust(problem, q, p, room)
+    for _ in range(ROUNDS):
+        damped = p * np.exp(-np.square(slope).sum(1) / 6)
+        curvature = np.maximum(q - damped * np.sin(offset), 0.05)
+        pull = q * offset + damped * np.cos(offset) - curvature * offset
+        slope, offset = _robust(problem, curvature, pull, room)
+    return slope, offset
+
+
+def _robust(
+    problem: QuadraticProblem, curvature: Array, pull: Array, room: float
+) -> tuple[Array, Array]:
     """One program: with B = pinv(A) + N K and c = N k, row j needs G_j c + |G_j B|_1 <= h_j."""
     A, G = problem.equality, problem.inequality
     count = len(A)
     particular, free = np.linalg.pinv(A), np.linalg.svd(A)[2][count:].T
-    width = free.shape[1]
-    each = sparse.identity(count)
+    width, each = free.shape[1], sparse.identity(count)
     effect = sparse.kron(G @ free, each)  # of K, by rows, on the entries of G B
     bounds = sparse.identity(len(G) * count)
     sums = sparse.kron(sparse.identity(len(G)), np.ones((1, count)))
@@ -176,16 +196,17 @@ def robust_rule(problem: QuadraticProblem) -> tuple[Array, Array]:
         ]
     )
     entries = (G @ particular).ravel()
-    weighted = free.T * problem.curvature
-    curvature = sparse.block_diag(
-        [sparse.kron(weighted @ free / 3, each), weighted @ free, sparse.csc_matrix(bounds.shape)]
+    weighted = free.T * curvature
+    square = weighted @ free
+    whole = sparse.block_diag(
+        [sparse.kron(square / 3, each), square, sparse.csc_matrix(bounds.shape)]
     )
     slope = np.concatenate(
-        [(weighted @ particular / 3).ravel(), free.T @ problem.slope, np.zeros(len(entries))]
+        [(weighted @ particular / 3).ravel(), free.T @ pull, np.zeros(len(entries))]
     )
     program = Cones(sparse.csc_matrix((0, len(slope))), inequality)
-    limits = np.concatenate([-entries, entries, problem.limit])
-    found = program.minimise(curvature, slope, np.zeros(0), limits)
+    limits = np.concatenate([-entries, entries, (1 - room) * problem.limit])
+    found = program.minimise(whole, slope, np.zeros(0), limits)
     response, shift = found[: width * count].reshape(width, count), found[width * count :][:width]
     return particular + free @ response, free @ shift
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +18,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members.checks import checked_inputs, state_array
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.protocols import Architecture, Members, Parameters
-from cg4ai.records import IntArray, MemberState, below
+from cg4ai.records import Array, IntArray, MemberState, below
 from cg4ai.rules.equality import Completion
 from cg4ai.runs import files
 
@@ -198,6 +199,16 @@ class CompletedArchitecture:
 
     def initialise(self, count: int, generator: torch.Generator) -> Parameters:
         return self.inner.initialise(count, generator)
+
+    def starting_at(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
+        """As of the architecture inside, whose outputs come nearest to this by completion."""
+        start = getattr(self.inner, "starting_at", None)
+        if start is None:
+            return parameters
+        inverse = np.linalg.pinv(self.completion.basis)
+        moved = inverse @ (slopes - self.completion.slope)
+        made: Parameters = start(parameters, moved, inverse @ (offsets - self.completion.offset))
+        return made
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d), or (count, n, d) with inputs of each member's own -> (count, n, output_size)."""

@@ -38,6 +38,7 @@ from cg4ai.records import Array, IntArray, MemberState
 
 Activation = Literal["relu", "gelu", "tanh"]
 Output = Literal["linear", "softmax", "grouped"]
+START = 0.1  # of a random last layer is left where members start near given outputs
 OUTPUTS = ("linear", "softmax", "grouped")
 
 
@@ -181,6 +182,27 @@ class NetworkArchitecture:
                 self.output_size, self.input_size, bound=math.sqrt(3.0 / self.input_size)
             )
         return parameters
+
+    def starting_at(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
+        """The same with outputs near `slopes @ x + offsets`, (r, d) and (r,), at every input.
+
+        The last layer shrinks and the skip, where there is one, takes the slopes; without one it
+        is a constant. Outputs that are probabilities stay as they are.
+        """
+        if self.output != "linear":
+            return parameters
+        shift, scale = _units(self.shift, self.scale, self.input_size)
+        middle, size = _units(self.output_shift, self.output_scale, self.output_size)
+        wanted = torch.as_tensor(slopes * scale / size[:, None], dtype=torch.float32)
+        level = torch.as_tensor((offsets + slopes @ shift - middle) / size, dtype=torch.float32)
+        last, bias, made = f"weight_{self.depth}", f"bias_{self.depth}", dict(parameters)
+        made[last] = START * made[last]
+        made[bias] = level.expand_as(made[bias]).clone()
+        if self.skip:
+            made["skip"] = wanted.expand_as(made["skip"]).clone()
+        elif not self.depth:
+            made[last] = made[last] + wanted
+        return made
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d), or (count, n, d) with inputs of each member's own -> (count, n, output_size).
@@ -406,3 +428,10 @@ def affine(
         )
     architecture = NetworkArchitecture(slopes.shape[1], slopes.shape[2], hidden=(), output=output)
     return NetworkMembers(architecture, {"weight_0": slopes.transpose(1, 2), "bias_0": offsets})
+
+
+def _units(shift: Array | None, scale: Array | None, size: int) -> tuple[Array, Array]:
+    return (
+        np.zeros(size) if shift is None else np.asarray(shift, np.float64),
+        np.ones(size) if scale is None else np.asarray(scale, np.float64),
+    )

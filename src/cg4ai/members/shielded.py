@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -21,7 +22,7 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput
 from cg4ai.members.checks import checked_inputs
 from cg4ai.protocols import Architecture, Members, Parameters
-from cg4ai.records import IntArray, MemberState, below
+from cg4ai.records import Array, IntArray, MemberState, below
 from cg4ai.rules.guards import Guard
 from cg4ai.runs import files
 
@@ -56,6 +57,16 @@ class Shield:
         """The anchor's outputs (n, r) in the precision of `like`."""
         values = self.anchor.outputs(inputs.to(torch.float64))[0]
         return values[:, : like.shape[-1]].to(like.dtype)
+
+    def affine_anchor(self) -> tuple[Array, Array] | None:
+        """Slopes (r, d) and offsets (r,) of the anchor; None if it is not affine."""
+        size = self.anchor.input_size
+        points = torch.cat([torch.zeros(1, size), torch.eye(size), torch.full((1, size), 2.0)])
+        values = self.anchor.outputs(points.to(self.anchor.device, torch.float64))[0].cpu().numpy()
+        offsets, slopes = values[0], (values[1:-1] - values[0]).T
+        at_twos = slopes.sum(1) * 2 + offsets
+        scale = 1 + np.abs(values).max()
+        return (slopes, offsets) if np.abs(at_twos - values[-1]).max() < 1e-9 * scale else None
 
     def _blended(
         self, inputs: Tensor, outputs: Tensor, anchor: Tensor, slacks: Sequence[Tensor]
@@ -261,7 +272,17 @@ class ShieldedArchitecture:
         return scale
 
     def initialise(self, count: int, generator: torch.Generator) -> Parameters:
-        return self.inner.initialise(count, generator)
+        """Random, with outputs near the anchor where the architecture knows how and that is affine.
+
+        From outside, only the direction from the anchor matters and gradients are small.
+        """
+        made = self.inner.initialise(count, generator)
+        start = getattr(self.inner, "starting_at", None)
+        known = None if start is None else self.shield.affine_anchor()
+        if start is None or known is None:
+            return made
+        near: Parameters = start(made, *known)
+        return near
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d) -> (count, n, output_size), through the shield."""

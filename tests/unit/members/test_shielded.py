@@ -136,3 +136,32 @@ def test_the_shield_is_trained_through():
     again = architecture.parameters(members)
     assert again is not None
     assert architecture.parameters(random_members(0)) is not None
+
+
+@pytest.mark.parametrize("hidden", [(), (16,), (16, 16)])
+@pytest.mark.parametrize("skip", [False, True])
+def test_training_starts_near_an_affine_anchor(hidden, skip):
+    slopes, offsets = np.array([[0.2, -0.3], [0.1, 0.4]]), np.array([0.3, -0.2])
+    anchor = affine(slopes.T[None], offsets[None])
+    architecture = NetworkArchitecture(
+        2, 2, hidden=hidden, skip=skip and bool(hidden), shift=np.array([0.5, -1.0]),
+        scale=np.array([2.0, 0.5]), output_shift=np.array([3.0, -2.0]),
+        output_scale=np.array([0.1, 5.0]),
+    )  # fmt: skip
+    started = architecture.starting_at(
+        {name: 0.0 * value for name, value in _initial(architecture).items()}, slopes, offsets
+    )
+    x = inputs(0)
+    reached = architecture.members(started).outputs(x)
+    if skip or not hidden:
+        assert torch.allclose(reached, anchor.outputs(x).expand_as(reached), atol=1e-6)
+    else:  # nothing carries the slopes: as the anchor is at the middle of the inputs
+        middle = anchor.outputs(torch.tensor([[0.5, -1.0]], dtype=torch.float64))
+        assert torch.allclose(reached, middle.expand_as(reached), atol=1e-6)
+    through = ShieldedArchitecture(architecture, Shield(anchor, shield_of(triangle()).guards))
+    shape = {name: value.shape for name, value in _initial(architecture).items()}
+    assert {name: value.shape for name, value in _initial(through).items()} == shape
+
+
+def _initial(architecture):
+    return architecture.initialise(3, torch.Generator().manual_seed(0))
