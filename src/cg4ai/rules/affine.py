@@ -326,9 +326,8 @@ class AffineRules:
     def worst_affine(self, slopes: Array, offsets: Array, region: Region) -> Worst:
         """For outputs `slopes @ x + offsets`, (r, d) and (r,): the least slack of each rule.
 
-        In closed form, over a Polytope by an LP, and exact but for rounding. A rule with several
-        pieces takes an LP, and over a Euclidean Ball its slack may be stated too low
-        (`peaks.least_of_largest`).
+        In closed form, over a Polytope or with several pieces by an LP, and never stated too high
+        but for rounding.
         """
         quadratic = np.flatnonzero(~self.closed_form(slopes))
         if len(quadratic):

@@ -2,45 +2,82 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 
 from cg4ai.records import Array
 from cg4ai.rules.regions import Ball, Polytope, Region
 
+ROUNDS = 60  # of half-spaces around a ball
+ENOUGH = 1e-9  # how near the bound over a ball is to the least value, relative to its size
+
+
+class _Solved(NamedTuple):
+    """The least value over what the rows leave, where, and the share of each piece there."""
+
+    value: float
+    point: Array
+    shares: Array
+
 
 def least_of_largest(offsets: Array, slopes: Array, region: Region) -> tuple[float, Array]:
     """(K,), (K, d): the least value of `max_k (offsets[k] + slopes[k] . x)`, and where.
 
-    Over a Box or Polytope an LP finds shares of the pieces whose sum, one affine function, is never
-    less than that value; what is returned is the least of this sum, which holds whatever the LP's
-    accuracy.
-    Over a Euclidean Ball the best single piece takes its place: sound, but it may be too low.
+    An LP finds shares of the pieces whose sum, one affine function, is never less than that value;
+    what is returned is the least of this sum, which holds whatever the LP's accuracy. Around a
+    Euclidean Ball half-spaces are added until the two agree.
     """
     if isinstance(region, Ball) and region.norm == 2:
-        lowest = region.peaks(-slopes)
-        least = offsets - lowest.values
-        best = int(least.argmax())
-        return float(least[best]), lowest.inputs[best]
+        return _over_ball(offsets, slopes, region)
+    box = region.box if isinstance(region, Polytope) else region
+    rows, ends = np.empty((0, region.size)), np.empty(0)
+    if isinstance(region, Polytope):
+        rows, ends = region.matrix, region.limit
+    solved = _program(offsets, slopes, rows=rows, ends=ends, box=box.bounds())
+    slope = solved.shares @ slopes
+    least = solved.shares @ offsets - region.peaks(-slope[None]).values[0]
+    return float(least), region.pull(torch.as_tensor(solved.point[None])).numpy()[0]
+
+
+def _over_ball(offsets: Array, slopes: Array, ball: Ball) -> tuple[float, Array]:
+    """In coordinates w of the unit ball along which pieces differ: x = centre + radius basis' w."""
+    _, sizes, along = np.linalg.svd(slopes, full_matrices=False)
+    basis = along[sizes > 1e-12 * sizes.max(initial=1e-300)]
+    start, rising = offsets + slopes @ ball.centre, ball.radius * slopes @ basis.T
+    cuts = np.empty((0, len(basis)))
+    box = (-np.ones(len(basis)), np.ones(len(basis)))
+    best, lowest, point = -np.inf, np.inf, ball.centre
+    for _ in range(ROUNDS):
+        solved = _program(start, rising, rows=cuts, ends=np.ones(len(cuts)), box=box)
+        # over the whole slopes, so that directions left out of the basis count
+        swing = ball.radius * float(np.linalg.norm(solved.shares @ slopes))
+        best = max(best, float(solved.shares @ start) - swing)
+        inside = solved.point / max(float(np.linalg.norm(solved.point)), 1.0)
+        reached = float((start + rising @ inside).max())
+        if reached < lowest:
+            lowest, point = reached, ball.centre + ball.radius * inside @ basis
+        if best >= lowest - ENOUGH * max(1.0, abs(lowest)):
+            break
+        cuts = np.vstack([cuts, inside])
+    return best, np.asarray(point)
+
+
+def _program(
+    offsets: Array, slopes: Array, *, rows: Array, ends: Array, box: tuple[Array, Array]
+) -> _Solved:
+    """The least value in the box where `rows @ x <= ends`."""
     from scipy.optimize import linprog  # slow to import, seldom needed
 
-    box = region.box if isinstance(region, Polytope) else region
-    lower, upper = box.bounds()
-    rows, ends = np.column_stack([slopes, -np.ones(len(slopes))]), -offsets
-    if isinstance(region, Polytope):
-        limits = np.column_stack([region.matrix, np.zeros(len(region.limit))])
-        rows, ends = np.concatenate([rows, limits]), np.concatenate([ends, region.limit])
     answer = linprog(
-        np.append(np.zeros(region.size), 1.0),
-        A_ub=rows,
-        b_ub=ends,
-        bounds=[*zip(lower, upper, strict=True), (None, None)],
+        np.append(np.zeros(slopes.shape[1]), 1.0),
+        A_ub=np.block([[slopes, -np.ones((len(slopes), 1))], [rows, np.zeros((len(rows), 1))]]),
+        b_ub=np.concatenate([-offsets, ends]),
+        bounds=[*zip(*box, strict=True), (None, None)],
         method="highs",
     )
     if answer.status != 0:
         raise RuntimeError(f"the LP of a piecewise bound ended with {answer.message!r}")
     shares = np.maximum(-answer.ineqlin.marginals[: len(slopes)], 0.0)
-    shares = shares / shares.sum()
-    slope = shares @ slopes
-    least = shares @ offsets - region.peaks(-slope[None]).values[0]
-    return float(least), region.pull(torch.as_tensor(answer.x[None, :-1])).numpy()[0]
+    return _Solved(float(answer.fun), answer.x[:-1], shares / shares.sum())

@@ -13,12 +13,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 
 import cg4ai
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import Linear, Margin, Probability
 from cg4ai.rules.affine import ARRAYS, AffineRules, rules_of
 from cg4ai.rules.coefficients import AffineCoefficients
+from cg4ai.rules.peaks import least_of_largest
 from cg4ai.rules.regions import Ball, Box, Region, region_of
 
 INPUTS, OUTPUTS = 3, 4
@@ -139,15 +141,32 @@ def test_the_worst_of_affine_outputs_over_piecewise_bounds(
     assert (left(sample) >= slack - 1e-10).all()
 
 
-def test_over_a_ball_the_worst_of_pieces_is_never_stated_too_high() -> None:
-    rules = with_bounds(random_rules(3), 3)
-    ball = Ball([0.0, 1.0, 2.0], 0.5)
-    y = np.ones(OUTPUTS)
-    slack, points, _ = rules.worst(y, ball)
-    assert ball.contains(points).all()
-    sample = ball.sample(5000, torch.Generator().manual_seed(0))
-    left = rules.slack(sample, torch.ones(5000, OUTPUTS, dtype=torch.float64)).numpy()
-    assert (left >= slack - 1e-12).all()
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 5))
+def test_the_worst_of_pieces_over_a_ball_against_a_smooth_program(
+    seed: int, size: int, count: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    ball = Ball(rng.normal(size=size), rng.uniform(0.1, 2))
+    offsets, slopes = rng.normal(size=count), rng.normal(size=(count, size))
+    least, point = least_of_largest(offsets, slopes, ball)
+    assert ball.contains(point[None]).all()
+    found = minimize(
+        lambda z: z[-1],
+        np.append(ball.centre, (offsets + slopes @ ball.centre).max()),
+        constraints=[
+            {"type": "ineq", "fun": lambda z: z[-1] - offsets - slopes @ z[:-1]},
+            {
+                "type": "ineq",
+                "fun": lambda z: ball.radius**2 - ((z[:-1] - ball.centre) ** 2).sum(),
+            },
+        ],
+        method="SLSQP",
+        options={"maxiter": 500, "ftol": 1e-12},
+    )
+    assert least == pytest.approx(found.fun, abs=1e-6)
+    sample = ball.sample(2000, torch.Generator().manual_seed(seed)).numpy()
+    assert ((offsets + sample @ slopes.T).max(axis=1) >= least - 1e-12).all()
 
 
 def test_products_of_affine_outputs_and_affine_coefficients_have_no_closed_form() -> None:
