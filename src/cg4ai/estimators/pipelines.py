@@ -20,9 +20,9 @@ from cg4ai import arrays
 from cg4ai.errors import InvalidInput, MissingExtra
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.records import Array
-from cg4ai.rules import Linear, Requirement
+from cg4ai.rules import Equality, Linear, Requirement
 from cg4ai.rules.place import Placed
-from cg4ai.rules.regions import Ball, Box, Pool
+from cg4ai.rules.regions import Ball, Box, Polytope, Pool
 
 PROBES = 256  # random inputs by which steps are tried before a box is passed through them
 
@@ -32,11 +32,11 @@ def transformed(requirement: Requirement, pipeline: Pipeline) -> Requirement:
 
     Lists and pools always can be. A box (or a ball in the maximum norm, which is one) can if each
     step moves each feature by itself and in one direction, as scalers do; that is tried at random
-    inputs, and any other step is refused. The same goes for regions of other shapes, and for
-    coefficients and bounds that are functions of the input.
+    inputs, and any other step is refused. A polytope needs steps that scale and shift. Regions of
+    other shapes are refused, as are coefficients and bounds that are functions of the input.
     """
     _check_pipeline(pipeline)
-    if isinstance(requirement, Linear) and requirement.depends_on_inputs:
+    if isinstance(requirement, Linear | Equality) and requirement.depends_on_inputs:
         raise InvalidInput(
             f"{requirement.name} has coefficients or a bound that depend on the input, which is "
             "another one after the earlier steps; state the requirement in the space after them"
@@ -46,7 +46,7 @@ def transformed(requirement: Requirement, pipeline: Pipeline) -> Requirement:
             f"{requirement.name} is not one of cg4ai's own requirements; state it in the space "
             "after the earlier steps and give it to the last step's fit"
         )
-    if len(pipeline.steps) == 1:
+    if len(pipeline.steps) == 1 or requirement.inputs is None:
         return requirement
     earlier = _fitted_steps(pipeline)
     region = requirement.region
@@ -58,9 +58,11 @@ def transformed(requirement: Requirement, pipeline: Pipeline) -> Requirement:
         region = Box(*region.bounds())
     if isinstance(region, Box):
         return replace(requirement, inputs=_box(region, earlier))
+    if isinstance(region, Polytope):
+        return replace(requirement, inputs=_polytope(region, earlier))
     raise InvalidInput(
-        f"{region} keeps no simple shape through a pipeline; use a Box, or state the requirement "
-        "in the space after the earlier steps"
+        f"{region} keeps no simple shape through a pipeline; use a Box or Polytope, or state the "
+        "requirement in the space after the earlier steps"
     )
 
 
@@ -150,6 +152,23 @@ def _box(box: Box, earlier: Pipeline) -> Box:
         "the pipeline's earlier steps do not map this box to a box: some step mixes features or "
         "turns back within the box; state the requirement in the space after them"
     )
+
+
+def _polytope(region: Polytope, earlier: Pipeline) -> Polytope:
+    """The image under steps that scale and shift each feature: a . x = sum_i (a_i / scale_i) x'_i
+    minus a . shift / scale. A feature without width is a constant in the limits."""
+    image = _box(region.box, earlier)
+    low, high = region.box.bounds()
+    middle = _images(np.stack([low, (low + high) / 2, high]), earlier)
+    if not np.allclose(middle[1], (middle[0] + middle[2]) / 2, rtol=1e-9, atol=1e-12):
+        raise InvalidInput(
+            "the pipeline's earlier steps bend a feature, so that the limits of this polytope are "
+            "no longer linear; state the requirement in the space after them"
+        )
+    wide = high > low
+    scale = np.where(wide, (middle[2] - middle[0]) / np.where(wide, high - low, 1.0), 1.0)
+    matrix = np.where(wide, region.matrix / scale, 0.0)
+    return Polytope(image, matrix, region.limit - region.matrix @ low + matrix @ middle[0])
 
 
 def _one_direction(points: Array, images: Array) -> bool:

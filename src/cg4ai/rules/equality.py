@@ -122,6 +122,11 @@ class Equality(Placed):
         slope = np.broadcast_to(self.bound.slope, (count, self.bound.slope.shape[-1]))
         return arrays.vector(self.bound.offset, "the offset of the bound", count), np.array(slope)
 
+    @property
+    def depends_on_inputs(self) -> bool:
+        """Whether the bound is another one at other inputs."""
+        return bool(self._bound[1].any())
+
     def _check_slope(self, input_size: int) -> None:
         given = self._bound[1].shape[1]
         if given not in (0, input_size):

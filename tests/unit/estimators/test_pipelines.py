@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.compose import ColumnTransformer
@@ -22,13 +23,16 @@ from sklearn.preprocessing import (
 from torch import Tensor
 
 from cg4ai import (
+    AffineBound,
     Ball,
     Box,
     Concave,
     ConstrainedClassifier,
     ConstrainedRegressor,
+    Equality,
     Linear,
     Margin,
+    Polytope,
     Pool,
     Probability,
     Rate,
@@ -108,6 +112,31 @@ def test_a_falling_step_swaps_the_ends() -> None:
     inner: Any = transformed(Probability(Box([1, 2, 3], [2, 2, 5]), 1), pipeline)
     np.testing.assert_array_equal(inner.inputs.lower, [-2, -2, -5])
     np.testing.assert_array_equal(inner.inputs.upper, [-1, -2, -3])
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_polytope_passes_through_steps_that_scale_and_shift(sign: float) -> None:
+    pipeline = scaled(FunctionTransformer(lambda x: sign * x), StandardScaler())
+    region = Polytope(
+        Box([4.0, -2.1, 60.0], [6.0, -2.1, 110.0]),
+        [[10.0, 1.0, 1.0], [-1.0, 3.0, 0.1]],
+        [130.0, 0.5],
+    )
+    inner: Any = transformed(Linear(region, [0.0, 1.0], 0.2), pipeline)
+    raw = region.box.sample(500, torch.Generator().manual_seed(0)).numpy()
+    inside = region.contains(raw)
+    assert 0.1 < inside.mean() < 0.9
+    assert np.array_equal(inner.inputs.contains(pipeline[:-1].transform(raw)), inside)
+    with pytest.raises(InvalidInput, match="bend a feature"):
+        transformed(Linear(region, [0.0, 1.0], 0.2), scaled(FunctionTransformer(np.exp2)))
+
+
+def test_equalities_in_pipelines() -> None:
+    pipeline = scaled()
+    constant = Equality(None, [1.0, 1.0], 1.0)
+    assert transformed(constant, pipeline) is constant
+    with pytest.raises(InvalidInput, match="depend on the input"):
+        transformed(Equality(None, [1.0, 1.0], AffineBound(0.0, [1.0, 0.0, 0.0])), pipeline)
 
 
 def test_a_ball_in_the_maximum_norm_is_a_box() -> None:

@@ -16,7 +16,7 @@ from cg4ai.apps.csvdata import read_csv
 from cg4ai.apps.tabular.rulefile import Subject, canonical, read_rules, rule_files
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import Linear, Margin, Probability, Rate
-from cg4ai.rules.regions import Ball, Box, Pool
+from cg4ai.rules.regions import Ball, Box, Polytope, Pool
 
 DATA = """a,b,sex,kind
 0,10,f,no
@@ -108,6 +108,35 @@ def test_boxes_take_the_range_of_the_data_where_nothing_is_said(
     np.testing.assert_array_equal(rule.region.upper, [1.5, 40])
     np.testing.assert_array_equal(rule.coefficients, [[-1, 2]])
     assert rule.sense == "<="
+
+
+def test_a_box_with_limits_is_a_polytope(tmp_path: Path, subject: Subject) -> None:
+    limits = [
+        {"sum": {"a": 10, "b": 1}, "at_most": 50},
+        {"sum": {"b": 1}, "at_least": 15, "at_most": 35},
+    ]
+    rule = {"rule": "probability", "label": "yes", "at_least": 0.6, "box": {"limits": limits}}
+    (found,) = rules_of(tmp_path, subject, rule)
+    assert isinstance(found.region, Polytope)
+    assert found.region.matrix.tolist() == [[10.0, 1.0], [0.0, -1.0], [0.0, 1.0]]
+    assert found.region.limit.tolist() == [50.0, -15.0, 35.0]
+    assert found.region.box.upper.tolist() == [3.0, 40.0]
+
+
+@pytest.mark.parametrize(
+    ("limits", "part"),
+    [
+        ([], "give a list of them"),
+        ([{"sum": {"a": 1}}], "without at_least or at_most"),
+        ([{"sum": {"c": 1}, "at_most": 1}], "unknown feature 'c'"),
+        ([{"sum": {"a": 1}, "at_most": "x"}], "not a number"),
+        ([{"sum": {"a": 1}, "at_most": -1}], "limits 0 cannot hold together"),
+    ],
+)
+def test_faulty_limits(tmp_path: Path, subject: Subject, limits: Any, part: str) -> None:
+    rule = {"rule": "probability", "label": "yes", "at_least": 0.6, "box": {"limits": limits}}
+    with pytest.raises(InvalidInput, match=part):
+        rules_of(tmp_path, subject, rule)
 
 
 def test_balls_around_a_row_or_a_point(tmp_path: Path, subject: Subject) -> None:

@@ -1,4 +1,4 @@
-"""Where a rule holds: rows of the data or of a file, a box, or a ball."""
+"""Where a rule holds: rows of the data or of a file, a box with or without limits, or a ball."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from cg4ai.apps.csvdata import CsvTable, listed, read_csv
 from cg4ai.apps.tabular.rulefile.entry import PLACES, Entry, canonical
+from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.regions import Ball, Box, Pool, Region
+from cg4ai.rules.regions import Ball, Box, Polytope, Pool, Region
 
 POOL_FROM = 2000  # more listed inputs than this enter the master only when violated
 
@@ -89,8 +90,8 @@ def _numbered(entry: Entry, value: Any, table: CsvTable) -> IntArray:
     return np.array(value, np.int64)
 
 
-def _box(entry: Entry, value: Any) -> Box:
-    ends = entry.parts("box", value, ("lower", "upper"))
+def _box(entry: Entry, value: Any) -> Box | Polytope:
+    ends = entry.parts("box", value, ("lower", "upper", "limits"))
     lower = _point(entry, "box", ends.get("lower", {}), entry.subject.lower)
     upper = _point(entry, "box", ends.get("upper", {}), entry.subject.upper)
     wrong = np.flatnonzero(lower > upper)
@@ -102,7 +103,29 @@ def _box(entry: Entry, value: Any) -> Box:
             f"{entry.subject.features[i]!r}; an end that is left out is the end of the data's "
             f"range, [{entry.subject.lower[i]:g}, {entry.subject.upper[i]:g}]",
         )
-    return Box(lower, upper)
+    box = Box(lower, upper)
+    return _limited(entry, box, ends["limits"]) if "limits" in ends else box
+
+
+def _limited(entry: Entry, box: Box, value: Any) -> Polytope:
+    """The inputs of the box that keep limits {"sum": {feature: number}, "at_most": number}."""
+    if not isinstance(value, list) or not value:
+        entry.refuse("box", f"has limits {json.dumps(value)}; give a list of them")
+    rows, most = [], []
+    for one in value:
+        limit = entry.parts("box", one, ("sum", "at_least", "at_most"))
+        row = _point(entry, "box", limit.get("sum"), np.zeros(box.size))
+        ends = [(-1.0, "at_least"), (1.0, "at_most")]
+        if not any(key in limit for _, key in ends):
+            entry.refuse("box", f"has the limit {json.dumps(one)} without at_least or at_most")
+        for sign, key in ends:
+            if key in limit:
+                rows.append(sign * row)
+                most.append(sign * entry.values("box", {key: limit[key]}, (key,), "bound")[key])
+    try:
+        return Polytope(box, rows, most)
+    except InvalidInput as error:
+        entry.refuse("box", f"has limits that cannot be used: {error}")
 
 
 def _ball(entry: Entry, value: Any) -> Ball:
