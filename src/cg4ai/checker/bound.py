@@ -10,7 +10,7 @@ bound multiplies intervals; the smaller one counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -98,11 +98,13 @@ class Limits:
 class RuleTerms:
     """A rule as the blocks that enter it: the coefficients of each block and its members.
 
-    `limits` are None where the limit is one number, with which the bound is compared.
+    `limits` are None where the limit is one number, with which the bound is compared. `squares`:
+    sums t of outputs, and -t, whose squares are part of the rule.
     """
 
     blocks: Sequence[tuple[Coefficients, Sequence[Member]]]
     limits: Limits | None = None
+    squares: Sequence[tuple[RuleTerms, RuleTerms]] = ()
 
     @cached_property
     def members(self) -> list[tuple[Member, Asked]]:
@@ -125,8 +127,10 @@ class RuleTerms:
 
     def numbers_per_cell(self, input_size: int) -> int:
         """About how many float64 numbers are held at once while one cell is bounded."""
-        largest = max((member.part.numbers_per_cell for member, _ in self.members), default=0)
-        return largest + 16 * input_size + (6 * input_size**2 if self.sloped else 0)
+        parts = [member.part for member, _ in self.members]
+        parts += [member.part for one, _ in self.squares for member, _ in one.members]
+        largest = max((part.numbers_per_cell for part in parts), default=0)
+        return largest + 32 * input_size + (6 * input_size**2 if self.sloped else 0)
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,15 @@ def rule_bound(terms: RuleTerms, cells: Cells, region: Region | None = None) -> 
 
     Rounding is included.
     """
+    box = Region(cells.lower.min(axis=0), cells.upper.max(axis=0)) if region is None else region
+    total = _summed(terms, cells)
+    for above, below in terms.squares:
+        _add_square(total, _summed(above, cells), _summed(below, cells), box)
+    return total.bounds(terms.limits, box)
+
+
+def _summed(terms: RuleTerms, cells: Cells) -> _Total:
+    """All members of a rule together."""
     total = _Total(cells, sloped=terms.sloped)
     for member, asked in terms.members:
         raw = None if asked.settled else member.part.on(member.index, cells)
@@ -151,8 +164,26 @@ def rule_bound(terms: RuleTerms, cells: Cells, region: Region | None = None) -> 
                 _add_shares(total, member, group, raw)
         if raw is not None and not asked.groups:
             _add_raw(total, member, asked.own, raw)
-    box = Region(cells.lower.min(axis=0), cells.upper.max(axis=0))
-    return total.bounds(terms.limits, region or box)
+    return total
+
+
+def _add_square(total: _Total, above: _Total, below: _Total, region: Region) -> None:
+    """t^2 for a sum t of outputs that `above` bounds, and `below` minus it.
+
+    For t between l and u, t^2 <= (l + u) t - l u, the chord. Rows of the region, whose multipliers
+    were chosen for the whole rule, are left out of l and u.
+    """
+    plain = replace(region, rows=None, most=None)
+    high = above.bounds(None, plain).value
+    low = -below.bounds(None, plain).value
+    rate, largest = low + high, np.maximum(np.abs(low), np.abs(high))
+    total.add_times(np.maximum(rate, 0.0), above)
+    total.add_times(np.maximum(-rate, 0.0), below)
+    # the rounding of l + u, times t, and of l u
+    start = -low * high + 8 * UNIT * largest**2
+    total.constant += start
+    total.plain += start
+    total.mass = total.mass + largest**2
 
 
 @dataclass(frozen=True)
@@ -195,7 +226,8 @@ class _Total:
         # without coefficients that depend on the input there are no squares
         self.quadratic = np.zeros((n, size, size)) if sloped else None
         self.plain = np.zeros(n)
-        self.mass = 0.0
+        self.mass: Array | float = 0.0
+        self.lost: Array | float = 1.0  # how often more than underflow can take is added
         self.terms = size * size
         self.nothing = True  # whether all that was added is zero, whatever the input
         self.blame = np.zeros((n, size))
@@ -212,6 +244,17 @@ class _Total:
         """
         self.mass += size
         self.terms += member.part.terms + self.linear.shape[1] + 8
+
+    def add_times(self, times: Array, other: _Total) -> None:
+        """`times` (n,), each at least 0, of another sum that does not depend on the input twice."""
+        self.constant += times * other.constant
+        self.linear += times[:, None] * other.linear
+        self.plain += times * other.plain
+        self.blame += times[:, None] * other.blame
+        self.mass = self.mass + times * other.mass
+        self.terms += other.terms
+        self.nothing &= other.nothing
+        self.lost = self.lost + times
 
     def add_square(self, slope: Array, other: Array) -> None:
         """The quadratic `(slope . delta) (other . delta)`, slope (d,) and other (n, d)."""
@@ -249,7 +292,9 @@ class _Total:
         """The bound on some of the cells, minus a limit of each if given."""
         cells, radius = self.cells.take(which), self.radius[which]
         constant, linear, plain = self.constant[which], self.linear[which], self.plain[which]
-        mass, underflow = np.full(len(constant), self.mass), not self.nothing
+        every = np.ones(len(self.centre))
+        mass, lost = (self.mass * every)[which], (self.lost * every)[which]
+        underflow = not self.nothing
         slope, terms = np.zeros_like(linear), self.terms + region.row_count + 64
         if limit is not None:
             start = -limit.limit - np.einsum("nd,nd->n", limit.tilt, cells.centre)
@@ -262,7 +307,7 @@ class _Total:
             mass, slope, underflow = mass + added.mass, slope + added.slope, True
         linear, plain = linear + slope, plain + reach(slope, radius)
         best = np.minimum(self._quadratic(which, constant, linear, region), plain)
-        return np.asarray(best + UNIT * terms * mass + (UNDERFLOW if underflow else 0.0))
+        return np.asarray(best + UNIT * terms * mass + (UNDERFLOW * lost if underflow else 0.0))
 
     def _quadratic(
         self, which: Outputs | slice, constant: Array, linear: Array, region: Region

@@ -24,7 +24,17 @@ CLAIM_KEYS = {
 NAMES = ("features", "outputs", "target", "task", "scores")  # what a mixture may say of itself
 RULE_ARRAYS = (
     *("rule_constant", "slope_rule", "slope_output", "slope_input", "slope_value", "limit"),
-    *("tilt", "piece", "tree_start", "tree_dimension", "leaf_start", "leaf_bound", "leaf_use"),
+    *(
+        "square_rule",
+        "square_factor",
+        "tilt",
+        "piece",
+        "tree_start",
+        "tree_dimension",
+        "leaf_start",
+        "leaf_bound",
+        "leaf_use",
+    ),
 )
 SHIELDED = ("members", "mixture")  # what a shield may be of
 LEAST_SHARE = 1e-3  # that shares sum up to: they are divided by their sum
@@ -214,6 +224,8 @@ class Claim:
         place = np.ravel_multi_index((self.slope_output, self.slope_input), (size, self.input_size))
         if len(np.unique(place + self.slope_rule * (size * self.input_size))) < len(place):
             raise Rejected("two slopes stand at one rule, output and input")
+        self.square_factor: Array = self._take("square_factor", (None, size))
+        self.square_rule = self._index("square_rule", (len(self.square_factor),), count)
         dimensions = self._take("tree_dimension", (None,), np.int16)
         bounds = self._take("leaf_bound", (None,), None)
         tree_start = self._starts("tree_start", len(dimensions))
@@ -283,20 +295,31 @@ class Claim:
         return starts
 
     def terms(self, rule: int) -> RuleTerms:
-        """The blocks that enter a rule, with their coefficients."""
+        """The blocks that enter a rule, with their coefficients, its squares and its limits."""
         slope = np.zeros((self.output_size, self.input_size))
         chosen = self.slope_rule == rule
         at = (self.slope_output[chosen], self.slope_input[chosen])
         slope[at] = self.slope_value[chosen]
-        blocks = []
-        for block, members in zip(self.blocks, self.members, strict=True):
-            coefficients = Coefficients(self.constant[rule, block], slope[block])
-            if coefficients.constant.any() or coefficients.slope.any():
-                blocks.append((coefficients, members))
-        if self.plain[rule]:
-            return RuleTerms(blocks)
+        flat = np.zeros_like(slope)
+        squares = [
+            (RuleTerms(self._blocks_of(factor, flat)), RuleTerms(self._blocks_of(-factor, flat)))
+            for factor in self.square_factor[self.square_rule == rule]
+        ]
         own = self.piece == rule
-        return RuleTerms(blocks, Limits(self.limit[own], self.tilt[own]))
+        return RuleTerms(
+            self._blocks_of(self.constant[rule], slope),
+            None if self.plain[rule] else Limits(self.limit[own], self.tilt[own]),
+            squares,
+        )
+
+    def _blocks_of(self, constant: Array, slope: Array) -> list[tuple[Coefficients, list[Member]]]:
+        """The blocks whose outputs have a coefficient other than zero."""
+        found = []
+        for block, members in zip(self.blocks, self.members, strict=True):
+            own = Coefficients(constant[block], slope[block])
+            if own.constant.any() or own.slope.any():
+                found.append((own, members))
+        return found
 
     @property
     def member_count(self) -> int:

@@ -157,12 +157,27 @@ def _same_guard(claim: Claim, guards: Any, arrays: Mapping[str, NDArray[Any]], w
     """Rejected unless one of the guards keeps the rules of the claim in its region."""
     for number, guard in enumerate(guards):
         own = below(arrays, f"guard.{number}.")
-        same_rules = guard["rules"] == "affine" and all(
-            np.array_equal(own[name], getattr(claim, stated)) for name, stated in RULES.items()
-        )
-        if same_rules and _same_region(claim, guard["region"]):
+        if _same_rules(claim, guard["rules"], own) and _same_region(claim, guard["region"]):
             return
     raise Rejected(f"{what} has other rules or regions than the certificate's")
+
+
+def _same_rules(claim: Claim, form: Any, own: Mapping[str, NDArray[Any]]) -> bool:
+    """Whether the arrays of a guard are the rules of the claim."""
+    if form == "affine":
+        return not len(claim.square_rule) and all(
+            np.array_equal(own[name], getattr(claim, stated)) for name, stated in RULES.items()
+        )
+    if form != "quadratic" or not claim.plain.all() or len(claim.slope_value):
+        return False
+    count, size, width = own["factor"].shape
+    factor = np.moveaxis(own["factor"], 2, 1).reshape(-1, size)
+    return (
+        np.array_equal(factor, claim.square_factor)
+        and np.array_equal(np.repeat(np.arange(count), width), claim.square_rule)
+        and np.array_equal(own["linear"], claim.constant)
+        and np.array_equal(own["limit"], claim.limit)
+    )
 
 
 def _same_region(claim: Claim, record: Mapping[str, Any]) -> bool:

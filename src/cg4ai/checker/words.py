@@ -117,7 +117,12 @@ def _value(claim: Claim, rule: int) -> str:
         f"{exact(claim.slope_value[at])} x[{claim.slope_input[at]}] y[{claim.slope_output[at]}]"
         for at in own[:TERMS].tolist()
     ]
-    return _cut(terms, len(plain) + len(own)) or "0"
+    squares = np.flatnonzero((claim.square_rule == rule) & claim.square_factor.any(axis=1))
+    terms = [
+        *(f"({_sum(claim.square_factor[at], 'y')})^2" for at in squares[:TERMS].tolist()),
+        *terms,
+    ]
+    return _cut(terms, len(squares) + len(plain) + len(own)) or "0"
 
 
 def _limit(claim: Claim, rule: int) -> str:

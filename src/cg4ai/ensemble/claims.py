@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from cg4ai import arrays
 from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.affine import AffineRules, rules_of
+from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Region, region_of
 from cg4ai.rules.rows import LinearRows, Rows, shortfall
 from cg4ai.runs import files
@@ -30,6 +30,14 @@ from cg4ai.separation.scan import predictions, region_violations
 if TYPE_CHECKING:
     from cg4ai.proofs.records import Certification
     from cg4ai.rules import Requirement
+
+
+class Digested(Protocol):
+    """Rules that a digest tells apart."""
+
+    @property
+    def digest(self) -> str | None: ...
+
 
 Labels = NDArray[np.str_]
 # a requirement's name and the digest of its rules, None where they have no normal form
@@ -68,7 +76,7 @@ def mixture_digest(ensemble: Ensemble) -> str:
     return hashlib.sha256(files.json_line([parts, layout])).hexdigest()
 
 
-def subject_digest(ensemble: Ensemble, rules: AffineRules, region: Region) -> str:
+def subject_digest(ensemble: Ensemble, rules: Digested, region: Region) -> str:
     """SHA-256 of the mixture, its shield if it has one, rules and region."""
     content = [mixture_digest(ensemble), rules.digest, region.record()]
     if ensemble.shield_digest is not None:
@@ -90,7 +98,8 @@ def record_certified(
             f"a certificate covers a region, but {requirement.name} lists its inputs; use "
             "record_audited"
         )
-    rules = rules_of(requirement, output_size=ensemble.output_size)
+    requirement.check(ensemble.input_size, ensemble.output_size)
+    rules = guard_of(requirement, ensemble.output_size).rules
     if certification.status != "proven":
         raise InvalidInput(
             f"only what is proven is recorded as certified; this certification of "

@@ -24,16 +24,16 @@ from cg4ai.checker.cells import check_tree
 from cg4ai.ensemble.claims import subject_digest
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.proofs.bounds.limits import root, targets
+from cg4ai.proofs.bounds.limits import root
 from cg4ai.proofs.records import (
     Certification,
     certification_arrays,
     certification_of,
     tree_arrays,
 )
+from cg4ai.proofs.rules import ProofRules, proof_rules_of
 from cg4ai.proofs.shields import shield_of
 from cg4ai.rules import Requirement
-from cg4ai.rules.affine import AffineRules, rules_of
 from cg4ai.rules.regions import Region
 from cg4ai.runs import files
 
@@ -43,13 +43,7 @@ CERTIFIABLE = ("network", "tree", "constant")
 NAMES = ("features", "outputs", "target", "task", "scores")
 WEIGHT_SUM = 1e-9  # how far from one the weights of a block may sum in a certificate
 LONGEST_TEXT = 300  # of titles and names; the checker, which shares no code, takes as many
-# what the arrays of the normal form are called in the file
-RULE_NAMES = {
-    "constant": "rule_constant",
-    **{name: name for name in ("limit", "tilt", "piece")},
-    **{name: f"slope_{name}" for name in ("rule", "output", "input", "value")},
-}
-# and those of a polytope's record
+# what the arrays of a polytope's record are called in the file
 ROW_NAMES = {"matrix": "region_rows", "limit": "region_most"}
 
 Arrays = dict[str, NDArray[Any]]
@@ -103,7 +97,7 @@ def certificate_bytes(
     check_texts(title, requirement.name, *(rule_names or ()))
     data = claim_bytes(
         ensemble,
-        rules_of(requirement, output_size=ensemble.output_size),
+        proof_rules_of(requirement, output_size=ensemble.output_size),
         region=_certifiable(requirement),
         certification=certification,
         requirement=requirement.name,
@@ -117,7 +111,7 @@ def certificate_bytes(
 
 def claim_bytes(
     ensemble: Ensemble,
-    rules: AffineRules,
+    rules: ProofRules,
     *,
     region: Region,
     certification: Certification,
@@ -135,7 +129,7 @@ def claim_bytes(
     proven = ensemble if shielded is None else shielded.anchor
     parts, member_arrays = _parts(proven)
     arrays |= member_arrays | tree_arrays(certification)
-    arrays |= {stored: rules.arrays[name] for name, stored in RULE_NAMES.items()}
+    arrays |= rules.arrays
     claim = {
         "title": title,
         "requirement": requirement,
@@ -172,14 +166,14 @@ def verified(
     The checker has the last word, whatever the search found. What is not proven, or was checked
     before, comes back as it is.
     """
-    rules = rules_of(requirement, output_size=ensemble.output_size)
+    rules = proof_rules_of(requirement, output_size=ensemble.output_size)
     return verified_rules(certification, ensemble, rules, region=_certifiable(requirement))
 
 
 def verified_rules(
     certification: Certification,
     ensemble: Ensemble,
-    rules: AffineRules,
+    rules: ProofRules,
     *,
     region: Region,
     time_limit_s: float = math.inf,
@@ -222,7 +216,7 @@ def sealed(arrays: Arrays) -> bytes:
     return f"cg4ai-certificate 3 sha256 {digest}\n".encode() + content
 
 
-def _check_proven(certification: Certification, rules: AffineRules, names: Sequence[str]) -> None:
+def _check_proven(certification: Certification, rules: ProofRules, names: Sequence[str]) -> None:
     if certification.status != "proven":
         raise InvalidInput(
             f"only proven claims become certificates, this certification is "
@@ -234,8 +228,7 @@ def _check_proven(certification: Certification, rules: AffineRules, names: Seque
             f"the requirement has {len(rules)} rules, the certification speaks of {len(proofs)} "
             f"and {len(names)} names were given; give those of the same requirement"
         )
-    wanted = targets(rules)
-    wrong = [p.rule for p in proofs if p.status != "proven" or p.limit != wanted[p.rule]]
+    wrong = [p.rule for p in proofs if p.status != "proven" or p.limit != rules.targets[p.rule]]
     if wrong:
         raise InvalidInput(
             f"rules {wrong[:5]} are not proven, or proven for another limit: certify the "
@@ -362,5 +355,5 @@ def _check_subject(
 
 def _subject(ensemble: Ensemble, requirement: Requirement) -> str:
     """The digest of what a certification of this requirement is about."""
-    rules = rules_of(requirement, output_size=ensemble.output_size)
+    rules = proof_rules_of(requirement, output_size=ensemble.output_size)
     return subject_digest(ensemble, rules, _certifiable(requirement))

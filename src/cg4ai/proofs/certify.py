@@ -15,17 +15,17 @@ from cg4ai.ensemble.claims import subject_digest
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.proofs.bounds.bound import Ball as Sphere
-from cg4ai.proofs.bounds.bound import CellBound, Cells, bound_cells, cell_bytes
-from cg4ai.proofs.bounds.limits import Limits, limiting_rows, measured, root, targets
-from cg4ai.proofs.bounds.rounding import check_magnitudes, margins
+from cg4ai.proofs.bounds.bound import CellBound, Cells, Square, bound_cells, cell_bytes
+from cg4ai.proofs.bounds.limits import Limits, limiting_rows, root
+from cg4ai.proofs.bounds.rounding import check_magnitudes, margins, square_margins
 from cg4ai.proofs.bounds.search import Batch, Search
 from cg4ai.proofs.bounds.terms import Parts, RuleTerms
 from cg4ai.proofs.certificate import verified_rules
 from cg4ai.proofs.records import Certification, OpenCells, Progress, RuleProof, Status
+from cg4ai.proofs.rules import ProofRules, proof_rules_of
 from cg4ai.proofs.shields import Shielded, shield_of
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
-from cg4ai.rules.affine import AffineRules, rules_of
 from cg4ai.rules.regions import Ball, Region
 
 CPU_VALUES = 2**16  # hidden values of a batch of cells that stay in cache
@@ -48,7 +48,7 @@ class _Certifier:
     def __init__(
         self,
         ensemble: Ensemble,
-        rules: AffineRules,
+        rules: ProofRules,
         *,
         region: Region,
         device: str,
@@ -67,7 +67,7 @@ class _Certifier:
         self.weights = torch.as_tensor(
             np.concatenate([part.weights for part in ensemble.used]), device=self.device
         )
-        self.margins, self.targets = margins(self.parts, rules), targets(rules)
+        self.margins, self.targets = square_margins(self.parts, rules), rules.targets
         rows, most = limiting_rows(region)
         self.limits = [Limits.of(rules, rule, rows, most) for rule in range(len(rules))]
         self.searches = [
@@ -117,7 +117,7 @@ class _Certifier:
 
     def bounder(self, rule: int) -> tuple[Callable[[Cells], CellBound], int]:
         """The bound of one rule, and how many cells to give it at a time."""
-        terms = self.parts.take_apart(self.rules, rule)
+        terms, squares = self.parts.take_apart(self.rules.affine, rule), self._squares(rule)
 
         def bound(cells: Cells) -> CellBound:
             moved = Cells(cells.lower.to(self.device), cells.upper.to(self.device))
@@ -128,9 +128,25 @@ class _Certifier:
                 ball=self.sphere,
                 limits=self.limits[rule],
                 target=self.searches[rule].limit - self.searches[rule].margin,
+                squares=squares,
             )
 
         return bound, self._batch_size(terms)
+
+    def _squares(self, rule: int) -> list[Square]:
+        """The sums of outputs that a rule squares, taken apart."""
+        if rule not in self.rules.square_rule:
+            return []
+        forms = self.rules.forms(rule)
+        count, margin = len(forms) // 2, margins(self.parts, forms)
+        return [
+            Square(
+                self.parts.take_apart(forms, number),
+                self.parts.take_apart(forms, count + number),
+                float(margin[number]),
+            )
+            for number in range(count)
+        ]
 
     def _batch_size(self, terms: RuleTerms) -> int:
         """As many cells as are quick together, fewer where half the memory holds no more."""
@@ -165,7 +181,7 @@ class _Certifier:
         self.test(np.concatenate([0.5 * (lower + upper), corner]), rule)
 
     def _values(self, points: Array) -> Array:
-        return measured(self.rules, points, self.ensemble.predict(points, outside="ignore"))
+        return self.rules.measured(points, self.ensemble.predict(points, outside="ignore"))
 
     def test(self, points: Array, rule: int | None) -> None:
         """Remember each rule's worst point if it breaks the rule, also when asked by itself."""
@@ -202,9 +218,9 @@ def certify(
 ) -> Certification:
     """Prove `requirement` at every input of its region (or of `region`), or find where it fails.
 
-    Rules are linear (`Linear`, `Probability`, `Margin`) over a region. At most `batch` cells
-    are bounded at a time, `cell_limit` cells in all; `memory_limit`, in bytes, is shared by a batch
-    and the cells kept. `resume` goes on from an earlier `unknown` answer for the same ensemble,
+    Rules are linear (`Linear`, `Probability`, `Margin`) or `Quadratic`. At most `batch` cells are
+    bounded at a time, `cell_limit` cells in all; `memory_limit`, in bytes, is shared by a batch and
+    the cells kept. `resume` goes on from an earlier `unknown` answer for the same ensemble,
     requirement and region. The search ends at the first violation, or, with `all_rules`, goes on
     with the rules not refuted. Of a shielded ensemble it is proven that the anchor keeps the rules,
     on which all its predictions rest; of the mixture behind a shield certify `unshielded`.
@@ -215,7 +231,7 @@ def certify(
     """
     started = time.perf_counter()
     _check_limits(time_limit_s, cell_limit, batch=batch, memory_limit=memory_limit)
-    rules = rules_of(requirement, output_size=ensemble.output_size)
+    rules = proof_rules_of(requirement, output_size=ensemble.output_size)
     place = region if region is not None else requirement.region
     if not isinstance(place, Region) or place.size != ensemble.input_size:
         raise InvalidInput(

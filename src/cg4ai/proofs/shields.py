@@ -18,7 +18,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.members.shielded import ShieldedMembers
-from cg4ai.rules.affine import AffineRules
+from cg4ai.proofs.rules import ProofRules
 from cg4ai.rules.guards import Guard
 from cg4ai.rules.regions import Region
 
@@ -33,7 +33,7 @@ class Shielded:
     anchor: Ensemble
     guards: tuple[Guard, ...]
 
-    def need(self, rules: AffineRules, region: Region) -> None:
+    def need(self, rules: ProofRules, region: Region) -> None:
         """Refuse rules that the shield does not keep in that region."""
         place = region.record()
         if not any(

@@ -4,54 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
+from certification_limits_cases import BOX, HOSE, alone, line, most, networks
 from scipy.optimize import linprog
 
 from cg4ai.checker import check
-from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.layout import Layout
-from cg4ai.members import ConstantMembers, NetworkArchitecture, affine
-from cg4ai.members.mixture import Part
-from cg4ai.proofs import certify, rules_of
-from cg4ai.proofs.bounds.limits import measured, targets
+from cg4ai.members import ConstantMembers
+from cg4ai.proofs import certify
 from cg4ai.proofs.certificate import certificate_bytes, load_unfinished, save_unfinished
 from cg4ai.rules import Linear
 from cg4ai.rules.bounds import AffineBound, Largest
 from cg4ai.rules.regions import Ball, Box, Polytope
-
-BOX = Box(-np.ones(3), np.ones(3))
-HOSE = Polytope(BOX, [[1.0, 1.0, 1.0], [1.0, -1.0, 0.5]], [0.4, 0.6])
-
-
-def alone(members, weights=None):
-    count = len(members)
-    weights = np.full(count, 1 / count) if weights is None else weights
-    part = Part(members, np.zeros(count, np.int64), weights)
-    return Ensemble((part,), Layout.single(members.output_size))
-
-
-def networks(seed, *, inputs=3, outputs=2, hidden=(6,), scale=1.5, activation="gelu"):
-    architecture = NetworkArchitecture(inputs, outputs, hidden=hidden, activation=activation)
-    parameters = architecture.initialise(2, torch.Generator().manual_seed(seed))
-    return alone(architecture.members({k: scale * v for k, v in parameters.items()}))
-
-
-def line(slope, offset):
-    """y = slope x + offset."""
-    return alone(affine(np.asarray(slope, float).T[None], np.asarray(offset, float)[None]))
-
-
-def most(ensemble, rule, per_axis=49):
-    """(n, L): by how much each rule exceeds its limit at samples, on a grid and at vertices."""
-    generator = torch.Generator().manual_seed(0)
-    region = rule.region
-    axes = [np.linspace(low, high, per_axis) for low, high in zip(*region.bounds(), strict=True)]
-    grid = torch.as_tensor(np.stack(np.meshgrid(*axes), -1).reshape(-1, region.size))
-    points = torch.cat([grid, region.sample(5000, generator), region.extremes(200, generator)])
-    points = region.project(points).numpy()
-    points = points[region.contains(points)]
-    rules = rules_of(rule, output_size=ensemble.output_size)
-    return measured(rules, points, ensemble.predict(points)) - targets(rules)
 
 
 @pytest.mark.parametrize("region", [BOX, HOSE, Ball(np.full(3, 0.1), 0.8)])

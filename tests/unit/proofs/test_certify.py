@@ -246,8 +246,8 @@ def scaled(scale, weight=1.0):
     [
         (scaled(1.0), Box([0.0], [1e61]), 1.0, 1.0, "the region"),
         (scaled(1.0), Ball([0.0], 1e200), 1.0, 1.0, "the region"),
-        (scaled(1.0), Box([0.0], [1.0]), 1e61, 1.0, "coefficients"),
-        (scaled(1.0), Box([0.0], [1.0]), 1.0, 1e61, "limits"),
+        (scaled(1.0), Box([0.0], [1.0]), 1e61, 1.0, "rule_constant"),
+        (scaled(1.0), Box([0.0], [1.0]), 1.0, 1e61, "limit"),
         (scaled(1.0, weight=-1e61), Box([0.0], [1.0]), 1.0, 1.0, "weight_0"),
         (scaled(1e-61), Box([0.0], [1.0]), 1.0, 1.0, "scale"),
         (scaled(1e61), Box([0.0], [1.0]), 1.0, 1.0, "scale"),

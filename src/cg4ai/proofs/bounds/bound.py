@@ -202,6 +202,18 @@ class Summed(NamedTuple):
         form = Quadratic(own.constant + constant, own.linear + slope, own.square)
         return Summed(form, self.ceiling + constant, self.slope + slope)
 
+    def added(self, other: Summed, times: Tensor) -> Summed:
+        """With `times` (B,), each at least 0, of the other added."""
+        own, theirs = self.form, other.form
+        wide = times.unsqueeze(-1)
+        form = Quadratic(
+            own.constant + times * theirs.constant,
+            own.linear + wide * theirs.linear,
+            own.square + wide.unsqueeze(-1) * theirs.square,
+        )
+        ceiling = self.ceiling + times * other.ceiling
+        return Summed(form, ceiling, self.slope + wide * other.slope)
+
     def upper(self, cells: Cells, ball: Ball | None) -> Tensor:
         """The smaller of the quadratic and the ceiling bound, (B,)."""
         radius = cells.radius
@@ -219,6 +231,14 @@ def summed_up(parts: Sequence[Pieces], weights: Tensor) -> Summed:
     return Summed(form, ceiling, slope)
 
 
+class Square(NamedTuple):
+    """A sum t of outputs that is squared: the terms of t and of -t, and the margin of both."""
+
+    above: RuleTerms
+    below: RuleTerms
+    margin: float
+
+
 def bound_cells(
     rule: RuleTerms,
     cells: Cells,
@@ -227,18 +247,17 @@ def bound_cells(
     ball: Ball | None = None,
     limits: Limits | None = None,
     target: float = 0.0,
+    squares: Sequence[Square] = (),
 ) -> CellBound:
     """An upper bound of the rule's value on every cell, without the margin for rounding.
 
     With `limits`, of what is left of it once shares and multipliers are chosen; cells that hold no
     input of the region have minus infinity.
     """
-    radius = cells.radius
-    summed = pieces(rule, cells, spread=True)
-    total, use = summed_up(summed, weights), None
-    if rule.trees is not None:
-        extra, extra_scores = rule.trees.above(cells.lower, cells.upper)
-        total = total.plus(extra, torch.zeros_like(radius))
+    radius, use = cells.radius, None
+    total, scores = _model(rule, cells, weights)
+    for square in squares:
+        total, scores = _squared(total, scores, square, cells, weights=weights, ball=ball)
     if limits is not None and limits.size:
         use = _used(total, cells, limits, target)
         constant, slope = (torch.as_tensor(array).to(radius) for array in (use.constant, use.slope))
@@ -247,13 +266,46 @@ def bound_cells(
     if use is not None:
         upper = upper.masked_fill(torch.as_tensor(use.missed, device=upper.device), -torch.inf)
     crossed = (form.square.abs() @ radius.unsqueeze(-1)).squeeze(-1) * radius
-    scores = crossed + LINEAR_SCORE * form.linear.abs() * radius
-    for piece in summed:
-        scores = scores + torch.tensordot(weights[piece.at], piece.spread, dims=1)
-    if rule.trees is not None:
-        scores = scores + extra_scores
+    scores = scores + crossed + LINEAR_SCORE * form.linear.abs() * radius
     taken = None if use is None else np.concatenate([use.shares, use.multipliers], axis=1)
     return CellBound(upper, scores, form.linear, taken)
+
+
+def _model(rule: RuleTerms, cells: Cells, weights: Tensor) -> tuple[Summed, Tensor]:
+    """A quadratic in delta above the rule's value, and (B, d) what loosens it."""
+    parts = pieces(rule, cells, spread=True)
+    total, scores = summed_up(parts, weights), torch.zeros_like(cells.lower)
+    for piece in parts:
+        scores = scores + torch.tensordot(weights[piece.at], piece.spread, dims=1)
+    if rule.trees is not None:
+        extra, extra_scores = rule.trees.above(cells.lower, cells.upper)
+        total, scores = total.plus(extra, torch.zeros_like(scores)), scores + extra_scores
+    return total, scores
+
+
+def _squared(
+    total: Summed,
+    scores: Tensor,
+    square: Square,
+    cells: Cells,
+    *,
+    weights: Tensor,
+    ball: Ball | None,
+) -> tuple[Summed, Tensor]:
+    """With t^2 added: t that runs from l to u has t^2 <= (l + u) t - l u, the chord."""
+    above, loose = _model(square.above, cells, weights)
+    below, loose_below = _model(square.below, cells, weights)
+    high = above.upper(cells, ball) + square.margin
+    low = -(below.upper(cells, ball) + square.margin)
+    rate = low + high
+    total = total.added(above, rate.clamp_min(0.0)).added(below, (-rate).clamp_min(0.0))
+    radius = cells.radius
+    total = total.plus(-low * high, torch.zeros_like(radius))
+    swing = above.form.linear.abs() * radius
+    share = swing / swing.sum(-1, keepdim=True).clamp_min(1e-300)
+    bend = 0.25 * (high - low).square().unsqueeze(-1) * share
+    size = torch.maximum(low.abs(), high.abs()).unsqueeze(-1)
+    return total, scores + bend + size * (loose + loose_below)
 
 
 def _used(total: Summed, cells: Cells, limits: Limits, target: float) -> Use:

@@ -15,33 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.proofs.bounds.rounding import RELATIVE
+from cg4ai.proofs.rules import ProofRules
 from cg4ai.records import Array
-from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.regions import Polytope, Region
 
 SWEEPS = 3  # over all rows, each time the best multiplier of one
 PROGRAMS = 16  # cells of a batch that are worth a linear program each
-
-
-def plain_rules(rules: AffineRules) -> NDArray[np.bool_]:
-    """(L,): which rules have one number for a limit."""
-    tilted = np.zeros(len(rules), bool)
-    tilted[rules.piece[rules.tilt.any(axis=1)]] = True
-    return np.asarray((np.bincount(rules.piece, minlength=len(rules)) == 1) & ~tilted)
-
-
-def targets(rules: AffineRules) -> Array:
-    """(L,): what `measured` must not exceed: the limit, or 0 where that depends on the input."""
-    return np.where(plain_rules(rules), rules.limit[rules.pieces[:, 0]], 0.0)
-
-
-def measured(rules: AffineRules, inputs: Array, outputs: Array) -> Array:
-    """(n, L): values, and the excess over limits that depend on the input."""
-    values = rules.values(inputs, outputs)
-    plain = plain_rules(rules)
-    if plain.all():
-        return values
-    return np.where(plain, values, values - rules.bounds(inputs))
 
 
 def limiting_rows(region: Region) -> tuple[Array, Array]:
@@ -98,11 +77,12 @@ class Limits:
     most: Array
 
     @classmethod
-    def of(cls, rules: AffineRules, rule: int, rows: Array, most: Array) -> Limits:
-        own = np.flatnonzero(rules.piece == rule)
-        if plain_rules(rules)[rule]:
+    def of(cls, rules: ProofRules, rule: int, rows: Array, most: Array) -> Limits:
+        given = rules.affine
+        own = np.flatnonzero(given.piece == rule)
+        if rules.plain[rule]:
             own = own[:0]
-        return cls(rules.limit[own], rules.tilt[own], rows, most)
+        return cls(given.limit[own], given.tilt[own], rows, most)
 
     @property
     def size(self) -> int:

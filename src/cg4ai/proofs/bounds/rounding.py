@@ -22,6 +22,7 @@ from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.trees import TreeMembers
 from cg4ai.proofs.bounds.activations import LIPSCHITZ
 from cg4ai.proofs.bounds.terms import Parts
+from cg4ai.proofs.rules import ProofRules
 from cg4ai.records import Array
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.regions import Ball, Polytope, Region
@@ -99,6 +100,20 @@ def output_errors(
 
 def margins(members: Parts, rules: AffineRules) -> Array:
     """(L,): what to add to every bound of a rule so that it also covers float64 inference."""
+    return _margins(members, rules)[0]
+
+
+def square_margins(members: Parts, rules: ProofRules) -> Array:
+    """(L,): the same for rules with squares: t^2 moves by 2 |t| times what t does."""
+    result = margins(members, rules.affine)
+    for rule in np.unique(rules.square_rule).tolist():
+        margin, size = _margins(members, rules.forms(rule))
+        result[rule] += float((2 * size * margin + RELATIVE * size**2).sum())
+    return result
+
+
+def _margins(members: Parts, rules: AffineRules) -> tuple[Array, Array]:
+    """(L,) each: margins, and what no value of a rule exceeds in size."""
     parts, layout, lower, upper = members.parts, members.layout, members.lower, members.upper
     error, size = np.zeros(layout.output_size), np.zeros(layout.output_size)
     for part, absent in zip(parts, members.absent, strict=True):
@@ -118,7 +133,7 @@ def margins(members: Parts, rules: AffineRules) -> Array:
     total = largest @ size + limits[rules.pieces].max(axis=1)
     summed = _gamma(terms + layout.output_size + rules.input_size + FUNCTION_ULPS) * total
     passes = BOUND_FACTOR * (2 + max(part.members.output_size for part in parts))
-    return np.asarray(passes * (largest @ error + summed) + RELATIVE * total)
+    return np.asarray(passes * (largest @ error + summed) + RELATIVE * total), total
 
 
 def _width(part: Part) -> int:
@@ -127,7 +142,7 @@ def _width(part: Part) -> int:
     return 1
 
 
-def check_magnitudes(ensemble: Ensemble, rules: AffineRules, region: Region) -> None:
+def check_magnitudes(ensemble: Ensemble, rules: ProofRules, region: Region) -> None:
     """An error that names the first array with a number out of range."""
     lower, upper = region.bounds()
     _check("the region", np.concatenate([lower, upper]))
@@ -135,10 +150,8 @@ def check_magnitudes(ensemble: Ensemble, rules: AffineRules, region: Region) -> 
         _check("the region", np.append(region.centre, region.radius))
     if isinstance(region, Polytope):
         _check("the region", np.column_stack([region.matrix, region.limit]))
-    _check("the rules' constant coefficients", rules.constant)
-    _check("the rules' slopes", rules.value)
-    _check("the rules' limits", rules.limit)
-    _check("the slopes of the rules' limits", rules.tilt)
+    for name, array in rules.arrays.items():
+        _check(f"the array {name} of the rules", array)
     for number, part in enumerate(ensemble.used):
         members = part.members
         for name, array in members.state().arrays.items():
