@@ -28,6 +28,7 @@ from cg4ai.rules.rows import ConcaveRows, Rows, region_origin
 
 ARRAYS = ("factor", "linear", "limit")
 ROUNDING = 1e-10  # eigenvalues down to minus this share of the largest count as zero
+ZERO = 1e-14  # and so do those up to this share of it
 
 
 def quadratic_values(factor: Tensor, linear: Tensor, outputs: Tensor) -> Tensor:
@@ -92,8 +93,7 @@ class QuadraticRules:
 
     def slack(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """(n, d), (..., n, r) -> (..., n, L), `limit - value`: at least 0 where a rule is kept."""
-        own = self._on(outputs)
-        return own["limit"] - self._squares(outputs) - outputs @ own["linear"]
+        return self._left(outputs, self._along(outputs))
 
     def scale(self, like: Tensor) -> Tensor:
         """(L,) max(1, |limit|) of each rule, on the device of `like`."""
@@ -108,13 +108,14 @@ class QuadraticRules:
         is in [0, 1] and exact to rounding; it is c / (c + e) where A = 0. Where the anchor breaks
         a rule as well it is 1.
         """
-        own, other = self.slack(inputs, outputs), self.slack(inputs, anchor)
+        along, there = self._along(outputs), self._along(anchor)
+        own, other = self._left(outputs, along), self._left(anchor, there)
         aim = torch.minimum(other.clamp_min(0.0), AIM * self.scale(outputs))
         broken = ~(own >= 0)  # not a number keeps no rule
         # what is masked must not divide by 0, or its gradient would be no number
         lack = torch.where(broken, aim - own, 1.0)
         spare = torch.where(broken, (other - aim).clamp_min(0.0), 1.0)
-        curve = torch.where(broken, self._squares(anchor - outputs), 0.0)
+        curve = torch.where(broken, self._squares(there - along), 0.0)
         total = lack + spare + curve
         square = (curve - lack).square() + spare * (spare + 2 * (curve + lack))
         # a double root has no gradient: what is far below rounding is as good as none
@@ -122,10 +123,17 @@ class QuadraticRules:
         share = 2 * lack / (total + torch.maximum(square, least).sqrt())
         return torch.where(broken, torch.where(other < 0, 1.0, share), 0.0)
 
-    def _squares(self, outputs: Tensor) -> Tensor:
-        """(..., n, r) -> (..., n, L): the squared part."""
-        along = outputs @ self._on(outputs)["factor"]
-        return along.square().reshape(*outputs.shape[:-1], len(self), -1).sum(-1)
+    def _along(self, outputs: Tensor) -> Tensor:
+        """(..., n, r) -> (..., n, L K): what is squared."""
+        return outputs @ self._on(outputs)["factor"]
+
+    def _squares(self, along: Tensor) -> Tensor:
+        """(..., n, L K) -> (..., n, L)."""
+        return along.square().reshape(*along.shape[:-1], len(self), -1).sum(-1)
+
+    def _left(self, outputs: Tensor, along: Tensor) -> Tensor:
+        own = self._on(outputs)
+        return own["limit"] - self._squares(along) - outputs @ own["linear"]
 
     def _on(self, like: Tensor) -> dict[str, Tensor]:
         key = (like.dtype, like.device)
@@ -213,6 +221,8 @@ class Quadratic(Placed):
             raise InvalidInput(f"square must be (r, r) or (L, r, r), got shape {square.shape}")
         several = square.ndim == 3
         factor = np.stack([self._factor(one) for one in square.reshape(-1, *square.shape[-2:])])
+        used = np.flatnonzero(factor.any(axis=(0, 1)))
+        factor = factor[:, :, used if len(used) else [0]]  # as many columns as the largest rank
         linear = self._vectors(square.shape[:-1])
         object.__setattr__(self, "square", square)
         object.__setattr__(self, "bound", self._bounds(len(factor), several))
@@ -234,7 +244,8 @@ class Quadratic(Placed):
                 f"y = [{shown}{more}]; only y' Q y with eigenvalues >= 0 keep the guarantee for a "
                 "mixture"
             )
-        return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+        values[values < ZERO * largest] = 0.0
+        return np.asarray(vectors * np.sqrt(values))
 
     def _vectors(self, shape: tuple[int, ...]) -> Array:
         if self.linear is None:
