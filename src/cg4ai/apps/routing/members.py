@@ -98,6 +98,7 @@ class RoutingPricer:
     headroom: float = 0.002
     hard: float = 0.25
     attack_every: int = 1000
+    attack_weight: float = 0.02
     refresh_every: int = 20
     multiplier_rate: float = 0.02
     row_limit: int = 256
@@ -119,6 +120,7 @@ class RoutingPricer:
             finish=0.0,
             warm_starts=1 if warm else 0,
             attack_every=self.attack_every,
+            attack_weight=self.attack_weight,
             refresh_every=self.refresh_every,
             multiplier_rate=self.multiplier_rate,
             row_limit=self.row_limit,
