@@ -32,7 +32,7 @@ RECIPE = Recipe(
 )
 # proven at once, and improved for some rounds all the same
 PROOF = ProofRecipe(rounds=5, cells=20_000, close=-1e-9)
-TRAINING = ProofTraining(steps=20, batch_size=32, cells=16, points=16)
+TRAINING = ProofTraining(steps=20, batch_size=32, cells=16)
 ENDED = ("ensemble.json", "members.json", "members.safetensors", "certificate.cg4ai")
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.ensemble.ensemble import Ensemble
@@ -19,17 +21,20 @@ from cg4ai.layout import Layout
 from cg4ai.members import restore as restore_members
 from cg4ai.members.mixture import Mixture, Part
 from cg4ai.objectives import AnyObjective, Batch
+from cg4ai.pricing.gradient.pool import ViolationPool
+from cg4ai.pricing.gradient.rows import ReadyRows, ready
 from cg4ai.pricing.gradient.training import Training, train
 from cg4ai.proofs.cell_bounds import CellBounds
 from cg4ai.proofs.prover import CellMemory
 from cg4ai.proofs.records import Certification, RuleCells
 from cg4ai.protocols import Architecture, Members, Parameters, Pricer, PricingRequest
 from cg4ai.records import MemberState, PartState, PricingResult
-from cg4ai.rules.rows import LinearRows, RowSet, merged
-from cg4ai.seeds import generator
+from cg4ai.rules.rows import LinearRows, Rows, RowSet, merged
+from cg4ai.seeds import derived_seed, generator
 
 CHUNK = 512
-MOST_POINTS = 4096
+MOST_POINTS = 1024  # of rows known, whose inputs are looked at before training
+FOLLOWED = "pool "  # before the names of the pool's arrays among those of the group
 SELDOM = 2e-4  # what a cell that is kept counts beside excesses when cells are drawn
 
 Harder = Callable[[PricingRequest, Mixture], AnyObjective]
@@ -37,23 +42,25 @@ Harder = Callable[[PricingRequest, Mixture], AnyObjective]
 
 @dataclass(frozen=True)
 class ProofTraining:
-    """The loss: objective + weight x mean hinge of the bound on cells + the same at points.
+    """The loss: objective + weight x mean hinge of the bound on cells + hinges at inputs.
 
     A hinge counts what exceeds the limit less `headroom`; that of wide cells too, since it is what
     makes members smooth enough to be proven in few cells. Its weight is `bound_weight` at first:
-    times `easier` after a proof, times `harder` after one that left cells open. `cells` and
-    `points` are drawn at every step, and `batch_size` inputs for the objective.
+    times `easier` after a proof, times `harder` after one that left cells open. `cells` are drawn
+    at every step, and `batch_size` inputs for the objective. The inputs of the other hinges
+    follow the group every `refresh_every` steps, with multipliers by dual ascent of step
+    `multiplier_rate` (see `ViolationPool`), from one group to the next.
     """
 
     steps: int = 400
     learning_rate: float = 0.003
     batch_size: int = 512
     cells: int = 64
-    points: int = 256
     bound_weight: float = 0.05
     easier: float = 0.4
     harder: float = 2.0
-    point_weight: float = 5.0
+    refresh_every: int = 20
+    multiplier_rate: float = 0.1
     headroom: float = 0.002
 
 
@@ -77,6 +84,7 @@ class ProofPricer:
         self.memory, self.training = memory, training
         self.bound_weight = training.bound_weight
         self.latest: Members | None = None
+        self.followed: dict[str, NDArray[Any]] = {}  # inputs and multipliers of the pool
 
     def price(self, request: PricingRequest) -> PricingResult:
         if self.latest is None:
@@ -90,17 +98,21 @@ class ProofPricer:
             request = replace(request, objective=self.harder(request, alone))
         loss = _Loss(self, request, alone)
         self.latest = self._trained(latest, loss, until=request.until)
+        self.followed = loss.pool.state()
         return PricingResult(self.latest, blocks, np.zeros(len(layout), np.int64))
 
     def hear(self, answer: Certification) -> None:
-        """Ask for less where a proof went through, for more where cells were left open."""
+        """Ask for less where a proof went through, for more where cells were left open.
+
+        Cells of rules that are refuted say nothing: no bound could close them.
+        """
         if answer.status == "proven":
             self.bound_weight *= self.training.easier
-        elif len(answer.open_cells):
+        elif any(proof.status == "unknown" for proof in answer.rules):
             self.bound_weight *= self.training.harder
 
     def state(self) -> PartState:
-        """The latest group, which the next one starts from, and what cells weigh for that."""
+        """The latest group, which the next one starts from, and what cells and inputs weigh."""
         if self.latest is None:
             return PartState()
         group = self.latest.state()
@@ -110,7 +122,7 @@ class ProofPricer:
                 "config": dict(group.config),
                 "bound_weight": self.bound_weight,
             },
-            group.arrays,
+            {**group.arrays, **{FOLLOWED + name: a for name, a in self.followed.items()}},
         )
 
     def restore(self, state: PartState) -> None:
@@ -118,7 +130,13 @@ class ProofPricer:
         if state.values:
             self.bound_weight = state.values["bound_weight"]
             kind, config = state.values["kind"], state.values["config"]
-            self.latest = restore_members(MemberState(kind, config, state.arrays))
+            own = {n: a for n, a in state.arrays.items() if not n.startswith(FOLLOWED)}
+            self.latest = restore_members(MemberState(kind, config, own))
+            self.followed = {
+                name.removeprefix(FOLLOWED): array
+                for name, array in state.arrays.items()
+                if name.startswith(FOLLOWED)
+            }
 
     def _first(self, request: PricingRequest) -> PricingResult:
         proposed = self.inner.price(request)
@@ -140,7 +158,8 @@ class ProofPricer:
             )
         start = {name: value.float() for name, value in found.items()}
         schedule = Training(self.training.steps, self.training.learning_rate, "onecycle")
-        return self.architecture.members(train(start, loss, schedule, models=1, until=until))
+        trained = train(start, loss, schedule, models=1, pause=loss.refresh, until=until)
+        return self.architecture.members(trained)
 
 
 class _Loss:
@@ -156,31 +175,37 @@ class _Loss:
         self.limits = torch.as_tensor(self.bounds.rules.limit, device=self.device)
         self.places = _places(alone.layout, self.architecture.output_size, self.device)
         self.priority = self._priorities()
-        self._take_points(request.rows)
+        self.known = _newest(request.rows)
+        self.pooled: ReadyRows | None = None
+        self.pool = ViolationPool(
+            pricer.memory.requirement,
+            outputs=lambda parameters, x: self._outputs(parameters, self._tensor(x))[None],
+            output_size=alone.output_size,
+            rate=self.options.multiplier_rate,
+            headroom=self.options.headroom,
+            seed=derived_seed(request.seed, 0, "pool"),
+        )
+        self.pool.restore(pricer.followed)
 
-    def _take_points(self, rows: RowSet) -> None:
-        """The newest rows of requirements at single inputs."""
-        known = [
-            batch
-            for batch in rows.batches
-            if batch.requirement >= 0 and isinstance(batch, LinearRows) and batch.index is not None
-        ]
-        self.points = min(MOST_POINTS, sum(len(batch) for batch in known))
-        if self.points:
-            every = merged(known)
-            newest = every.take(np.arange(len(every) - self.points, len(every)))
-            self.point_inputs = self._tensor(newest.inputs[newest.index])
-            self.point_coefficients = self._tensor(newest.coefficients)
-            self.point_bounds = self._tensor(newest.bounds)
+    def refresh(self, parameters: Parameters, step: int) -> None:
+        """Now and then, let the inputs where rules are broken follow the group."""
+        if step % self.options.refresh_every:
+            return
+        self.pool.refresh(parameters, self.known if step == 0 else None)
+        found = self.pool.rows(0)
+        self.pooled = None
+        if found is not None:
+            rows, weights = found
+            entry = (rows, weights, np.zeros(len(rows)))
+            self.pooled = ready(entry, self._tensor, headroom=self.options.headroom, weight=1.0)
 
     def __call__(self, parameters: Parameters, step: int) -> Tensor:
-        options = self.options
         batch = self._batch()
         loss = self.objective.value(batch, self._outputs(parameters, batch.inputs))
         if len(self.cells):
             loss = loss + self.bound_weight * self._cell_hinge(parameters).float()
-        if self.points:
-            loss = loss + options.point_weight * self._point_hinge(parameters)
+        if self.pooled is not None:
+            loss = loss + _hinges_at(self.pooled, self._outputs(parameters, self.pooled.inputs))
         return loss.reshape(1)
 
     def _batch(self) -> Batch:
@@ -219,14 +244,22 @@ class _Loss:
         self.priority[drawn] = hinges.detach().cpu() + SELDOM
         return hinges.mean()
 
-    def _point_hinge(self, parameters: Parameters) -> Tensor:
-        which = torch.randint(self.points, (self.options.points,), generator=self.made).to(
-            self.device
-        )
-        outputs = self._outputs(parameters, self.point_inputs[which])
-        values = (outputs * self.point_coefficients[which]).sum(-1)
-        short = self.point_bounds[which] + self.options.headroom - values
-        return short.clamp_min(0).mean()
+
+def _hinges_at(rows: ReadyRows, outputs: Tensor) -> Tensor:
+    return (rows.needed - rows.values(outputs)).clamp_min(0) @ rows.hinge
+
+
+def _newest(rows: RowSet) -> Rows | None:
+    """The newest rows of requirements at single inputs, where there are any."""
+    known = [
+        batch
+        for batch in rows.batches
+        if batch.requirement >= 0 and isinstance(batch, LinearRows) and batch.index is not None
+    ]
+    if not known:
+        return None
+    every = merged(known)
+    return every.take(np.arange(max(0, len(every) - MOST_POINTS), len(every)))
 
 
 def _places(layout: Layout, width: int, device: str) -> Tensor | None:

@@ -22,7 +22,7 @@ from cg4ai.solving.interrupts import Interrupted
 
 ARCHITECTURE = NetworkArchitecture(2, 1, hidden=(4,), activation="tanh")
 SETTINGS = Settings(penalty=10.0, time_limit_s=60)
-TRAINING = ProofTraining(steps=20, batch_size=32, cells=16, points=16)
+TRAINING = ProofTraining(steps=20, batch_size=32, cells=16)
 
 
 def limited(limit, *rules):
@@ -65,7 +65,7 @@ def test_the_best_proof_is_returned_not_the_last():
         limited(1.2),
         SETTINGS,
         architecture=ARCHITECTURE,
-        recipe=ProofRecipe(rounds=3, cells=2000, close=-1e-9),
+        recipe=ProofRecipe(rounds=2, cells=2000, close=-1e-9),
         training=replace(TRAINING, learning_rate=2.0),  # later groups are worse
     )
     history = outcome.result.history

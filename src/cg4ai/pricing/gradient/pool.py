@@ -7,10 +7,12 @@ violation there: more as long as it is broken, less once it is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.protocols import Parameters
@@ -87,6 +89,16 @@ class ViolationPool:
             return None
         rows = self.requirement.rows_at(self.points.numpy()[active], self.rules[active], number)
         return rows, weights[active]
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Inputs and multipliers, for a pool of the same rules to go on from."""
+        return {"points": self.points.numpy(), "multipliers": self.multipliers}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` returned; from nothing where it is empty."""
+        if state:
+            self.points = torch.as_tensor(state["points"].copy())
+            self.multipliers = state["multipliers"].copy()
 
     def _fresh(self, count: int) -> Tensor:
         """Random inputs and vertices, half and half on average."""

@@ -28,12 +28,12 @@ RECIPE = Recipe(
     scenarios=30, priced=100, hidden=(6,), first_steps=150, later_steps=30, batch_size=64, starts=2
 )
 QUICK = ProofRecipe(rounds=6, cells=20_000)
-TRAINING = ProofTraining(steps=60, batch_size=64, cells=32, points=32)
+TRAINING = ProofTraining(steps=60, batch_size=64, cells=32)
 # for runs that are killed and resumed the members need not be good
 TINY = replace(RECIPE, scenarios=10, priced=20, first_steps=20, hidden=(3,))
 HOPELESS = ProofRecipe(rounds=3, cells=4, growth=1.0, groups=2)  # too few cells for a proof
 NEVER_CLOSE = ProofRecipe(rounds=3, cells=20_000, close=-1.0)  # goes on once it is proven
-BRIEF = ProofTraining(steps=8, batch_size=16, cells=16, points=16)
+BRIEF = ProofTraining(steps=8, batch_size=16, cells=16)
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +176,7 @@ def test_training_lowers_the_bound_on_the_cells_it_is_given(problem):
     memory = CellMemory(requirement)
     memory.cells = upper_cells(requirement)
     cells = memory.cells
-    training = ProofTraining(steps=80, batch_size=32, cells=64, points=32, bound_weight=50.0)
+    training = ProofTraining(steps=80, batch_size=32, cells=64, bound_weight=50.0)
     inner = problem.pricers[0]
     pricer = ProofPricer(
         inner, inner.architecture, memory=memory, training=training, harder=inner.harder
