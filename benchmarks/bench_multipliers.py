@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -33,9 +34,9 @@ from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
 
 NAMES = ("abilene-10-3", "nobel-eu-10-3", "dfn-bwin-10-3", "di-yuan-5-3", "nobel-us-10-3")
-WAYS: dict[str, dict[str, int]] = {
-    "hinge": {"attack_every": 200, "refresh_every": 0},
-    "multipliers": {},
+WAYS: dict[str, Callable[[RoutingPricer], RoutingPricer]] = {
+    "hinge": lambda pricer: replace(pricer, attack_every=200, refresh_every=0),
+    "multipliers": lambda pricer: pricer,
 }
 
 
@@ -78,8 +79,8 @@ def rows_of(name: str, seed: int, rounds: int) -> list[dict[str, Any]]:
     pricer = problem.pricers[0]
     assert isinstance(pricer, RoutingPricer)
     rows = []
-    for way, changes in WAYS.items():
-        changed = replace(problem, pricers=(replace(pricer, **changes),))
+    for way, changed_by in WAYS.items():
+        changed = replace(problem, pricers=(changed_by(pricer),))
         label = {"configuration": name, "seed": seed, "way": way}
         rows.append(label | {"of": "first group"} | first_group(made, changed, seed))
         if rounds:
