@@ -36,9 +36,9 @@ def train(given: Given, options: RunOptions) -> int:
 def route(given: Given, options: RunOptions) -> int:
     """Train networks that split each demand of NETWORK over paths, for every demand vector.
 
-    The largest demands span a box; in all of it no link may be overloaded. Prints the worst
-    utilisation that a search found and the gap to optimal routing, with --baseline also those of
-    plain networks. Exit code 0: no overload was found and the guarantee asked for was established;
+    The largest demands span a box; at no vector of it can a link be overloaded. Prints how that is
+    established and the gap to optimal routing, with --baseline also what plain networks do. Exit
+    code 0: no overload was found and the guarantee asked for was established;
     3: not so; 2: bad input; 1: no router came out, e.g. a time limit too short for each demand to
     have a member; 130: interrupted (continue with --resume --out DIR).
     """
