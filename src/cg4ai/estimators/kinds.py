@@ -222,12 +222,13 @@ def _of_networks(architecture: Architecture, parameters: Parameters, task: Task)
 def _of_modules(architecture: Architecture, parameters: Parameters, task: Task) -> Pricer:
     """Modules of the user's own: each trained as one trains such modules alone, and only once.
 
-    Their steps are dear. Under rules the members that are there are trained on for a while.
+    Their steps are dear. Under rules the heaviest member is trained on for a while.
     """
     recipe = parameters.training_of_modules(len(task.inputs))
     fresh = replace(_gradient(architecture, parameters, task, recipe), blend=1.0, finish=0.0)
     shorter = replace(fresh.training, steps=max(1, round(REFINING * recipe.steps)))
-    refined = replace(fresh, warm_starts=fresh.restarts, training=shorter)
+    count = len(recipe.weight_decay)
+    refined = replace(fresh, restarts=count, warm_starts=count, training=shorter)
     return FreshThenRefined(fresh, refined, once=True)
 
 

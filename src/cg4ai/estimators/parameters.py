@@ -46,7 +46,7 @@ PARAMETERS = """
         each weight decay, how long, how fast, and on how many rows per step (None: all). "auto"
         is what suits: for networks 4 restarts, 200 steps, 0.04 and all rows; two modules of your
         own are trained once, as one would train each alone: 64 rows per step, 60 passes over the
-        rows, 0.01. Under rules these are trained on for a quarter of that at a time.
+        rows, 0.01. Under rules the heaviest is trained on for a quarter of that at a time.
     column_limit, iteration_limit, time_limit_s : when to stop with what there is.
     final_weights : "loss", "uniform" or "vertex"; see `cg4ai.Settings`.
     settings : further settings of `cg4ai.Settings` by name, e.g. {"epsilon": 1e-6}.
