@@ -216,7 +216,7 @@ def _of_networks(architecture: Architecture, parameters: Parameters, task: Task)
     noise. The master chooses.
     """
     fresh = _gradient(architecture, parameters, task, parameters.training_of_networks())
-    return FreshThenRefined(fresh, replace(fresh, warm_starts=fresh.restarts // 2))
+    return FreshThenRefined((fresh, replace(fresh, warm_starts=fresh.restarts // 2)))
 
 
 def _of_modules(architecture: Architecture, parameters: Parameters, task: Task) -> Pricer:
@@ -229,7 +229,7 @@ def _of_modules(architecture: Architecture, parameters: Parameters, task: Task) 
     shorter = replace(fresh.training, steps=max(1, round(REFINING * recipe.steps)))
     count = len(recipe.weight_decay)
     refined = replace(fresh, restarts=count, warm_starts=count, training=shorter)
-    return FreshThenRefined(fresh, refined, once=True)
+    return FreshThenRefined((fresh, refined), once=True)
 
 
 def _gradient(
