@@ -18,7 +18,7 @@ from cg4ai.members import (
     concatenate,
     restore,
 )
-from cg4ai.rules import Box, Concave, Linear
+from cg4ai.rules import AffineBound, Box, Concave, Largest, Linear, Quadratic
 from cg4ai.rules.guards import guard_of
 
 BOX = Box([-1.0, -1.0], [1.0, 1.0])
@@ -82,6 +82,23 @@ def test_concave_rules_are_kept():
     rule = Concave(BOX, disc, 0.0, name="disc")
     members = ShieldedMembers(random_members(1), shield_of(rule, triangle()))
     assert float(members.outputs(inputs(1)).square().sum(-1).max()) <= 1 + 1e-12
+
+
+def test_quadratic_rules_and_bounds_that_move_are_kept_by_mixtures():
+    """And comes back from its state with the same outputs."""
+    ellipse = Quadratic(BOX, [[2.0, 0.5], [0.5, 1.0]], 1.0, [0.1, -0.2], name="ellipse")
+    bound = Largest([0.2, AffineBound(0.3, [0.4, -0.1])])
+    roof = Linear(BOX, [1.0, 1.0], bound, "<=", name="roof")
+    members = ShieldedMembers(random_members(4), shield_of(ellipse, roof))
+    x = inputs(4, 5000)
+    outputs = members.outputs(x)
+    mixed = torch.einsum("m,mnr->nr", torch.tensor([0.2, 0.3, 0.5]).double(), outputs).numpy()
+    y1, y2 = mixed.T
+    assert (2 * y1**2 + y1 * y2 + y2**2 + 0.1 * y1 - 0.2 * y2).max() <= 1 + 1e-12
+    limit = np.maximum(0.2, 0.3 + x.numpy() @ [0.4, -0.1])
+    assert (y1 + y2 - limit).max() <= 1e-12
+    again = restore(members.state())
+    torch.testing.assert_close(again.outputs(x), outputs, rtol=0, atol=0)
 
 
 def test_outside_the_region_members_are_left_alone():

@@ -187,6 +187,17 @@ def test_gradients_of_the_slack_follow_the_largest_piece() -> None:
     assert torch.autograd.gradcheck(rules.slack, (x, y))
 
 
+@pytest.mark.parametrize("plain", [True, False])
+def test_the_slack_of_rules_with_given_tensors_is_the_same(plain: bool) -> None:
+    rules = random_rules(5) if plain else with_bounds(random_rules(5), 5)
+    given = rules.tensors(torch.device("cpu"))
+    x, y = torch.randn(2, 4, 4, dtype=torch.float64, generator=torch.manual_seed(0))
+    x = x[:, :INPUTS]
+    assert torch.equal(rules.with_tensors(given).slack(x, y), rules.slack(x, y))
+    doubled = given | {"limit": given["limit"] + 1.0}
+    np.testing.assert_allclose(rules.with_tensors(doubled).slack(x, y), rules.slack(x, y) + 1.0)
+
+
 def test_what_is_stored_comes_back_and_has_the_same_digest() -> None:
     rules = with_bounds(random_rules(1), 1)
     again = AffineRules.restored(rules.arrays, input_size=INPUTS)
