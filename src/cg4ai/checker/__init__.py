@@ -1,12 +1,13 @@
 """The independent checker: verifies a certificate file with NumPy and SciPy alone.
 
 It shares no bounding code with `cg4ai.proofs`, so that a mistake there cannot prove
-itself right here. `check` is where it starts.
+itself right here. `check` is where it starts, `verdict` for certificates of any kind.
 """
 
 from __future__ import annotations
 
+from cg4ai.checker.equality import EqualityVerdict
 from cg4ai.checker.errors import OutOfTime, Rejected
-from cg4ai.checker.verify import Verdict, check
+from cg4ai.checker.verify import Verdict, check, verdict
 
-__all__ = ["OutOfTime", "Rejected", "Verdict", "check"]
+__all__ = ["EqualityVerdict", "OutOfTime", "Rejected", "Verdict", "check", "verdict"]

@@ -61,7 +61,7 @@ class Claim:
                 "to be checked"
             )
         self.made_by = text(fields(claim["made_by"], {"cg4ai"}, "made_by")["cg4ai"], "made_by")
-        self.about = self._names(claim["about"])
+        self.about = names_of(claim["about"], self.input_size, self.output_size)
         margin = claim["margin"]
         if type(margin) not in (int, float) or not 0 <= margin < LARGEST:
             raise Rejected("margin must be a number of at least 0")
@@ -126,21 +126,6 @@ class Claim:
         if of == "members" and (self.blocks[0] != np.arange(self.output_size)).any():
             raise Rejected("the anchor of shielded members must have its outputs in their order")
         return str(of)
-
-    def _names(self, about: Any) -> dict[str, str | list[str]]:
-        """Names of inputs and outputs: texts, or lists of as many as there are."""
-        if not isinstance(about, dict) or not set(about) <= set(NAMES):
-            raise Rejected(f"about must be an object with some of {list(NAMES)}")
-        sizes = {"features": self.input_size, "outputs": self.output_size}
-        for name, value in about.items():
-            if name not in sizes:
-                text(value, name)
-            elif len(listed(value, name)) != sizes[name]:
-                raise Rejected(f"{name} must be a list of {sizes[name]} names")
-            else:
-                for one in value:
-                    text(one, f"a name of {name}")
-        return about
 
     def _blocks(self, given: Any) -> list[NDArray[np.int64]]:
         blocks = []
@@ -324,6 +309,22 @@ class Claim:
     @property
     def member_count(self) -> int:
         return sum(len(own) for own in self.members)
+
+
+def names_of(about: Any, input_size: int, output_size: int) -> dict[str, str | list[str]]:
+    """Names of inputs and outputs: texts, or lists of as many as there are."""
+    if not isinstance(about, dict) or not set(about) <= set(NAMES):
+        raise Rejected(f"about must be an object with some of {list(NAMES)}")
+    sizes = {"features": input_size, "outputs": output_size}
+    for name, value in about.items():
+        if name not in sizes:
+            text(value, name)
+        elif len(listed(value, name)) != sizes[name]:
+            raise Rejected(f"{name} must be a list of {sizes[name]} names")
+        else:
+            for one in value:
+                text(one, f"a name of {name}")
+    return about
 
 
 def fields(value: Any, keys: set[str], what: str) -> dict[str, Any]:

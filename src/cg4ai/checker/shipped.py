@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.checker.claim import NAMES, WEIGHT_SUM, Claim
+from cg4ai.checker.equality import EXACT, EqualityClaim, forms_of
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.parts import PartSource
 from cg4ai.errors import RunFolderError
@@ -66,14 +67,17 @@ class Shipped:
         return sum(int((part.weights == 0).sum()) for part in self.parts)
 
 
-def compare(claim: Claim, folder: str | Path) -> list[str]:
+def compare(claim: Claim | EqualityClaim, folder: str | Path) -> list[str]:
     """What was found equal, in words; Rejected at the first difference."""
     path = Path(folder) / "ensemble.json"
     content = files.read_json(path)
     try:
         arrays = files.read_arrays(Path(folder) / "members.safetensors", str(content["arrays"]))
         shipped = Shipped.read(content, arrays)
-        said = _same_subject(claim, content, arrays, shipped, folder)
+        if isinstance(claim, EqualityClaim):
+            said = _built(claim, content, arrays, shipped, folder)
+        else:
+            said = _same_subject(claim, content, arrays, shipped, folder)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         if isinstance(error, Rejected):
             raise
@@ -83,6 +87,8 @@ def compare(claim: Claim, folder: str | Path) -> list[str]:
         said.append(
             f"That folder also holds {shipped.idle} members of weight 0, which predict nothing."
         )
+    if isinstance(claim, EqualityClaim):
+        return said
     if claim.shield is None and content.get("shield"):
         said.append("That folder also holds a shield; the certificate is about the bare mixture.")
     if shipped.about.get("application") == "routing":
@@ -140,6 +146,30 @@ def _behind_shields(claim: Claim, shipped: Shipped, folder: str | Path) -> None:
         weights += part.weights.tolist()
     if abs(math.fsum(weights) - 1) > WEIGHT_SUM:
         raise Rejected(f"the weights in {folder} sum to {math.fsum(weights)!r}, not to 1")
+
+
+def _built(
+    claim: EqualityClaim,
+    content: Any,
+    arrays: Mapping[str, NDArray[Any]],
+    shipped: Shipped,
+    folder: str | Path,
+) -> list[str]:
+    """Whether every member of the folder that predicts keeps the equalities by how it is built."""
+    mixtures = {"the mixture": shipped}
+    if content.get("shield"):
+        mixtures["the anchor"] = Shipped.read(content["shield"]["anchor"], arrays, "anchor.")
+    for name, mixture in mixtures.items():
+        what = f"{name} in {folder}"
+        if mixture.layout != [list(range(claim.output_size))]:
+            raise Rejected(f"{what} is not one block of the certificate's outputs")
+        total = math.fsum(weight for part in mixture.parts for weight in part.weights.tolist())
+        if abs(total - 1) > EXACT:
+            raise Rejected(f"the weights of {what} sum to {total!r}, not to 1 within {EXACT:g}")
+        for number, (state, part) in enumerate(zip(mixture.states, mixture.parts, strict=True)):
+            for form in forms_of(state, np.flatnonzero(part.weights)) if part.weights.any() else ():
+                claim.verify(form, f"part {number} of {what}")
+    return [f"Every member stored in {folder} that predicts is of such a form; weights sum to 1."]
 
 
 def _alone(state: MemberState) -> PartSource:
@@ -212,7 +242,7 @@ def _same_parts(shipped: Shipped, claim: Claim, what: str) -> None:
         _same(own, stated, f"part {number} of {what}")
 
 
-def _same_names(claim: Claim, about: dict[str, Any], folder: str | Path) -> None:
+def _same_names(claim: Claim | EqualityClaim, about: dict[str, Any], folder: str | Path) -> None:
     """Which input and output is which: other names would make it a claim about other things."""
     stored = {name: about[name] for name in NAMES if name in about}
     for name in NAMES:

@@ -17,6 +17,7 @@ from cg4ai.checker.bands import Array
 from cg4ai.checker.bound import RuleTerms, rule_bound
 from cg4ai.checker.cells import Cells, leaf_cells
 from cg4ai.checker.claim import Claim
+from cg4ai.checker.equality import EqualityVerdict, check_equality
 from cg4ai.checker.errors import OutOfTime, Rejected
 from cg4ai.checker.file import Content, parse_certificate, read_certificate
 from cg4ai.checker.words import closest, ends, formulas, predicted, shape
@@ -77,8 +78,28 @@ def check(
     what takes longer than `time_limit_s`: nothing is said against the certificate then.
     `progress(rules proven, rules)` is called after every rule.
     """
-    started = time.perf_counter()
     content = parse_certificate(source) if isinstance(source, bytes) else read_certificate(source)
+    return _checked(content, halvings, time_limit_s=time_limit_s, progress=progress)
+
+
+def verdict(
+    source: str | Path | bytes, *, progress: Callable[[int, int], None] | None = None
+) -> Verdict | EqualityVerdict:
+    """As `check`, for certificates of either kind: of rules, and of equalities."""
+    content = parse_certificate(source) if isinstance(source, bytes) else read_certificate(source)
+    if isinstance(content.claim, dict) and content.claim.get("kind") == "equality":
+        return check_equality(content)
+    return _checked(content, HALVINGS, time_limit_s=math.inf, progress=progress)
+
+
+def _checked(
+    content: Content,
+    halvings: int,
+    *,
+    time_limit_s: float,
+    progress: Callable[[int, int], None] | None,
+) -> Verdict:
+    started = time.perf_counter()
     digest = mixture_digest(content)
     bounds = []
     # where large numbers overflow to infinity or NaN, nothing closes

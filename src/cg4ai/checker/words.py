@@ -79,7 +79,7 @@ def _row_words(region: Region) -> list[str]:
     if region.rows is None or region.most is None:
         return []
     lines = [
-        f", {_sum(row, 'x')} <= {exact(most)}"
+        f", {linear_sum(row, 'x')} <= {exact(most)}"
         for row, most in zip(region.rows[:RULES], region.most[:RULES].tolist(), strict=True)
     ]
     left = region.row_count - len(lines)
@@ -119,7 +119,7 @@ def _value(claim: Claim, rule: int) -> str:
     ]
     squares = np.flatnonzero((claim.square_rule == rule) & claim.square_factor.any(axis=1))
     terms = [
-        *(f"({_sum(claim.square_factor[at], 'y')})^2" for at in squares[:TERMS].tolist()),
+        *(f"({linear_sum(claim.square_factor[at], 'y')})^2" for at in squares[:TERMS].tolist()),
         *terms,
     ]
     return _cut(terms, len(squares) + len(plain) + len(own)) or "0"
@@ -130,11 +130,7 @@ def _limit(claim: Claim, rule: int) -> str:
         return exact(claim.target[rule])
     pieces = np.flatnonzero(claim.piece == rule)
     shown = [
-        " + ".join(
-            word for word in (_sum(claim.tilt[p], "x"), exact(claim.limit[p])) if word != "0"
-        )
-        or "0"
-        for p in pieces[:PIECES].tolist()
+        linear_sum(claim.tilt[p], "x", exact(claim.limit[p])) for p in pieces[:PIECES].tolist()
     ]
     if len(pieces) == 1:
         return shown[0]
@@ -142,10 +138,12 @@ def _limit(claim: Claim, rule: int) -> str:
     return f"max({', '.join([*shown, *more])})"
 
 
-def _sum(coefficients: Array, name: str) -> str:
+def linear_sum(coefficients: Array, name: str, constant: str = "0") -> str:
+    """`2 x[0] + 3 x[4] + constant`, cut after a few terms."""
     used = np.flatnonzero(coefficients)
     terms = [f"{exact(coefficients[at])} {name}[{at}]" for at in used[:TERMS].tolist()]
-    return _cut(terms, len(used)) or "0"
+    words = [_cut(terms, len(used)), "" if constant == "0" else constant]
+    return " + ".join(word for word in words if word) or "0"
 
 
 def _cut(terms: list[str], count: int) -> str:

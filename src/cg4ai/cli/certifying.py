@@ -102,7 +102,7 @@ def _certify(
         _record(opened, ensemble, job, result, file=stem.name, digest=digest)
         print(_proven(job, result, path))
         return True
-    if result.status == "unknown":
+    if result.status == "unknown" and result.rules:
         save_unfinished(opened.folder, ensemble, job.requirement, result, number=number)
     print(unproven(job, result, opened.folder))
     return False
@@ -132,8 +132,9 @@ def _record(
     else:
         summary |= {"strength": result.strength, "certificate": entry}
     opened.finish(summary)
-    record_certified(ensemble, job.requirement, certification=result)
-    save_about(ensemble, opened.folder)
+    if result.rules:  # what is constructed is seen in the members themselves
+        record_certified(ensemble, job.requirement, certification=result)
+        save_about(ensemble, opened.folder)
 
 
 # ---- words ------------------------------------------------------------------------------------
@@ -162,15 +163,19 @@ def _shower(name: str) -> Callable[[Progress], None]:
 
 
 def _proven(job: Proposition, result: Certification, path: Path) -> str:
-    closest = max(result.rules, key=lambda proof: proof.bound - proof.limit)
-    return (
+    lines = [
         f"PROVEN: {job.requirement.name} holds at every input of {job.requirement.region}, "
-        f"{result.strength}.\n"
-        f"  {len(result.rules)} rules, {result.cells} cells, {result.seconds:.1f} s; closest: "
-        f"{_name(job, closest.rule)}, at most {at_most(closest.bound, closest.limit)} of "
-        f"{closest.limit:.9g}.\n"
-        f"  Certificate: {path}; verify with cg4ai check {path} --run {path.parent}"
-    )
+        f"{result.strength}."
+    ]
+    if result.rules:  # equalities are no rules that could come close to a limit
+        closest = max(result.rules, key=lambda proof: proof.bound - proof.limit)
+        lines.append(
+            f"  {len(result.rules)} rules, {result.cells} cells, {result.seconds:.1f} s; closest: "
+            f"{_name(job, closest.rule)}, at most {at_most(closest.bound, closest.limit)} of "
+            f"{closest.limit:.9g}."
+        )
+    lines.append(f"  Certificate: {path}; verify with cg4ai check {path} --run {path.parent}")
+    return "\n".join(lines)
 
 
 def unproven(job: Proposition, result: Certification, folder: Path) -> str:

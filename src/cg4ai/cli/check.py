@@ -36,7 +36,7 @@ def check(
 def run(file: Path, *, folder: Path | None, quiet: bool) -> int:
     """Print what is proven, or why not; returns the exit code, 0 only if all is proven."""
     from cg4ai.checker import Rejected
-    from cg4ai.checker import check as verify
+    from cg4ai.checker import verdict as verify
     from cg4ai.checker.shipped import compare
 
     live = sys.stderr.isatty() and not quiet

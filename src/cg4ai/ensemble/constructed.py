@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble
 
 
-class _Form(NamedTuple):
+class Form(NamedTuple):
     """Outputs `offset + slope x + basis h(x)`, whatever h is."""
 
     offset: Array
@@ -29,32 +29,37 @@ class _Form(NamedTuple):
 
 def constructed(ensemble: Ensemble, equality: Equality) -> bool:
     """Whether every member that is used keeps it at every input, but for rounding."""
-    anchor: Ensemble | None = getattr(ensemble, "anchor", None)  # of a shielded mixture
-    parts = [*ensemble.used, *(() if anchor is None else anchor.used)]
-    return len(ensemble.layout) == 1 and all(_keeps(part.members, equality) for part in parts)
-
-
-def _keeps(members: Members, equality: Equality) -> bool:
-    if isinstance(members, ShieldedMembers):  # between two outputs that keep it
-        return _keeps(members.inner, equality) and _keeps(members.shield.anchor, equality)
-    forms = list(_forms(members))
+    forms = forms_of(ensemble)
     return bool(forms) and all(equality.kept_by(*form) for form in forms)
 
 
-def _forms(members: Members) -> Iterator[_Form]:
+def forms_of(ensemble: Ensemble) -> list[Form]:
+    """Those of all members that are used, and of the anchor; none where a member has no form."""
+    anchor: Ensemble | None = getattr(ensemble, "anchor", None)  # of a shielded mixture
+    parts = [*ensemble.used, *(() if anchor is None else anchor.used)]
+    found = [list(_forms(part.members)) for part in parts]
+    if len(ensemble.layout) > 1 or not all(found):
+        return []
+    return [form for forms in found for form in forms]
+
+
+def _forms(members: Members) -> Iterator[Form]:
     """One for each member, or one for all; none where the members have no such form."""
-    if isinstance(members, CompletedMembers):
+    if isinstance(members, ShieldedMembers):  # between two outputs
+        both = [list(_forms(one)) for one in (members.inner, members.shield.anchor)]
+        yield from (*both[0], *both[1]) if all(both) else ()
+    elif isinstance(members, CompletedMembers):
         made = members.completion
-        yield _Form(made.offset, made.slope, made.basis)
+        yield Form(made.offset, made.slope, made.basis)
     elif isinstance(members, ConstantMembers):
         for values in members.values.cpu().numpy():
             size = len(values)
-            yield _Form(values, np.zeros((size, members.input_size)), np.zeros((size, 0)))
+            yield Form(values, np.zeros((size, members.input_size)), np.zeros((size, 0)))
     elif isinstance(members, NetworkMembers) and not members.architecture.softmax_groups:
         yield from _network_forms(members)
 
 
-def _network_forms(members: NetworkMembers) -> Iterator[_Form]:
+def _network_forms(members: NetworkMembers) -> Iterator[Form]:
     """The last layer and what skips the others, in units of the inputs."""
     shape = members.architecture
     shift = np.zeros(shape.input_size) if shape.shift is None else shape.shift
@@ -68,4 +73,4 @@ def _network_forms(members: NetworkMembers) -> Iterator[_Form]:
         elif shape.depth == 0:
             slope, basis = basis, np.zeros((shape.output_size, 0))
         slope = slope / scale
-        yield _Form(offset[number] - slope @ shift, slope, basis)
+        yield Form(offset[number] - slope @ shift, slope, basis)

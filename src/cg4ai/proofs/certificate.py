@@ -7,8 +7,6 @@ the tree of cells that covers the region. docs/certificates.md describes it.
 from __future__ import annotations
 
 import hashlib
-import io
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cg4ai import __version__
 from cg4ai.checker import OutOfTime, Rejected, check
@@ -25,6 +22,8 @@ from cg4ai.ensemble.claims import subject_digest
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.proofs.bounds.limits import root
+from cg4ai.proofs.equalities import equality_bytes, equality_subject
+from cg4ai.proofs.files import NAMES, Arrays, claim_array, sealed
 from cg4ai.proofs.records import (
     Certification,
     certification_arrays,
@@ -34,19 +33,16 @@ from cg4ai.proofs.records import (
 from cg4ai.proofs.rules import ProofRules, proof_rules_of
 from cg4ai.proofs.shields import shield_of
 from cg4ai.rules import Requirement
+from cg4ai.rules.equality import Equality
 from cg4ai.rules.regions import Region
 from cg4ai.runs import files
 
 FILE_NAME = "certificate.cg4ai"
 CERTIFIABLE = ("network", "tree", "constant")
-# what a mixture says of its inputs and outputs, without which they could be taken for others
-NAMES = ("features", "outputs", "target", "task", "scores")
 WEIGHT_SUM = 1e-9  # how far from one the weights of a block may sum in a certificate
 LONGEST_TEXT = 300  # of titles and names; the checker, which shares no code, takes as many
 # what the arrays of a polytope's record are called in the file
 ROW_NAMES = {"matrix": "region_rows", "limit": "region_most"}
-
-Arrays = dict[str, NDArray[Any]]
 
 
 def write_certificate(
@@ -95,6 +91,15 @@ def certificate_bytes(
     it says, and checking decides.
     """
     check_texts(title, requirement.name, *(rule_names or ()))
+    if isinstance(requirement, Equality):
+        if certification.status != "proven" or certification.subject != equality_subject(
+            ensemble, requirement
+        ):
+            raise InvalidInput(
+                f"the certification of {requirement.name} is not proven or of another mixture: "
+                "certify the requirement as it is now"
+            )
+        return equality_bytes(ensemble, requirement, title)
     data = claim_bytes(
         ensemble,
         proof_rules_of(requirement, output_size=ensemble.output_size),
@@ -144,9 +149,7 @@ def claim_bytes(
         "made_by": {"cg4ai": __version__},
         "about": {name: ensemble.about[name] for name in NAMES if name in ensemble.about},
     }
-    text = json.dumps(files.jsonable(claim), sort_keys=True, allow_nan=False)
-    arrays["claim"] = np.frombuffer(text.encode(), np.uint8)
-    return sealed(arrays)
+    return sealed(arrays | {"claim": claim_array(claim)})
 
 
 def _check(data: bytes) -> None:
@@ -166,6 +169,8 @@ def verified(
     The checker has the last word, whatever the search found. What is not proven, or was checked
     before, comes back as it is.
     """
+    if certification.checked:
+        return certification
     rules = proof_rules_of(requirement, output_size=ensemble.output_size)
     return verified_rules(certification, ensemble, rules, region=_certifiable(requirement))
 
@@ -203,17 +208,6 @@ def check_texts(*texts: str) -> None:
                 f"titles and names in a certificate are one line of at most {LONGEST_TEXT} "
                 f"characters without control characters, got {text[:LONGEST_TEXT]!r}: rename it"
             )
-
-
-def sealed(arrays: Arrays) -> bytes:
-    """Arrays as the bytes of a certificate file: the line with the digest, then the archive."""
-    archive = io.BytesIO()
-    np.savez(
-        archive, allow_pickle=False, **{n: np.asarray(a, order="C") for n, a in arrays.items()}
-    )
-    content = archive.getvalue()
-    digest = hashlib.sha256(content).hexdigest()
-    return f"cg4ai-certificate 3 sha256 {digest}\n".encode() + content
 
 
 def _check_proven(certification: Certification, rules: ProofRules, names: Sequence[str]) -> None:

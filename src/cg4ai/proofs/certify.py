@@ -21,11 +21,13 @@ from cg4ai.proofs.bounds.rounding import check_magnitudes, margins, square_margi
 from cg4ai.proofs.bounds.search import Batch, Search
 from cg4ai.proofs.bounds.terms import Parts, RuleTerms
 from cg4ai.proofs.certificate import verified_rules
+from cg4ai.proofs.equalities import certify_equality
 from cg4ai.proofs.records import Certification, OpenCells, Progress, RuleProof, Status
 from cg4ai.proofs.rules import ProofRules, proof_rules_of
 from cg4ai.proofs.shields import Shielded, shield_of
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
+from cg4ai.rules.equality import Equality
 from cg4ai.rules.regions import Ball, Region
 
 CPU_VALUES = 2**16  # hidden values of a batch of cells that stay in cache
@@ -218,7 +220,8 @@ def certify(
 ) -> Certification:
     """Prove `requirement` at every input of its region (or of `region`), or find where it fails.
 
-    Rules are linear (`Linear`, `Probability`, `Margin`) or `Quadratic`. At most `batch` cells are
+    Rules are linear (`Linear`, `Probability`, `Margin`) or `Quadratic`; an `Equality` is proven
+    where members keep it by how they are built, at every input there is. At most `batch` cells are
     bounded at a time, `cell_limit` cells in all; `memory_limit`, in bytes, is shared by a batch and
     the cells kept. `resume` goes on from an earlier `unknown` answer for the same ensemble,
     requirement and region. The search ends at the first violation, or, with `all_rules`, goes on
@@ -231,6 +234,8 @@ def certify(
     """
     started = time.perf_counter()
     _check_limits(time_limit_s, cell_limit, batch=batch, memory_limit=memory_limit)
+    if isinstance(requirement, Equality):
+        return certify_equality(ensemble, requirement)
     rules = proof_rules_of(requirement, output_size=ensemble.output_size)
     place = region if region is not None else requirement.region
     if not isinstance(place, Region) or place.size != ensemble.input_size:

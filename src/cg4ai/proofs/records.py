@@ -85,7 +85,8 @@ class Certification:
     no cell left can be halved, so that to resume gains nothing. `checked`: the separate checker
     has verified the certificate that this makes; without it nothing is recorded as certified.
     `shield`: the proof is about an anchor, towards which the outputs of "members" or of the
-    "mixture" are moved; empty where it is about the mixture itself.
+    "mixture" are moved, or about the "completion" of members; empty where it is about the mixture
+    itself.
     """
 
     status: Status
@@ -108,6 +109,8 @@ class Certification:
         """In words, what a proof establishes; only meant where this is proven."""
         if not self.shield:
             return "certified"
+        if self.shield == "completion":
+            return "constructed"
         if all(len(proof.dimensions) == 1 for proof in self.rules):
             return "shielded (closed form)"
         return "shielded (anchor proven on cells)"
@@ -115,7 +118,7 @@ class Certification:
     @property
     def excess(self) -> float:
         """The largest proven `bound - limit` over all rules; at most 0 where proven."""
-        return max(proof.bound - proof.limit for proof in self.rules)
+        return max((proof.bound - proof.limit for proof in self.rules), default=-np.inf)
 
     def __str__(self) -> str:
         counts = {

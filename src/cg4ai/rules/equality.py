@@ -176,10 +176,15 @@ class Equality(Placed):
         """The same at every input, for members that keep it by construction."""
         return Equality(None, self.matrix, self.bound, name=self.name)
 
+    def affine_bound(self, input_size: int) -> tuple[Array, Array]:
+        """Offset (k,) and slope (k, d) of the bound."""
+        offset, slope = self._bound
+        self._check_slope(input_size)
+        return offset, slope if slope.shape[1] else np.zeros((len(offset), input_size))
+
     def kept_by(self, offset: Array, slope: Array, basis: Array) -> bool:
         """Whether outputs `offset + slope x + basis z` keep it at all x and z but for rounding."""
-        own_offset, own_slope = self._bound
-        own_slope = own_slope if own_slope.shape[1] else np.zeros((len(own_slope), slope.shape[1]))
+        own_offset, own_slope = self.affine_bound(slope.shape[1])
         size = np.abs(self.matrix)
         pairs = (
             (self.matrix @ offset - own_offset, size @ np.abs(offset) + np.abs(own_offset)),
@@ -247,10 +252,8 @@ def joined(equalities: list[Equality], *, input_size: int) -> Completion:
     first = equalities[0]
     for one in equalities:
         one.completion(input_size)  # a slope over other inputs is refused here
-    bounds = [one._bound for one in equalities]
-    slopes = [
-        slope if slope.shape[1] else np.zeros((len(slope), input_size)) for _, slope in bounds
-    ]
+    bounds = [one.affine_bound(input_size) for one in equalities]
+    slopes = [slope for _, slope in bounds]
     both = Equality(
         None,
         np.concatenate([one.matrix for one in equalities]),

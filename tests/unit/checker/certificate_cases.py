@@ -17,7 +17,8 @@ from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture, NetworkMembers, TreeMembers
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import AffineCoefficients, Certification, OpenCells, RuleProof, rules_of
-from cg4ai.proofs.certificate import certificate_bytes, sealed
+from cg4ai.proofs.certificate import certificate_bytes
+from cg4ai.proofs.files import sealed
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
 

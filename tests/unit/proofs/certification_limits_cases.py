@@ -12,7 +12,7 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture, affine
 from cg4ai.members.mixture import Part
-from cg4ai.proofs.certificate import sealed
+from cg4ai.proofs.files import sealed
 from cg4ai.proofs.rules import proof_rules_of
 from cg4ai.rules.regions import Box, Polytope
 

@@ -1,0 +1,177 @@
+"""Equalities `matrix y = offset + slope x` that members keep by how they are built.
+
+A member whose outputs are `offset + slope x + basis z`, whatever z is, keeps them if the three
+parts do so by themselves; and so does every mixture of such members, and every point between them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai.checker.bands import Array
+from cg4ai.checker.claim import checked, fields, names_of, text, whole
+from cg4ai.checker.errors import Rejected
+from cg4ai.checker.file import Content
+from cg4ai.checker.scale import UNDERFLOW
+from cg4ai.checker.words import exact, linear_sum
+from cg4ai.records import MemberState, below
+from cg4ai.runs import files
+
+KEYS = {
+    *("kind", "title", "requirement", "input_size", "output_size", "forms", "made_by", "about"),
+}
+EXACT = 1e-12  # of the sizes of all terms: to which equalities hold
+ROUNDOFF = 2.0**-53
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Form:
+    """Outputs `offset + slope x + basis z` for some z: (r,), (r, d), (r, k)."""
+
+    offset: Array
+    slope: Array
+    basis: Array
+
+
+class EqualityClaim:
+    """A validated claim: the equalities, and the forms of all members."""
+
+    def __init__(self, content: Content) -> None:
+        arrays = dict(content.arrays)
+        claim = fields(content.claim, KEYS, "the claim")
+        self.title = text(claim["title"], "title")
+        self.requirement = text(claim["requirement"], "requirement")
+        self.input_size = whole(claim["input_size"], "input_size")
+        self.output_size = whole(claim["output_size"], "output_size")
+        self.made_by = text(fields(claim["made_by"], {"cg4ai"}, "made_by")["cg4ai"], "made_by")
+        self.about = names_of(claim["about"], self.input_size, self.output_size)
+
+        def take(name: str, shape: tuple[int | None, ...]) -> Array:
+            if name not in arrays:
+                raise Rejected(f"the array {name!r} is missing")
+            taken: Array = checked(arrays.pop(name), name, shape, np.float64)
+            return taken
+
+        self.matrix = take("matrix", (None, self.output_size))
+        self.offset = take("offset", (len(self.matrix),))
+        self.slope = take("slope", (len(self.matrix), self.input_size))
+        self.forms = [
+            Form(
+                take(f"form{number}.offset", (self.output_size,)),
+                take(f"form{number}.slope", (self.output_size, self.input_size)),
+                take(f"form{number}.basis", (self.output_size, None)),
+            )
+            for number in range(whole(claim["forms"], "forms"))
+        ]
+        if not len(self.matrix):
+            raise Rejected("the certificate has no equality")
+        if arrays:
+            raise Rejected(f"the archive holds arrays of no use, such as {sorted(arrays)[:5]}")
+
+    def verify(self, form: Form, what: str) -> float:
+        """How far `form` is from keeping all equalities, relative to their terms; or Rejected."""
+        size = np.abs(self.matrix)
+        worst = 0.0
+        for name, part, wanted in (
+            ("offset", form.offset[:, None], self.offset[:, None]),
+            ("slope", form.slope, self.slope),
+            ("basis", form.basis, np.zeros((len(self.matrix), form.basis.shape[1]))),
+        ):
+            scale = size @ np.abs(part) + np.abs(wanted)
+            # the products here are sums of as many numbers as there are outputs
+            error = (self.output_size + 4) * ROUNDOFF * scale
+            missed = np.abs(self.matrix @ part - wanted) + error
+            broken = ~(missed <= EXACT * scale + 0.5 * UNDERFLOW)
+            if broken.any():
+                row, column = np.argwhere(broken)[0]
+                raise Rejected(
+                    f"not proven: the {name} of {what} misses equality {row} by "
+                    f"{missed[row, column]:.3g}, its terms have the size {scale[row, column]:.3g}"
+                )
+            worst = max(worst, float((missed / np.maximum(scale, UNDERFLOW)).max(initial=0.0)))
+        return worst
+
+
+@dataclass(frozen=True)
+class EqualityVerdict:
+    """What has been proven of equalities; all else is `Rejected`."""
+
+    claim: EqualityClaim
+    digest: str
+    worst: float
+    seconds: float
+
+    def __str__(self) -> str:
+        claim = self.claim
+        lines = [
+            f"Equality {row}: {linear_sum(claim.matrix[row], 'y')} == "
+            f"{linear_sum(claim.slope[row], 'x', exact(claim.offset[row]))}"
+            for row in range(min(len(claim.matrix), SHOWN))
+        ]
+        if len(claim.matrix) > SHOWN:
+            lines.append(f"... and {len(claim.matrix) - SHOWN} more.")
+        return "\n".join(
+            [
+                f"Proven: {claim.requirement!r} of {claim.title}.",
+                f"  At every input, each of {len(claim.matrix)} equalities holds to {EXACT:g} of "
+                "the sizes of its terms,",
+                f"  predicted by every mixture of members of {len(claim.forms)} form(s), whatever "
+                "they compute; rounding of the",
+                "  prediction aside: see 'Equalities' in docs/certificates.md.",
+                *(f"  {line}" for line in lines),
+                f"  Coefficients keep them to {self.worst:.2g}, {self.seconds:.1f} s.",
+                f"  Certificate sha256 {self.digest}.",
+            ]
+        )
+
+
+def check_equality(content: Content) -> EqualityVerdict:
+    """Verify a certificate of equalities; Rejected unless every form keeps all of them."""
+    started = time.perf_counter()
+    with np.errstate(over="ignore", invalid="ignore"):
+        claim = EqualityClaim(content)
+        found = [claim.verify(form, f"form {number}") for number, form in enumerate(claim.forms)]
+    return EqualityVerdict(claim, content.digest, max(found), time.perf_counter() - started)
+
+
+def forms_of(state: MemberState, used: NDArray[np.integer[Any]]) -> Iterator[Form]:
+    """The forms of the used members (by number) of a stored stack; Rejected if one has none."""
+    arrays = state.arrays
+    if state.kind == "shielded":
+        shield = below(arrays, "shield.")
+        record = state.config["shield"]["anchor"]
+        yield from forms_of(files.member_state(record, below(shield, "anchor.")), np.zeros(1, int))
+        inner = files.member_state(state.config["inner"], below(arrays, "inner."))
+        yield from forms_of(inner, used)
+    elif state.kind == "completed":
+        yield Form(*(arrays[f"completion.{name}"] for name in ("offset", "slope", "basis")))
+    elif state.kind == "constant":
+        for values in arrays["values"][used]:
+            nothing = np.zeros((len(values), int(state.config["input_size"])))
+            yield Form(values, nothing, np.zeros((len(values), 0)))
+    elif state.kind == "network" and state.config["output"] == "linear":
+        yield from _network_forms(state.config, arrays, used)
+    else:
+        raise Rejected(f"members of kind {state.kind!r} keep no equality by how they are built")
+
+
+def _network_forms(config: Any, arrays: Any, used: NDArray[np.integer[Any]]) -> Iterator[Form]:
+    """The last layer and what skips the others; inputs that are rescaled have no exact form."""
+    if {"normalise_shift", "normalise_scale"} & set(arrays):
+        raise Rejected("networks that rescale their inputs keep no equality exactly")
+    last = len(config["hidden"])
+    for number in used.tolist():
+        offset, basis = arrays[f"bias_{last}"][number], arrays[f"weight_{last}"][number]
+        slope = np.zeros((len(offset), int(config["input_size"])))
+        if config["skip"]:
+            slope = arrays["skip"][number]
+        elif last == 0:
+            slope, basis = basis, np.zeros((len(offset), 0))
+        yield Form(offset, slope, basis)

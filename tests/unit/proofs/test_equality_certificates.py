@@ -1,0 +1,143 @@
+"""Certificates of equalities: kept by the form of every member, refused where one is of another."""
+
+from __future__ import annotations
+
+import certification_limits_cases as cases
+import numpy as np
+import pytest
+import torch
+
+from cg4ai.checker import Rejected, verdict
+from cg4ai.checker.shipped import compare
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
+from cg4ai.members import NetworkArchitecture, Shield, ShieldedMembers, affine
+from cg4ai.members.completed import CompletedMembers
+from cg4ai.members.mixture import Part
+from cg4ai.proofs import certify
+from cg4ai.proofs.certificate import certificate_bytes, write_certificate
+from cg4ai.rules import Linear
+from cg4ai.rules.bounds import AffineBound
+from cg4ai.rules.equality import Completion, Equality
+from cg4ai.rules.guards import guard_of
+from cg4ai.rules.regions import Box
+
+INPUTS, OUTPUTS = 3, 5
+RANDOM = np.random.default_rng(0)
+MATRIX = RANDOM.normal(size=(2, OUTPUTS))
+BOUND = AffineBound(RANDOM.normal(size=2), RANDOM.normal(size=(2, INPUTS)))
+EQUALITY = Equality(None, MATRIX, BOUND, name="balance")
+COMPLETION = EQUALITY.completion(INPUTS)
+BOX = Box(-np.ones(INPUTS), np.ones(INPUTS))
+
+
+def mixture(*stacks):
+    parts = [Part(stack, np.zeros(len(stack), np.int64), np.ones(len(stack))) for stack in stacks]
+    total = sum(len(part.weights) for part in parts)
+    parts = [Part(part.members, part.blocks, part.weights / total) for part in parts]
+    return Ensemble(tuple(parts), Layout.single(stacks[0].output_size))
+
+
+def networks(outputs, count=2):
+    architecture = NetworkArchitecture(INPUTS, outputs, hidden=(4,))
+    parameters = architecture.initialise(count, torch.Generator().manual_seed(0))
+    return architecture.members({name: 3.0 * value for name, value in parameters.items()})
+
+
+def completed(completion=COMPLETION):
+    return CompletedMembers(networks(completion.free_size), completion)
+
+
+def shielded(anchor=None):
+    """Completed networks behind a shield; the anchor is the completion of z = 0."""
+    anchor = anchor or affine(COMPLETION.slope.T[None], COMPLETION.offset[None])
+    cap = Linear(BOX, np.eye(OUTPUTS), 100.0, "<=", name="cap")
+    return ShieldedMembers(completed(), Shield(anchor, (guard_of(cap, OUTPUTS),)))
+
+
+def certificate(ensemble):
+    answer = certify(ensemble, EQUALITY)
+    assert (answer.status, answer.strength) == ("proven", "constructed")
+    return certificate_bytes(ensemble, requirement=EQUALITY, certification=answer)
+
+
+@pytest.mark.parametrize(
+    "stacks",
+    [
+        (completed(),),
+        (completed(), completed(COMPLETION.projected())),
+        (shielded(),),
+        (shielded(), affine(COMPLETION.slope.T[None], COMPLETION.offset[None])),
+    ],
+)
+def test_completed_members_are_proven_and_found_in_their_folder(stacks, tmp_path):
+    ensemble = mixture(*stacks)
+    answer = certify(ensemble, EQUALITY)
+    write_certificate(tmp_path / "file", ensemble, requirement=EQUALITY, certification=answer)
+    proven = verdict(tmp_path / "file")
+    assert "each of 2 equalities holds to 1e-12" in str(proven)
+    ensemble.save(tmp_path / "run")
+    assert "of such a form" in compare(proven.claim, tmp_path / "run")[0]
+    x = 10 * RANDOM.normal(size=(500, INPUTS))
+    missed = ensemble.predict(x) @ MATRIX.T - BOUND.offset - x @ BOUND.slope.T
+    size = np.abs(ensemble.predict(x)) @ np.abs(MATRIX).T + np.abs(x) @ np.abs(BOUND.slope).T
+    assert (np.abs(missed) <= 1e-12 * size).all()
+
+
+def test_members_without_such_a_form_are_not_proven():
+    answer = certify(mixture(networks(OUTPUTS)), EQUALITY)
+    assert answer.status == "unknown"
+    assert "misses equality 0" in answer.note
+    with pytest.raises(InvalidInput, match="not proven or of another mixture"):
+        certificate_bytes(mixture(networks(OUTPUTS)), requirement=EQUALITY, certification=answer)
+    other = affine(COMPLETION.slope.T[None], COMPLETION.offset[None] + 1e-9)
+    assert certify(mixture(shielded(other)), EQUALITY).status == "unknown"
+
+
+def test_other_folders_are_refused(tmp_path):
+    claim = verdict(certificate(mixture(shielded()))).claim
+    near = Completion(COMPLETION.offset + 1e-10, COMPLETION.slope, COMPLETION.basis)
+    tilted = Completion(COMPLETION.offset, COMPLETION.slope, COMPLETION.basis + 1e-10)
+    anchor = affine(COMPLETION.slope.T[None], COMPLETION.offset[None] + 1e-9)
+    heavy = Part(completed(), np.zeros(2, np.int64), np.array([0.5, 0.5 + 1e-9]))
+    for name, ensemble, reason in (
+        ("near", mixture(completed(near)), "the offset of part 0 .* misses equality"),
+        ("tilted", mixture(completed(tilted)), "the basis of part 0 .* misses equality"),
+        ("plain", mixture(completed(), networks(OUTPUTS)), "part 1 .* misses equality"),
+        ("anchor", mixture(shielded(anchor)), "the offset of part 0 .* misses equality"),
+        ("weights", Ensemble((heavy,), Layout.single(OUTPUTS)), "sum to"),
+    ):
+        ensemble.save(tmp_path / name)
+        with pytest.raises(Rejected, match=reason):
+            compare(claim, tmp_path / name)
+
+
+def test_forged_certificates_are_refused():
+    data = certificate(mixture(shielded()))
+
+    def array(name, new):
+        return cases.altered(data, lambda claim, own: own.update({name: new(own[name])}))
+
+    def said(key, value):
+        return cases.altered(data, lambda claim, own: claim.update({key: value}))
+
+    for forged, reason in (
+        (array("matrix", lambda a: a + 1e-9), "misses equality"),
+        (array("matrix", lambda a: a[::-1].copy()), "misses equality"),
+        (array("matrix", lambda a: a * np.nan), "holds nan"),
+        (array("matrix", lambda a: a[:0]), "shape"),
+        (array("offset", lambda a: a + 1e-9), "misses equality"),
+        (array("slope", lambda a: -a), "misses equality"),
+        (array("form0.basis", lambda a: a + 1e-9), "the basis of form 0 misses equality"),
+        (array("form0.basis", lambda a: a * 1e61), "form0.basis holds"),
+        (array("form0.slope", lambda a: a.T.copy()), "shape"),
+        (said("forms", 1), "arrays of no use"),
+        (said("forms", 0), "whole number"),
+        (said("forms", 9), "missing"),
+        (said("kind", "inequality"), "names no blocks and parts"),
+        (said("title", "two\nlines"), "one line"),
+    ):
+        with pytest.raises(Rejected, match=reason) as refused:
+            verdict(forged)
+        assert "\n" not in str(refused.value)
