@@ -56,6 +56,9 @@ def routing(
     seed: Seed = 0,
     device: Device = "cpu",
     threads: Threads = 2,
+    baseline: Annotated[
+        bool, typer.Option(help="Also train and measure plain networks of equal effort.")
+    ] = True,
     report_only: ReportOnly = False,
     force: Again = False,
     quiet: Quiet = False,
@@ -71,6 +74,7 @@ def routing(
             f"--mode must be ours or paper, got {mode!r}{did_you_mean(mode, APPLICATIONS)}"
         )
     usual: dict[str, Any] = {"seed": seed, "device": device, "threads": threads}
+    usual["baseline"] = baseline
     if time_limit is not None:
         usual["training_limit_s"] = time_limit
     wanted = Wanted(tuple(configurations or ()), out, usual, mode)

@@ -49,6 +49,7 @@ SUMMARY = {
     "max_mlu_gap": 0.1,
     "mean_mlu_gap": 0.01,
     "worst_utilisation": 0.999,
+    "strength": "attacked",
     "plain_worst_utilisation": 1.02,
     "plain_mean_mlu_gap": 0.02,
     "evaluation_s": 5.0,
@@ -253,3 +254,16 @@ def test_published_method_runs_on_the_loop() -> None:
     assert result.stop_reason is StopReason.ITERATION_LIMIT
     assert all(record.added_columns <= 1 for record in result.history)
     assert [record.added_columns for record in result.history][:5] == [1] * 5
+
+
+def test_networks_outside_the_paper_have_a_table_of_their_own() -> None:
+    name = reproduce.OUTSIDE[0]
+    assert reproduce.chosen((name,)) == (name,)
+    assert name not in reproduce.chosen(())
+    shielded = {"acting": 0.0, "adversarial_acting": 0.25}
+    summary = SUMMARY | {"strength": "shielded", "shield": shielded}
+    report = reproduce.markdown_report(reproduce.Results({name: summary}))
+    assert f"| {name} |" in report
+    assert "0.25" in report
+    totals = reproduce.totals({"polska-5-3": summary, "abilene-5-3": SUMMARY})
+    assert (totals["shielded"], totals["certified"]) == (1, 0)
