@@ -66,6 +66,7 @@ def paper_settings(instance: Instance, asked: PaperSettings) -> Settings:
     An iteration asks one demand, so the run ends when every demand in turn had nothing to offer.
     """
     return Settings(
+        guarantee="attacked",
         epsilon=1e-6,
         column_limit=1_000_000,
         iteration_limit=asked.rounds,

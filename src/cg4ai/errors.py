@@ -14,6 +14,10 @@ class InvalidInput(Cg4aiError, ValueError):
     """Data, a requirement or an argument does not fit; nothing has been trained or written."""
 
 
+class MissingFactory(InvalidInput):
+    """Saved members are whole, but what no file holds, code of the user's, was not given again."""
+
+
 class InvalidSettings(Cg4aiError, ValueError):
     """One or more settings are unknown or out of range; the message lists all of them."""
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hin
 from cg4ai.errors import InvalidSettings, did_you_mean
 
 Cuts = Literal["before", "after"]
+Guarantee = Literal["every input", "attacked"]
 FinalChoice = Literal["vertex", "loss", "uniform"]
 
 _HINTS: dict[type, dict[str, Any]] = {}  # reading them takes longer than all checks
@@ -286,6 +287,8 @@ class Settings(Checked):
         aside; it is still checked at every solve and comes back when needed.
     final_weights: "vertex" keeps the master's weights; "loss" takes the weights of least true
         loss, "uniform" those closest to uniform, among all that meet the rows.
+    guarantee: "every input" keeps rules over regions by shields of the members, wherever an anchor
+        exists; "attacked" leaves them to the master, as rows where a search finds them broken.
     final_rounds: how often new violations of the final weights may send the loop back.
     lean: share of the objective (of 1, if it is smaller) that may be given up at the end for a
         mixture of fewer members, which predicts faster (0: none; for linear masters with
@@ -313,6 +316,7 @@ class Settings(Checked):
     uniform_share: float = setting(0.1, least=0, most=1)
     row_age_limit: int = setting(10, least=1)
     column_age_limit: int = setting(20, least=1)
+    guarantee: Guarantee = setting("every input")
     final_weights: FinalChoice = setting("loss")
     final_rounds: int = setting(20, least=0)
     lean: float = setting(0.0, least=0, most=1)

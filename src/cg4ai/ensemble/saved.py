@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.shield import ShieldedEnsemble
-from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.errors import InvalidInput, MissingFactory, RunFolderError
 from cg4ai.layout import Layout
 from cg4ai.members import restore
 from cg4ai.members.mixture import Part
-from cg4ai.members.modules import Factory, MissingFactory
 from cg4ai.records import Array, IntArray, below
 from cg4ai.rules.guards import Guard
 from cg4ai.runs import files
@@ -34,7 +33,7 @@ FORMAT = "cg4ai-ensemble"
 VERSION = 3  # 3: sealed, with its shield, in two files
 RECORD, ARRAYS = "ensemble.json", "members.safetensors"
 
-Factories = Mapping[str, Factory]
+Factories = Mapping[str, Any]  # functions that make modules, requirements that are functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,8 @@ def save_about(ensemble: Ensemble, folder: str | Path) -> None:
 def load(folder: str | Path, factories: Factories | None = None) -> Ensemble:
     """Read an ensemble that `save` or a run wrote. Nothing from the folder is executed.
 
-    Members of a user's own module class need that class again: `factories={name: factory}`.
+    Members of a user's own module class need that class again: `factories={name: factory}`, and
+    rules that are functions in Python their requirement: `{name: requirement}`.
     """
     record = read_record(folder)
     arrays = files.read_arrays(Path(folder) / ARRAYS, str(record.get("arrays")))
@@ -126,13 +126,17 @@ def restored(described: Description, factories: Factories, prefix: str = "") -> 
     described = Description(_object(shield.get("anchor"), "anchor"), described.arrays)
     anchor = restored(described, factories, f"{prefix}anchor.")
     guards = tuple(
-        Guard.restored(entry, below(described.arrays, f"{prefix}guard.{number}."))
+        Guard.restored(entry, below(described.arrays, f"{prefix}guard.{number}."), factories)
         for number, entry in enumerate(_list(shield.get("guards"), "guards"))
     )
     sizes = {
         (ensemble.input_size, ensemble.output_size),
         (anchor.input_size, anchor.output_size),
-        *((guard.region.size, guard.rules.output_size) for guard in guards),
+        *(
+            (guard.region.size, guard.rules.output_size)
+            for guard in guards
+            if hasattr(guard.rules, "output_size")
+        ),
     }
     if len(sizes) > 1:
         raise InvalidInput(f"mixture, anchor and guards differ in inputs or outputs: {sizes}")

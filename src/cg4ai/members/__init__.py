@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.members.completed import CompletedArchitecture, CompletedMembers
@@ -11,7 +11,7 @@ from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.feedback import FeedbackArchitecture, FeedbackMembers, Loads
 from cg4ai.members.fusion import fuse
-from cg4ai.members.modules import Factory, ModuleArchitecture, ModuleMembers
+from cg4ai.members.modules import ModuleArchitecture, ModuleMembers
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers, affine
 from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
 from cg4ai.members.trees import TreeMembers
@@ -75,22 +75,28 @@ class _Wrapper(Members, Protocol):
     def compatible(self, other: Self) -> bool: ...
 
     @classmethod
-    def restore(cls, state: MemberState, restored: Callable[[MemberState], Members]) -> Self: ...
+    def restore(
+        cls,
+        state: MemberState,
+        restored: Callable[[MemberState], Members],
+        factories: Mapping[str, Any],
+    ) -> Self: ...
 
 
 _WRAPPERS: tuple[type[_Wrapper], ...] = (ShieldedMembers, CompletedMembers)
 
 
-def restore(state: MemberState, factories: Mapping[str, Factory] | None = None) -> Members:
+def restore(state: MemberState, factories: Mapping[str, Any] | None = None) -> Members:
     """Members from what `members.state()` gave: bit-identical outputs.
 
-    A user's own modules need their factory again, `factories={name: factory}`.
+    A user's own modules need their factory again, `factories={name: factory}`, and shields of
+    rules that are functions in Python their requirement, `{name: requirement}`.
     """
     if state.kind == ModuleMembers.kind:
         return ModuleMembers.restore(state, factories or {})
     for wrapper in _WRAPPERS:
         if state.kind == str(wrapper.kind):
-            return wrapper.restore(state, lambda inner: restore(inner, factories))
+            return wrapper.restore(state, lambda inner: restore(inner, factories), factories or {})
     for kind in (NetworkMembers, FeedbackMembers, TreeMembers, ConstantMembers):
         if state.kind == kind.kind:
             return kind.restore(state)

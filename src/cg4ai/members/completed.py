@@ -165,7 +165,12 @@ class CompletedMembers:
         return MemberState(self.kind, {"inner": files.member_record(inner)}, arrays)
 
     @classmethod
-    def restore(cls, state: MemberState, restored: Callable[[MemberState], Members]) -> Self:
+    def restore(
+        cls,
+        state: MemberState,
+        restored: Callable[[MemberState], Members],
+        factories: Mapping[str, Any],
+    ) -> Self:
         """Members from a saved state; `restored` makes the members inside."""
         inner = files.member_state(state.config.get("inner"), below(state.arrays, "inner."))
         parts: dict[str, Any] = {name: state_array(state, f"completion.{name}") for name in FIELDS}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.parameter import is_lazy
 
-from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.errors import InvalidInput, MissingFactory, did_you_mean
 from cg4ai.members.checks import (
     as_array,
     check_stack,
@@ -38,10 +38,6 @@ FAILURES = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError),
     *(RuntimeError, TypeError, ValueError),
 )
-
-
-class MissingFactory(InvalidInput):
-    """Saved members are whole, but the factory that makes their modules was not given."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
@@ -29,10 +31,16 @@ from cg4ai.runs import files
 
 @dataclass(frozen=True, eq=False)
 class Shield:
-    """An anchor, one member that keeps all rules in their regions, and the rules."""
+    """An anchor, one member that keeps all rules in their regions, and the rules.
+
+    Outputs that no rule reads stay as they are, and outputs that no chain of rules connects are
+    moved independently. `coupled` are further sets of outputs that must be moved together, such as
+    those of an equality, or probabilities.
+    """
 
     anchor: Members
     guards: tuple[Guard, ...]
+    coupled: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.anchor) != 1 or not self.guards:
@@ -44,7 +52,8 @@ class Shield:
     @cached_property
     def digest(self) -> str:
         """Equal for shields that do the same."""
-        content = [files.member_digest(self.anchor.state()), [str(g.key) for g in self.guards]]
+        guards = [str(one.key) for one in self.guards]
+        content = [files.member_digest(self.anchor.state()), guards, self.coupled]
         return hashlib.sha256(files.json_line(content)).hexdigest()
 
     def blend(self, inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,14 +81,60 @@ class Shield:
         self, inputs: Tensor, outputs: Tensor, anchor: Tensor, slacks: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
         pairs = zip(self.guards, slacks, strict=True)
-        each = [one.theta(inputs, own, outputs, anchor) for one, own in pairs]
-        theta = each[0] if len(each) == 1 else torch.stack(each).amax(0)
-        share = theta.unsqueeze(-1)
+        each = [one.shares(inputs, own, outputs, anchor) for one, own in pairs]
+        needed = each[0] if len(each) == 1 else torch.cat(each, -1)
+        parts = self._parts(outputs.device)
+        if parts is None:
+            theta = needed.amax(-1)
+            share = theta.unsqueeze(-1)
+        else:
+            nothing = needed.new_zeros(*needed.shape[:-1], parts.count)
+            place = parts.of_rule.expand(needed.shape)
+            moved = nothing.scatter_reduce(-1, place, needed, "amax")
+            theta, share = moved.amax(-1), moved.index_select(-1, parts.of_output)
         # at 1 the anchor itself: outputs may hold infinities or no numbers there
         blended = torch.where(
             share < 1, torch.lerp(outputs, anchor.expand_as(outputs), share), anchor
         )
         return torch.where(share > 0, blended, outputs), theta
+
+    @cached_property
+    def components(self) -> IntArray:
+        """(r,): which outputs are moved together; those that stay as they are form the last."""
+        size = self.anchor.output_size
+        reads = np.concatenate([one.touched(size) for one in self.guards])
+        for group in self.coupled:
+            reads = np.concatenate([reads, np.isin(np.arange(size), group)[None]])
+        graph = sparse.csr_matrix(reads.astype(np.int64))
+        _, labels = connected_components(graph.T @ graph, directed=False)
+        read = reads[: len(reads) - len(self.coupled)].any(0)
+        ruled = np.isin(labels, labels[read])
+        _, numbers = np.unique(np.where(ruled, labels, size), return_inverse=True)
+        return np.asarray(numbers.reshape(-1), np.int64)
+
+    def _parts(self, device: torch.device) -> _Components | None:
+        """The components as tensors; None if all outputs are moved together."""
+        if device not in self._known:
+            numbers, size = self.components, self.anchor.output_size
+            made = None
+            if numbers.any() or not self._reads.any():
+                first = [int(np.argmax(row)) for one in self.guards for row in one.touched(size)]
+                made = _Components(
+                    int(numbers.max()) + 1,
+                    torch.as_tensor(numbers[first], device=device),
+                    torch.as_tensor(numbers, device=device),
+                )
+            self._known[device] = made
+        return self._known[device]
+
+    @cached_property
+    def _reads(self) -> NDArray[np.bool_]:
+        size = self.anchor.output_size
+        return np.asarray(np.concatenate([one.touched(size) for one in self.guards]).any(0))
+
+    @cached_property
+    def _known(self) -> dict[torch.device, _Components | None]:
+        return {}
 
     def restored(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """`blend` for predictions: where all rules are kept, as is usual, nothing else is done."""
@@ -99,7 +154,7 @@ class Shield:
     def to(self, device: torch.device | str) -> Shield:
         if self.anchor.device == torch.empty(0, device=device).device:
             return self
-        return Shield(self.anchor.to(device), self.guards)
+        return Shield(self.anchor.to(device), self.guards, self.coupled)
 
     def tensors(self) -> dict[str, Tensor]:
         result = {f"anchor.{name}": value for name, value in _tensors(self.anchor).items()}
@@ -117,7 +172,7 @@ class Shield:
             else one
             for number, one in enumerate(self.guards)
         ]
-        return Shield(anchor, tuple(guards))
+        return Shield(anchor, tuple(guards), self.coupled)
 
     def state(self) -> MemberState:
         """Config and arrays, for `restore`; InvalidInput if a rule is a function in Python."""
@@ -128,12 +183,21 @@ class Shield:
         guards = [one.record() for one in self.guards]
         for number, one in enumerate(self.guards):
             arrays |= {f"guard.{number}.{name}": array for name, array in one.arrays().items()}
-        config = {"anchor": files.member_record(anchor), "guards": guards}
+        coupled = [list(group) for group in self.coupled]
+        config = {"anchor": files.member_record(anchor), "guards": guards, "coupled": coupled}
         return MemberState("shield", config, arrays)
 
     @classmethod
-    def restore(cls, state: MemberState, restored: Callable[[MemberState], Members]) -> Shield:
-        """The shield that `state` described; `restored` makes the anchor from its own state."""
+    def restore(
+        cls,
+        state: MemberState,
+        restored: Callable[[MemberState], Members],
+        functions: Mapping[str, Any],
+    ) -> Shield:
+        """The shield that `state` described; `restored` makes the anchor from its own state.
+
+        `functions` are requirements whose rules are functions in Python, by name.
+        """
         described = files.member_state(state.config.get("anchor"), below(state.arrays, "anchor."))
         guards = state.config.get("guards")
         if not isinstance(guards, list):
@@ -141,10 +205,28 @@ class Shield:
         return cls(
             restored(described),
             tuple(
-                Guard.restored(entry, below(state.arrays, f"guard.{number}."))
+                Guard.restored(entry, below(state.arrays, f"guard.{number}."), functions)
                 for number, entry in enumerate(guards)
             ),
+            _coupled(state.config.get("coupled")),
         )
+
+
+def _coupled(value: Any) -> tuple[tuple[int, ...], ...]:
+    if not isinstance(value, list) or not all(
+        isinstance(group, list) and all(type(one) is int for one in group) for group in value
+    ):
+        raise InvalidInput(f"coupled must be lists of output numbers, got {value!r:.80}")
+    return tuple(tuple(group) for group in value)
+
+
+@dataclass(frozen=True)
+class _Components:
+    """How many there are, and of which each rule (L,) and each output (r,) is part."""
+
+    count: int
+    of_rule: Tensor
+    of_output: Tensor
 
 
 def _tensors(members: Members) -> dict[str, Tensor]:
@@ -241,14 +323,19 @@ class ShieldedMembers:
         return MemberState(self.kind, config, arrays)
 
     @classmethod
-    def restore(cls, state: MemberState, restored: Callable[[MemberState], Members]) -> Self:
+    def restore(
+        cls,
+        state: MemberState,
+        restored: Callable[[MemberState], Members],
+        factories: Mapping[str, Any],
+    ) -> Self:
         """Members from a saved state; `restored` makes the members inside."""
         inner = files.member_state(state.config.get("inner"), below(state.arrays, "inner."))
         config = state.config.get("shield")
         if not isinstance(config, dict):
             raise InvalidInput(f"shielded members need a shield, got {config!r:.80}")
         shield = MemberState("shield", config, below(state.arrays, "shield."))
-        return cls(restored(inner), Shield.restore(shield, restored))
+        return cls(restored(inner), Shield.restore(shield, restored, factories))
 
 
 @dataclass(frozen=True, eq=False)

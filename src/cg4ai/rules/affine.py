@@ -185,6 +185,13 @@ class AffineRules:
         return int(self.constant.shape[1])
 
     @property
+    def reads(self) -> NDArray[np.bool_]:
+        """(L, r): which outputs each rule reads."""
+        result = np.asarray(self.constant != 0)
+        result[self.rule[self.value != 0], self.output[self.value != 0]] = True
+        return np.asarray(result)
+
+    @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The rules as named arrays, for `restored`."""
         return {name: getattr(self, name) for name in ARRAYS}

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import InvalidInput, MissingFactory
 from cg4ai.records import Array
 from cg4ai.rules.affine import AIM, AffineRules
 from cg4ai.rules.place import Requirement, rows_at_centre
@@ -27,6 +27,7 @@ from cg4ai.rules.regions import Region, region_of
 
 TOLERANCE = 1e-9  # a rule counts as kept down to minus this, on the same scale
 # rules that can be stored, by name
+FUNCTION = "function"
 FORMS: dict[str, Any] = {"affine": AffineRules, "quadratic": QuadraticRules}
 
 
@@ -80,11 +81,14 @@ class Guard:
     @cached_property
     def key(self) -> tuple[Any, ...]:
         """Equal for guards that keep the same rules in the same region under the same name."""
-        rules = id(self.rules) if self.rules.digest is None else self.rules.digest
-        return (self.name, rules, repr(self.region.record()))
+        return (self.name, self.rules.digest or "function", repr(self.region.record()))
 
     def theta(self, inputs: Tensor, own: Tensor, outputs: Tensor, anchor: Tensor) -> Tensor:
-        """(..., n): the largest share that any broken rule needs of the anchor.
+        """(..., n): the largest share that any broken rule needs of the anchor; see `shares`."""
+        return self.shares(inputs, own, outputs, anchor).amax(-1)
+
+    def shares(self, inputs: Tensor, own: Tensor, outputs: Tensor, anchor: Tensor) -> Tensor:
+        """(..., n, L): the share of the anchor that each rule needs, 0 where it is kept.
 
         `own` (..., n, L) is the slack of the outputs (..., n, r), `anchor` (n, r) the anchor's
         outputs. Where the anchor breaks a rule too it is taken whole if that is better, else the
@@ -96,14 +100,22 @@ class Guard:
         short = ~((own >= 0) | (other <= own))
         exact = getattr(self.rules, "shares", None)
         if exact is not None:
-            share = torch.where(short, exact(inputs, outputs, anchor), 0.0).amax(-1)
+            share = torch.where(short, exact(inputs, outputs, anchor), 0.0)
         else:
             aim = torch.minimum(reach, AIM * self.rules.scale(own))
             # what is masked must not divide by 0, or its gradient would be no number
             gap = torch.where(short, reach - own, 1.0)
-            share = torch.where(short, (aim - own) / gap, 0.0).amax(-1)
+            share = torch.where(short, (aim - own) / gap, 0.0)
         share = torch.where(torch.isfinite(share), share.clamp_max(1.0), 1.0)
-        return torch.where(self.region.near(inputs), share, 0.0)
+        return torch.where(self.region.near(inputs).unsqueeze(-1), share, 0.0)
+
+    def touched(self, output_size: int) -> NDArray[np.bool_]:
+        """(L, r): which outputs each rule reads."""
+        reads: NDArray[np.bool_] | None = getattr(self.rules, "reads", None)
+        if reads is not None:
+            return reads
+        count = len(self.rules.scale(torch.empty(0, dtype=torch.float64)))
+        return np.ones((count, output_size), bool)
 
     def kept(self, inputs: Array, outputs: Tensor) -> NDArray[np.bool_]:
         """(n,): inside the region, and all rules recomputed from the outputs hold."""
@@ -113,25 +125,31 @@ class Guard:
         return np.asarray(holds.all(-1).cpu().numpy() & self.region.contains(inputs))
 
     def record(self) -> dict[str, Any]:
-        """As JSON, for `restored`; InvalidInput if the rules are a function in Python."""
-        form = next((name for name, kind in FORMS.items() if isinstance(self.rules, kind)), None)
-        if form is None:
-            raise InvalidInput(
-                f"the rules of {self.name} are a function in Python, which is not stored; save "
-                "unshielded and shield again after loading, or give linear or quadratic rules"
-            )
+        """As JSON, for `restored`; rules that are a function in Python by their name alone."""
+        forms = [name for name, kind in FORMS.items() if isinstance(self.rules, kind)]
+        form = forms[0] if forms else FUNCTION
         return {"name": self.name, "region": self.region.record(), "rules": form}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays of rules that `record` can describe."""
-        return dict(self.rules.arrays)
+        """The arrays of the rules; none if they are a function in Python."""
+        return dict(getattr(self.rules, "arrays", {}))
 
     @classmethod
-    def restored(cls, record: Any, arrays: Mapping[str, NDArray[Any]]) -> Guard:
-        """What `record` and `arrays` gave; InvalidInput if it is damaged."""
+    def restored(
+        cls,
+        record: Any,
+        arrays: Mapping[str, NDArray[Any]],
+        functions: Mapping[str, Any] | None = None,
+    ) -> Guard:
+        """What `record` and `arrays` gave; InvalidInput if it is damaged.
+
+        Rules that are a function in Python are given again, the requirement by its name.
+        """
         if not isinstance(record, dict) or not isinstance(record.get("name"), str):
             raise InvalidInput(f"a guard is an object with a text for its name, got {record!r:.80}")
         name, form = record["name"], FORMS.get(str(record.get("rules")))
+        if record.get("rules") == FUNCTION:
+            return _given_again(name, functions or {})
         if form is None:
             raise InvalidInput(f"the guard {name} has rules of kind {record.get('rules')!r:.80}")
         if not isinstance(record.get("region"), dict):
@@ -141,6 +159,19 @@ class Guard:
             return cls(name, region, form.restored(arrays, input_size=region.size))
         except KeyError as error:
             raise InvalidInput(f"the guard {name} lacks {error}") from error
+
+
+def _given_again(name: str, functions: Mapping[str, Any]) -> Guard:
+    given: Any = functions.get(name)
+    if getattr(given, "region", None) is None:
+        raise MissingFactory(
+            f"the rules of {name} are a function in Python, which no file holds; give the "
+            f"requirement again: factories={{{name!r}: requirement}} (given: {sorted(functions)})"
+        )
+    size = getattr(given, "output_size", None)
+    if size is None:
+        raise InvalidInput(f"{name} does not know its outputs; call its check(...) first")
+    return guard_of(given, size)
 
 
 def guard_of(requirement: Requirement, output_size: int) -> Guard:

@@ -64,6 +64,11 @@ class QuadraticRules:
         return len(self.limit)
 
     @property
+    def reads(self) -> NDArray[np.bool_]:
+        """(L, r): which outputs each rule reads."""
+        return np.asarray((self.factor != 0).any(-1) | (self.linear != 0))
+
+    @property
     def output_size(self) -> int:
         return int(self.linear.shape[1])
 

@@ -22,7 +22,7 @@ def completion_of(problem: Problem) -> Completion | None:
     if not equalities:
         return None
     if len(problem.layout) == 1:
-        return joined(equalities, input_size=problem.objective.inputs.shape[1]).projected()
+        return joined(equalities, input_size=problem.objective.inputs.shape[1])
     for one in equalities:
         if one.inputs is None:
             raise InvalidInput(
@@ -38,11 +38,16 @@ def completed(problem: Problem) -> Problem:
     if completion is None:
         return problem
 
+    def fitting(inner: Members | Architecture) -> Completion:
+        """For members that give what is free, or all outputs, which are then projected."""
+        free = inner.output_size == completion.free_size
+        return completion if free else completion.projected()
+
     def members(inner: Members) -> Members:
-        return CompletedMembers(inner, completion)
+        return CompletedMembers(inner, fitting(inner))
 
     def architecture(inner: Architecture) -> Architecture:
-        return CompletedArchitecture(inner, completion)
+        return CompletedArchitecture(inner, fitting(inner))
 
     return replace(
         problem,

@@ -24,6 +24,7 @@ from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result, finish
 from cg4ai.solving.state import RunState
 from cg4ai.solving.steps import Decision, GoOn, Stop
+from cg4ai.solving.through import through_shield
 
 Progress = Callable[[IterationRecord], None]
 
@@ -41,9 +42,12 @@ def solve(
     it already holds a checkpoint, the run continues from there to the identical result.
     """
     problem = completed(problem)
+    settings = settings or Settings()
+    if settings.guarantee == "every input" and problem.phases is None:
+        problem = through_shield(problem)
     phases = usual_phases(problem) if problem.phases is None else problem.phases()
     with Interrupts() as interrupts:
-        loop = _Loop(RunState(problem, settings or Settings(), phases, interrupts), run)
+        loop = _Loop(RunState(problem, settings, phases, interrupts), run)
         return loop.run(progress)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
@@ -27,8 +27,14 @@ class Problem:
     holds members that are in the master from the beginning, such as an anchor that keeps it
     feasible; `start_rows` holds rows known to matter (their `requirement` numbers index
     `requirements`). `phases` makes the phases of a run, anew for each; the first is where it
-    begins and ends (None: column generation with cuts, where
-    it makes sense first without the rules, see `solving.phases`).
+    begins and ends (None: column generation with cuts, where it makes sense first without the
+    rules, see `solving.phases`).
+
+    Rules over regions and equalities are kept by the members themselves where that is possible
+    (see `solving.through`). `anchor` is what their shield moves outputs to: numbers (r,), slopes
+    and offsets, or a member; None: one is looked for. `probabilities` are the sizes of groups of
+    outputs that sum to one, which an anchor must do, too. `kept`, `asked` and `notes` say what
+    was made of a problem: the rules its members keep, all that were asked for, and remarks.
     """
 
     objective: AnyObjective
@@ -38,6 +44,11 @@ class Problem:
     start: Sequence[tuple[Members, IntArray]] = ()
     start_rows: Sequence[Rows] = ()
     phases: Callable[[], Sequence[Phase]] | None = None
+    anchor: Any = None
+    probabilities: tuple[int, ...] = ()
+    kept: tuple[Requirement, ...] = ()
+    asked: tuple[Requirement, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.pricers:

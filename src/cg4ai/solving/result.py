@@ -114,7 +114,9 @@ def finish(run: RunState, reason: StopReason) -> Result:
     settled = run.phase.settle(run, reason)
     run.work.note_dummies(settled.solution)
     ensemble = run.work.whole_ensemble(settled.weights)
-    record_regions(ensemble, run.problem.requirements, inputs=run.problem.objective.inputs)
+    record_regions(
+        ensemble, run.problem.asked or run.problem.requirements, inputs=run.problem.objective.inputs
+    )
     with run.watch.timed("audits"):
         audits = _audits(run, ensemble, settled.weights)
         loss = run.work.true_loss(ensemble)
@@ -193,15 +195,17 @@ def _audits(run: RunState, ensemble: Ensemble, weights: Array) -> tuple[Audit, .
     Where time forbade that search, the audit's own is brief, too.
     """
     searched = run.searched(weights)
+    problem = run.problem
+    numbers = {id(one): number for number, one in enumerate(problem.requirements)}
     return tuple(
         audit(
-            requirement,
+            one,
             ensemble,
             tolerance=10 * run.settings.feasibility_tolerance,
-            found=None if searched is None else searched.found.get(number),
+            found=None if searched is None else searched.found.get(numbers.get(id(one), -1)),
             brief=LAST_SEARCH in run.cut,
         )
-        for number, requirement in enumerate(run.problem.requirements)
+        for one in problem.asked or problem.requirements
     )
 
 

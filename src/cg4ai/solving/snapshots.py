@@ -96,7 +96,12 @@ def _restore_columns(work: Workspace, snapshot: Snapshot, problem: Problem) -> N
     known: list[object] = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
     known += [members for members, _ in problem.start]
     architectures = [getattr(one, "architecture", None) for one in known]
-    factories = {a.name: a.factory for a in architectures if isinstance(a, ModuleArchitecture)}
+    factories: dict[str, Any] = {one.name: one for one in problem.kept}
+    for one in architectures:
+        while hasattr(one, "inner"):  # completed, or behind a shield
+            one = getattr(one, "inner")  # noqa: B009
+        if isinstance(one, ModuleArchitecture):
+            factories[one.name] = one.factory
     for number, state in enumerate(snapshot.members):
         work.columns.restore_stack(
             restore_members(state, factories),

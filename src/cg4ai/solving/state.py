@@ -59,7 +59,7 @@ class RunState:
         self.entered = 0  # the iteration that the phase began with
         self.returns = 0  # how often the final weights violated new rows
         self.ended: StopReason | None = None
-        self.notes: list[str] = []
+        self.notes: list[str] = list(problem.notes)
         self.longest_search_s = 0.0  # what looking for violations may take again
         self.cut: list[str] = []  # what the ending had no time for
         self._last_search: tuple[Array, Separated] | None = None

@@ -18,6 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import cg4ai
 from cg4ai.ensemble.claims import record_audited, record_certified
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.saved import load
 from cg4ai.ensemble.shield import ShieldedEnsemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.layout import Layout
@@ -399,11 +400,15 @@ def test_a_shield_that_is_lost_or_damaged_is_missed(tmp_path: Path) -> None:
         cg4ai.load(folder)
 
 
-def test_rules_in_python_are_not_stored(tmp_path: Path) -> None:
+def test_rules_in_python_are_given_again(tmp_path: Path) -> None:
     rule = Linear(UNIT, Products(), [0.5, 0.7], "<=")
-    with pytest.raises(InvalidInput, match="not stored"):
-        identity().shielded([0.0, 0.0], rule).save(tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    shielded = identity().shielded([0.0, 0.0], rule)
+    shielded.save(tmp_path / "run")
+    with pytest.raises(InvalidInput, match="give the requirement again"):
+        load(tmp_path / "run")
+    again = load(tmp_path / "run", factories={"Linear": rule})
+    x = np.array([[0.9, 0.9], [0.1, 0.2]])
+    np.testing.assert_array_equal(again.predict(x), shielded.predict(x))
 
 
 def test_the_module_predicts_the_same() -> None:

@@ -126,10 +126,26 @@ def test_saved_members_give_the_same_outputs_and_stacks_join():
     assert concatenate([members, other]) is None
 
 
-def test_rules_that_are_functions_cannot_be_saved():
+def test_rules_that_are_functions_are_given_again():
     rule = Concave(BOX, disc, 0.0, name="disc")
-    with pytest.raises(InvalidInput, match="disc are a function in Python"):
-        ShieldedMembers(random_members(1), shield_of(rule)).state()
+    members = ShieldedMembers(random_members(1), shield_of(rule))
+    with pytest.raises(InvalidInput, match="disc are a function in Python, which no file holds"):
+        restore(members.state())
+    again = restore(members.state(), {"disc": rule})
+    torch.testing.assert_close(again.outputs(inputs(1)), members.outputs(inputs(1)))
+
+
+def test_outputs_that_no_rule_connects_move_alone():
+    """y0 <= 0.5 moves y0 alone; with both coupled, y1 follows."""
+    cap = Linear(BOX, [1.0, 0.0], 0.5, "<=", name="cap")
+    inner, x = random_members(5), inputs(5)
+    plain, apart = inner.outputs(x), ShieldedMembers(inner, shield_of(cap)).outputs(x)
+    np.testing.assert_allclose(apart[..., 0], plain[..., 0].clamp_max(0.5), atol=1e-11)
+    torch.testing.assert_close(apart[..., 1], plain[..., 1], rtol=0, atol=0)
+    both = Shield(ConstantMembers([[0.0, 0.0]], 2), shield_of(cap).guards, ((0, 1),))
+    together = ShieldedMembers(inner, both).outputs(x)
+    broken = plain[..., 0] > 0.5
+    assert bool((together[..., 1] != plain[..., 1])[broken].all())
 
 
 def test_the_shield_is_trained_through():

@@ -24,7 +24,13 @@ from cg4ai.protocols import Members, PricingRequest
 from cg4ai.records import IntArray, PricingResult, SeparationResult
 from cg4ai.rules import Requirement
 
-PLAIN = Settings(row_margin=0.0, smoothing=0.0, uniform_share=0.0, final_weights="vertex")
+PLAIN = Settings(
+    row_margin=0.0,
+    smoothing=0.0,
+    uniform_share=0.0,
+    final_weights="vertex",
+    guarantee="attacked",  # rules over regions as rows, whatever the members are
+)
 NOTHING: list[float] = []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,11 @@ from cg4ai.solving.clock import Deadline
 
 X = np.random.default_rng(0).normal(size=(20, 2))
 BOX = Box([-1.0, -1.0], [1.0, 1.0])
+
+
+def attacked(**values: Any) -> Settings:
+    """Rules over regions as rows of the master, whatever the members are."""
+    return Settings(guarantee="attacked", **values)
 
 
 class Clock:
@@ -60,7 +66,7 @@ def test_all_seconds_of_a_run_are_in_its_records(clock: Clock) -> None:
     pricer = GradientPricer(network, restarts=2, training=Training(steps=40, learning_rate=0.05))
     problem = Problem(Supervised(X, X[:, :1]), [rule], [pricer], Layout.single(1))
     started, clock.tick = clock.now, 1.0
-    result = solve(problem, Settings(iteration_limit=4))
+    result = solve(problem, attacked(iteration_limit=4))
     wall = clock.now - started
     recorded = sum(record.seconds for record in result.history) + result.ending.seconds
     assert recorded == pytest.approx(result.seconds)
@@ -71,7 +77,7 @@ def test_all_seconds_of_a_run_are_in_its_records(clock: Clock) -> None:
 
 def test_pricing_and_searching_are_booked_as_such(clock: Clock) -> None:
     search, pricer = Slow(0.5), Falling(2.0)
-    result = solve(constant(search, pricer), Settings(iteration_limit=3))
+    result = solve(constant(search, pricer), attacked(iteration_limit=3))
     assert result.seconds_by_step() == {
         "pricing_s": pytest.approx(2.0 * sum(record.trainings or 0 for record in result.history)),
         "separation_s": pytest.approx(0.5 * (len(search.shown) + len(search.last))),
@@ -129,7 +135,7 @@ def constant(search: Slow, pricer: Pricer) -> Problem:
 
 def test_the_last_search_is_done_once_and_is_the_audit() -> None:
     search = Slow()
-    result = solve(constant(search, Falling()), Settings(epsilon=0.3, final_weights="vertex"))
+    result = solve(constant(search, Falling()), attacked(epsilon=0.3, final_weights="vertex"))
     assert result.stop_reason is StopReason.NO_IMPROVING_COLUMN
     assert len(search.last) == 1
     assert len(search.shown) <= len(result.history)  # no further search by the audit
@@ -142,7 +148,7 @@ def test_the_last_search_is_done_once_and_is_the_audit() -> None:
 def test_the_time_limit_bounds_training_and_ending_together(clock: Clock) -> None:
     problem = constant(Slow(0.1), Falling(0.02))
     started = clock.now
-    result = solve(problem, Settings(time_limit_s=2.0, epsilon=1e-12, iteration_limit=10_000))
+    result = solve(problem, attacked(time_limit_s=2.0, epsilon=1e-12, iteration_limit=10_000))
     assert clock.now - started <= 2.0
     assert result.stop_reason is StopReason.TIME_LIMIT
     assert result.seconds > 1.0  # the limit is made use of
@@ -151,21 +157,21 @@ def test_the_time_limit_bounds_training_and_ending_together(clock: Clock) -> Non
 def test_what_the_ending_had_no_time_for_is_named_and_audits_look_in_any_case() -> None:
     search = Slow()
     problem = constant(search, Falling(0.2))
-    result = solve(problem, Settings(time_limit_s=0.1))
+    result = solve(problem, attacked(time_limit_s=0.1))
     assert result.cut == ("the choice of final weights", "the thorough last search")
     assert "left out at the time limit: the choice" in str(result)
     assert search.last == []
     assert search.shown == []  # the audit's look is a brief one
     assert result.audits[0].effort["evaluations"] > 0
     assert result.audits[0].strength == "attacked"
-    assert solve(constant(Slow(), Falling()), Settings(iteration_limit=2)).cut == ()
+    assert solve(constant(Slow(), Falling()), attacked(iteration_limit=2)).cut == ()
 
 
 def test_no_time_for_the_last_search_is_no_proof() -> None:
     pool = FinitePricer([(ConstantMembers(np.array([[1.0]]), 1), np.zeros(1, int))])
     problem = constant(Slow(0.2), pool)
-    assert solve(problem, Settings()).stop_reason is StopReason.OPTIMAL
-    hasty = solve(problem, Settings(time_limit_s=0.3))
+    assert solve(problem, attacked()).stop_reason is StopReason.OPTIMAL
+    hasty = solve(problem, attacked(time_limit_s=0.3))
     assert hasty.stop_reason is StopReason.TIME_LIMIT
     assert "the thorough last search" in hasty.cut
 
@@ -174,10 +180,10 @@ def test_a_run_that_had_no_time_for_its_ending_goes_on_when_given_more(tmp_path:
     pool = FinitePricer([(ConstantMembers(np.array([[1.0]]), 1), np.zeros(1, int))])
     problem = constant(Slow(0.2), pool)
     with Run.create(tmp_path / "run", "test", {}) as run:
-        hasty = solve(problem, Settings(time_limit_s=0.3), run=run)
+        hasty = solve(problem, attacked(time_limit_s=0.3), run=run)
     assert hasty.stop_reason is StopReason.TIME_LIMIT
     with Run.open(tmp_path / "run") as run:
-        again = solve(problem, Settings(), run=run)
+        again = solve(problem, attacked(), run=run)
     assert again.stop_reason is StopReason.OPTIMAL
     assert again.cut == ()
 
@@ -197,7 +203,7 @@ def test_training_is_cut_at_the_limit_and_leaves_a_mixture(clock: Clock) -> None
     pricer = GradientPricer(network, training=Training(steps=10**6, schedule="onecycle"))
     problem = Problem(Supervised(X, X[:, :1]), [], [pricer], Layout.single(1))
     started, clock.tick = clock.now, 0.01  # read at every step
-    result = solve(problem, Settings(time_limit_s=1.0))
+    result = solve(problem, attacked(time_limit_s=1.0))
     assert clock.now - started < 1.1  # a million steps would take hours
     assert result.stop_reason is StopReason.TIME_LIMIT
     assert len(result.ensemble) >= 1
@@ -207,7 +213,7 @@ def test_under_a_limit_an_ordinary_search_says_whether_a_thorough_one_fits(clock
     """The thorough search takes many times as long: it must not begin where it cannot end."""
     for limit_s, begun in ((200.0, True), (30.0, False)):
         search = Slow(1.0)
-        settings = Settings(time_limit_s=limit_s, iteration_limit=2)
+        settings = attacked(time_limit_s=limit_s, iteration_limit=2)
         result = solve(constant(search, Falling()), settings)
         assert (search.last != []) == begun
         assert ("the thorough last search" in result.cut) != begun

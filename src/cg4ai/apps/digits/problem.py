@@ -196,6 +196,7 @@ def _pricer(recipe: Recipe, *, row_weight: float) -> DigitPricer:
 def digit_settings(recipe: Recipe, wanted: Demand) -> Settings:
     """The loop's settings: groups until the rows are met and the loss falls by less than half."""
     usual = Settings(
+        guarantee="attacked",
         column_limit=recipe.column_limit,
         iteration_limit=recipe.rounds,
         improvement_tolerance=0.5,

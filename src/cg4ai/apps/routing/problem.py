@@ -87,6 +87,7 @@ def routing_settings(
         improvement_window=2 if on_gpu(recipe) else 3,
         cut_rounds=10,
         cuts_per_round=64,
+        guarantee="attacked",  # the router as a whole is shielded, or proven
         final_weights="vertex",
         lean=lean,
         time_limit_s=time_limit_s,

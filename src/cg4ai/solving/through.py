@@ -1,0 +1,206 @@
+"""Turns a problem with rules over regions into one whose members are trained through a shield.
+
+Rules over a region that bind one output vector at a time leave the master: every member is moved
+into the set of outputs that keep them (`members.shielded`). What is left to the master are listed
+inputs, rules that tie inputs together, and rules for which no anchor exists. docs/mathematics.md
+says what that does to the theory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cg4ai.ensemble.anchors import (
+    AffineMap,
+    Anchor,
+    NoAnchor,
+    Space,
+    affine_map,
+    check_given,
+    find_anchor,
+)
+from cg4ai.errors import InvalidInput
+from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
+from cg4ai.objectives import Objective, Supervised
+from cg4ai.pricing.exact.affine import AffinePricer
+from cg4ai.pricing.exact.finite import FinitePricer
+from cg4ai.pricing.exact.stumps import StumpPricer
+from cg4ai.pricing.rebuilt import rebuilt
+from cg4ai.protocols import Architecture, Members
+from cg4ai.records import Array
+from cg4ai.rules import Requirement
+from cg4ai.rules.equality import Equality
+from cg4ai.rules.guards import guard_of
+from cg4ai.rules.regions import Region
+from cg4ai.solving.completing import completion_of
+from cg4ai.solving.problem import unwrapped
+
+if TYPE_CHECKING:
+    from cg4ai.solving.problem import Problem
+
+EXACT = (AffinePricer, StumpPricer, FinitePricer)
+RIDGE = 1e-3  # of the affine fit that anchors stay close to, per row of the data
+
+
+def through_shield(problem: Problem) -> Problem:
+    """The problem with its members behind a shield, where that can be done.
+
+    What stands against it is noted: the master then keeps the rule, by rows where it is broken.
+    """
+    ruled = [
+        one
+        for one in problem.requirements
+        if isinstance(one.region, Region) and not isinstance(one, Equality)
+    ]
+    if not ruled:
+        return problem
+    obstacle = _obstacle(problem)
+    if not obstacle:
+        found = _anchor(problem, ruled)
+        obstacle = found.reason if isinstance(found, NoAnchor) else ""
+    if obstacle:
+        return replace(problem, notes=(*problem.notes, f"rows instead of a shield: {obstacle}"))
+    assert isinstance(found, Anchor)
+    how = "constant" if found.map.is_constant else "affine"
+    note = f"{how} anchor with room {found.room:.3g}, by closed form"
+    guards = tuple(guard_of(one, problem.layout.output_size) for one in ruled)
+    shield = Shield(found.map.members(), guards, _coupled(problem))
+    return _shielded(problem, shield, ruled, note)
+
+
+def _coupled(problem: Problem) -> tuple[tuple[int, ...], ...]:
+    """Sets of outputs that must move together: tied by an equality, or sharing probability."""
+    tied = [
+        np.flatnonzero(row)
+        for one in problem.requirements
+        if isinstance(one, Equality)
+        for row in one.matrix
+    ]
+    groups = _groups(problem)
+    ends = np.cumsum([0, *groups])
+    tied += [np.arange(first, last) for first, last in pairwise(ends)] if groups else []
+    return tuple(tuple(int(output) for output in one) for one in tied)
+
+
+def _obstacle(problem: Problem) -> str:
+    """Why members cannot be put into a frame one by one; empty if they can."""
+    if len(problem.layout) > 1:
+        return f"members fill {len(problem.layout)} blocks, and a rule ties them together"
+    asked = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
+    exact = [type(one).__name__ for one in asked if isinstance(one, EXACT)]
+    if exact:
+        return f"{exact[0]} proves bounds for members as they are"
+    return ""
+
+
+def _anchor(problem: Problem, ruled: Sequence[Requirement]) -> Anchor | NoAnchor:
+    """The anchor that was given, checked, or one that is found."""
+    outputs, inputs = problem.layout.output_size, problem.objective.inputs.shape[1]
+    guards = [guard_of(one, outputs) for one in ruled]
+    if problem.anchor is not None:
+        return check_given(guards, _given(problem.anchor, outputs, inputs))
+    space = Space.free(outputs, inputs)
+    completion = completion_of(problem)
+    if completion is not None:
+        space = replace(
+            space, offset=completion.offset, slope=completion.slope, basis=completion.basis
+        )
+    elif groups := _groups(problem):
+        space = Space.probabilities(groups, inputs)
+    return find_anchor(guards, space=space, reference=_reference(problem, space))
+
+
+def _groups(problem: Problem) -> tuple[int, ...]:
+    """Sizes of the groups of outputs that are probabilities, as far as is known."""
+    asked = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
+    known = [getattr(getattr(one, "architecture", None), "softmax_groups", ()) for one in asked]
+    return problem.probabilities or next((groups for groups in known if groups), ())
+
+
+def _given(anchor: Any, outputs: int, inputs: int) -> AffineMap:
+    """An anchor as a map: itself, outputs (r,), slopes with offsets, or a single member."""
+    if isinstance(anchor, AffineMap):
+        made: AffineMap | None = anchor
+    elif callable(getattr(anchor, "outputs", None)):
+        made = affine_map(anchor)
+    elif isinstance(anchor, tuple):
+        made = AffineMap(np.asarray(anchor[0], np.float64), np.asarray(anchor[1], np.float64))
+    else:
+        made = AffineMap.constant(np.asarray(anchor, np.float64), inputs)
+    if made is None or made.slopes.shape != (outputs, inputs) or made.offsets.shape != (outputs,):
+        raise InvalidInput(
+            f"an anchor is {outputs} numbers, (slopes ({outputs}, {inputs}), offsets ({outputs},)) "
+            f"or one constant or affine member with these sizes, got {type(anchor).__name__}"
+        )
+    return made
+
+
+def _reference(problem: Problem, space: Space) -> AffineMap | None:
+    """Where predictions are expected: an affine fit of the targets, or shares of the classes."""
+    objective = problem.objective
+    if not isinstance(objective, Supervised) or isinstance(objective, Objective):
+        return None
+    targets = np.asarray(objective.targets, np.float64)
+    if targets.ndim == 2 and not len(space.least):
+        return _into(space, _affine_fit(objective.inputs, targets))
+    if targets.ndim == 1 and len(space.least):
+        shares = np.bincount(targets.astype(np.int64), minlength=problem.layout.output_size)
+        return AffineMap.constant(shares / shares.sum(), objective.inputs.shape[1])
+    return None
+
+
+def _affine_fit(inputs: Array, targets: Array) -> AffineMap:
+    centre, middle = inputs.mean(0), targets.mean(0)
+    x = inputs - centre
+    spread = np.maximum(x.std(0), 1e-12)
+    scaled = x / spread
+    gram = scaled.T @ scaled + RIDGE * len(x) * np.eye(x.shape[1])
+    slopes = np.linalg.solve(gram, scaled.T @ (targets - middle)).T / spread
+    return AffineMap(slopes, middle - slopes @ centre)
+
+
+def _into(space: Space, fit: AffineMap) -> AffineMap:
+    """The fit moved into the space, orthogonally: its basis is orthonormal or a projector."""
+    project = space.basis @ space.basis.T
+    return AffineMap(
+        space.slope + project @ (fit.slopes - space.slope),
+        space.offset + project @ (fit.offsets - space.offset),
+    )
+
+
+def _shielded(problem: Problem, shield: Shield, kept: Sequence[Requirement], note: str) -> Problem:
+    """The problem with shielded members, and without the rules that these keep."""
+
+    def members(inner: Members) -> Members:
+        return ShieldedMembers(inner, shield)
+
+    def architecture(inner: Architecture) -> Architecture:
+        return ShieldedArchitecture(inner, shield)
+
+    numbers = [
+        number
+        for number, one in enumerate(problem.requirements)
+        if not any(one is other for other in kept)
+    ]
+    place = {number: new for new, number in enumerate(numbers)}
+    return replace(
+        problem,
+        requirements=tuple(problem.requirements[number] for number in numbers),
+        kept=(*problem.kept, *kept),
+        asked=problem.asked or tuple(problem.requirements),
+        pricers=tuple(
+            rebuilt(one, architecture=architecture, members=members) for one in problem.pricers
+        ),
+        start=tuple((members(start), blocks) for start, blocks in problem.start),
+        start_rows=tuple(
+            replace(rows, requirement=place[rows.requirement])
+            for rows in problem.start_rows
+            if rows.requirement in place
+        ),
+        notes=(*problem.notes, note),
+    )
