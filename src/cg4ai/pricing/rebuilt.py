@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from cg4ai.protocols import Architecture, Members, Pricer, PricingRequest
@@ -37,15 +37,20 @@ def rebuilt(
 
     One that trains an `architecture` trains the changed one; of others the members are changed.
     """
-    inner = getattr(pricer, "inner", None)
-    if inner is not None:
-        several = isinstance(inner, Sequence)
-        made = [
-            rebuilt(one, architecture=architecture, members=members)
-            for one in (inner if several else [inner])
-        ]
-        changed: Pricer = replace(pricer, inner=tuple(made) if several else made[0])
-        return changed
+
+    def changed(one: Any) -> Any:
+        return rebuilt(one, architecture=architecture, members=members)
+
+    if hasattr(pricer, "inner") and is_dataclass(pricer):  # whatever it calls those it asks
+        asked: dict[str, Any] = {}
+        for one in fields(pricer):
+            value = getattr(pricer, one.name)
+            if callable(getattr(value, "price", None)):
+                asked[one.name] = changed(value)
+            elif isinstance(value, tuple | list) and any(hasattr(v, "price") for v in value):
+                asked[one.name] = tuple(changed(v) for v in value)
+        change: Callable[..., Pricer] = replace
+        return change(pricer, **asked)
     if hasattr(pricer, "architecture"):
         trained: Pricer = replace(pricer, architecture=architecture(pricer.architecture))
         return trained
