@@ -92,7 +92,8 @@ def test_quadratic_rules_and_bounds_that_move_are_kept_by_mixtures():
     members = ShieldedMembers(random_members(4), shield_of(ellipse, roof))
     x = inputs(4, 5000)
     outputs = members.outputs(x)
-    mixed = torch.einsum("m,mnr->nr", torch.tensor([0.2, 0.3, 0.5]).double(), outputs).numpy()
+    weights = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
+    mixed = torch.einsum("m,mnr->nr", weights, outputs).numpy()
     y1, y2 = mixed.T
     assert (2 * y1**2 + y1 * y2 + y2**2 + 0.1 * y1 - 0.2 * y2).max() <= 1 + 1e-12
     limit = np.maximum(0.2, 0.3 + x.numpy() @ [0.4, -0.1])
