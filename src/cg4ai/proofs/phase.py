@@ -27,6 +27,7 @@ from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, Duals, MasterSolution, PartState, StopReason
 from cg4ai.rules.rows import RowSet
 from cg4ai.seeds import derived_seed
+from cg4ai.settings import Settings
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import settle
 from cg4ai.solving.state import RunState
@@ -35,6 +36,7 @@ from cg4ai.solving.steps import (
     GoOn,
     Outcome,
     Priced,
+    Separated,
     Settled,
     Stop,
     Weighed,
@@ -42,6 +44,7 @@ from cg4ai.solving.steps import (
 )
 
 COARSEST = 0.016  # an anchor that makes up for more at the corner of the box takes over
+REPEATS = 4  # weights that a round tries at most, where each is refuted
 PROOF_SHARE = 1 / 3  # of the time left, kept for weights and proof while a group is trained
 LIMITS = (StopReason.ITERATION_LIMIT, StopReason.TIME_LIMIT, StopReason.COLUMN_LIMIT)
 
@@ -124,24 +127,43 @@ class ProofPhase:
     # ---- one round ----------------------------------------------------------------------------
 
     def weigh(self, run: RunState) -> Weighed:
-        """Weights that keep the cells, attacked and proven as far as it goes."""
+        """Weights that keep the cells, attacked and proven as far as it goes.
+
+        Weights that are refuted are chosen again with rows where they are: the anchors mend small
+        violations at far less cost than training. Where time is short and nothing is proven yet,
+        all cells are kept.
+        """
         self.trainings = 0
         began, self.began = self.began, time.perf_counter()
         if self.pricer.latest is None:  # there is nothing to prove yet
             self._train(run)
-        last = run.training_deadline.left() < 2 * (self.began - began)
-        safe = self.best is None and (self.waiting >= self.recipe.patience or last)
+        deadline = run.training_deadline
+        short = deadline.left() < 2 * (self.began - began)  # for another round after this
+        for number in range(REPEATS):
+            started = time.perf_counter()
+            safe = self.best is None and (self.waiting >= self.recipe.patience or short)
+            found = self._weights(run, safe=safe)
+            ensemble = run.work.whole_ensemble(found.weights)
+            attacked = separate(run, ensemble, f"proof attack {number}")
+            another = number + 1 < REPEATS and not deadline.passed
+            if another and _broken(attacked, run.settings):
+                continue
+            answer = self._prove(run, ensemble)
+            short = short or deadline.left() < 3 * (time.perf_counter() - started)
+            hopeful = answer.status == "refuted" or (short and not safe and self.best is None)
+            if answer.status == "proven" or not (another and hopeful):
+                break
+        self._take_note(run, found, answer, safe=safe)
+        return Weighed(found.solution, attacked.worst)
+
+    def _weights(self, run: RunState, *, safe: bool) -> CellWeights:
         with run.watch.timed("master"):
-            found = weigh_cells(
+            return weigh_cells(
                 run.work,
                 self.prover.memory,
                 groups=self.recipe.groups,
                 coarse=np.inf if safe else self.coarse,
             )
-        ensemble = run.work.whole_ensemble(found.weights)
-        attacked = separate(run, ensemble, "proof attack")
-        self._take_note(run, found, self._prove(run, ensemble), safe=safe)
-        return Weighed(found.solution, attacked.worst)
 
     def price(self, run: RunState, weighed: Weighed) -> Priced:
         """The next group, unless no round would follow to prove it."""
@@ -283,6 +305,12 @@ class ProofPhase:
                 weights=state.arrays["weights"], certification=answer, **state.values["shown"]
             )
             self.best, self.latest = (shown, None) if shown.proven else (None, shown)
+
+
+def _broken(attacked: Separated, settings: Settings) -> bool:
+    """Whether a search found violations, and rows for them that the master did not have."""
+    worst = -np.inf if attacked.worst is None else attacked.worst
+    return attacked.added > 0 and worst > settings.feasibility_tolerance
 
 
 def proven_requirement(problem: Problem) -> int:
