@@ -157,7 +157,7 @@ class RouteSettings(Recipe):
     nlopt_starts: int = hidden_setting(10, least=1)
     tight: int = hidden_setting(1000, least=1)
     timed: int = hidden_setting(1000, least=1)
-    shield_inputs: int = hidden_setting(40_000, least=4)
+    shield_inputs: int = hidden_setting(20_000, least=4)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,7 +21,7 @@ from cg4ai.separation import GradientAscent
 from cg4ai.separation.scan import predictions
 
 SAMPLES = 300  # demand vectors over which the anchor's mean MLU is least
-REPEATS = 50  # timed calls of each, in turns
+REPEATS = 10  # timed calls of each, in turns
 TIMED = 1000  # vectors predicted in one timed call
 KINDS = ("box", "corner", "vertices", "ascent")
 
@@ -77,7 +77,7 @@ def measure_shield(
     *,
     vectors: Array,
     best: Array,
-    inputs: int = 40_000,
+    inputs: int = 20_000,
     seed: int = 0,
 ) -> ShieldReport:
     """Measure at vectors (n, D) of known least MLU `best` (n,), and at `inputs` adversarial ones.
@@ -131,7 +131,7 @@ def adversarial(instance: Instance, shielded: Ensemble, count: int, *, seed: int
 def _ascent(instance: Instance, shielded: Ensemble, *, seed: int) -> Array:
     requirement = _capacity(instance, shielded)
     requirement.check(shielded.input_size, shielded.output_size)
-    search = GradientAscent(starts=16, steps=40, vertices=4096)
+    search = GradientAscent(starts=8, steps=25, vertices=4096)
     found = [
         search.find(router, requirement, seed=seed, limit=1000, tolerance=-0.02)
         for router in (shielded.unshielded, shielded)
