@@ -18,9 +18,11 @@ import torch
 from numpy.typing import NDArray
 
 from cg4ai import arrays
+from cg4ai.ensemble.constructed import constructed
 from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
+from cg4ai.rules.equality import Equality
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Region, region_of
 from cg4ai.rules.rows import LinearRows, Rows, shortfall
@@ -44,7 +46,7 @@ Labels = NDArray[np.str_]
 Subject = tuple[str, str | None]
 # for each such subject (n,) places in WEAKEST_FIRST
 Ranks = dict[Subject, IntArray]
-WEAKEST_FIRST = ("unverified", "audited", "shielded", "certified")
+WEAKEST_FIRST = ("unverified", "audited", "shielded", "certified", "constructed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,8 @@ class Explanation:
     """Predictions with what is established about each.
 
     outputs: what `predict` gives without `explain`.
-    labels (n,): "certified", "shielded", "audited" or "unverified"; where several requirements are
-        known, the weakest over all of them.
+    labels (n,): "constructed", "certified", "shielded", "audited" or "unverified"; where several
+        requirements are known, the weakest over all of them.
     by_requirement: the label (n,) for each requirement that is recorded or shielded.
     theta (n,): how far a shield moved the prediction towards its anchor; 0 without a shield.
     outside (n,): True where some rule says nothing of the input, which is outside its region.
@@ -119,6 +121,16 @@ def record_certified(
     where = {"region": region.record(), "rules": rules.digest}
     strength = "shielded" if certification.shield else "certified"
     _record(ensemble, strength, requirement.name, where)
+
+
+def record_constructed(ensemble: Ensemble, equality: Equality) -> None:
+    """Note that every member of this mixture keeps the equality by its structure."""
+    if not constructed(ensemble, equality):
+        raise InvalidInput(
+            f"not every member keeps {equality.name} by its structure; complete them with "
+            "cg4ai.members.CompletedMembers, or use record_audited"
+        )
+    _record(ensemble, "constructed", equality.name, {"rules": equality.digest})
 
 
 def record_audited(
@@ -223,6 +235,8 @@ def recorded_ranks(ensemble: Ensemble, inputs: Array) -> Ranks:
                 continue
             if strength in ("certified", "shielded"):
                 covered = region_of(claim["region"]).covers(inputs)
+            elif strength == "constructed":
+                covered = np.ones(len(inputs), bool)
             elif strength == "audited":
                 covered = np.isin(digests, claim["inputs"])
             else:

@@ -182,6 +182,11 @@ class Equality(Placed):
         self._check_slope(input_size)
         return offset, slope if slope.shape[1] else np.zeros((len(offset), input_size))
 
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of matrix and bound."""
+        return Completion(self._bound[0], self._bound[1], self.matrix).digest
+
     def kept_by(self, offset: Array, slope: Array, basis: Array) -> bool:
         """Whether outputs `offset + slope x + basis z` keep it at all x and z but for rounding."""
         own_offset, own_slope = self.affine_bound(slope.shape[1])
@@ -249,15 +254,11 @@ class Equality(Placed):
 
 def joined(equalities: list[Equality], *, input_size: int) -> Completion:
     """The completion that keeps all of them, which must be about the same outputs."""
-    first = equalities[0]
-    for one in equalities:
-        one.completion(input_size)  # a slope over other inputs is refused here
     bounds = [one.affine_bound(input_size) for one in equalities]
-    slopes = [slope for _, slope in bounds]
     both = Equality(
         None,
         np.concatenate([one.matrix for one in equalities]),
-        AffineBound(np.concatenate([offset for offset, _ in bounds]), np.concatenate(slopes)),
-        name=" and ".join(one.name for one in equalities) or first.name,
+        AffineBound(*(np.concatenate(part) for part in zip(*bounds, strict=True))),
+        name=" and ".join(one.name for one in equalities),
     )
     return both.completion(input_size)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cg4ai.ensemble.audit import Audit, audit
+from cg4ai.ensemble.claims import record_constructed
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
 from cg4ai.master import LinearMaster
 from cg4ai.records import (
@@ -19,6 +20,7 @@ from cg4ai.records import (
     MasterSolution,
     StopReason,
 )
+from cg4ai.rules.equality import Equality
 from cg4ai.solving.steps import LAST_SEARCH, Settled, search_in_time
 from cg4ai.solving.workspace import Workspace
 
@@ -119,6 +121,9 @@ def finish(run: RunState, reason: StopReason) -> Result:
     )
     with run.watch.timed("audits"):
         audits = _audits(run, ensemble, settled.weights)
+        for requirement, found in zip(run.problem.requirements, audits, strict=True):
+            if isinstance(requirement, Equality) and found.strength == "constructed":
+                record_constructed(ensemble, requirement)
         loss = run.work.true_loss(ensemble)
         plain = None if settled.plain is None else _plain(run, settled.plain)
     ending = run.record_ending()

@@ -42,6 +42,8 @@ def test_estimators_complete_every_kind_of_member(kind: str, tmp_path: Any) -> N
     assert model.result_.history[-1].rows == 0
     if kind != "affine":
         assert model.score(X, Y) > 0.5
+    explained = model.ensemble_.predict(anywhere, explain=True)
+    assert set(explained.by_requirement["Equality"]) == {"constructed"}
     model.ensemble_.save(tmp_path / "saved")
     again = cg4ai.load(tmp_path / "saved")
     assert np.array_equal(again.predict(anywhere, outside="ignore"), predicted)
