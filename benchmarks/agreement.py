@@ -14,7 +14,7 @@ from collections import Counter
 
 import numpy as np
 import torch
-from soundness import Sloped, random_case
+from soundness import Sloped, random_form, random_mixture, random_region
 
 from cg4ai.checker import Rejected, check
 from cg4ai.ensemble.ensemble import Ensemble
@@ -24,7 +24,7 @@ from cg4ai.members.mixture import Part
 from cg4ai.proofs import certify, rules_of
 from cg4ai.proofs.certificate import certificate_bytes
 from cg4ai.rules import Linear
-from cg4ai.rules.regions import Ball, Box
+from cg4ai.rules.regions import Ball, Box, Polytope
 
 LARGEST_POWER = 40
 TRIED = 2000  # inputs by which the limit is set
@@ -56,15 +56,19 @@ def rescaled(ensemble: Ensemble, generator: np.random.Generator, inputs: float) 
 def extreme_problem(seed: int) -> tuple[Ensemble, Linear]:
     """A mixture and a rule whose limit is a little above what some inputs reach."""
     generator = np.random.default_rng(seed)
-    _, ensemble, wanted = random_case(generator)
+    _, plain = random_mixture(generator)
     size = power(generator)
-    ensemble = rescaled(ensemble, generator, size)
-    region: Box | Ball = wanted.inputs
+    ensemble = rescaled(plain, generator, size)
+    region = random_region(generator, ensemble.input_size)
     if isinstance(region, Box):
         region = Box(region.lower * size, region.upper * size)
+    elif isinstance(region, Ball):
+        region = Ball(region.centre * size, region.radius * size, region.norm)
     else:
-        region = Ball(region.centre * size, region.radius * size)
-    given = wanted.coefficients
+        box = Box(region.box.lower * size, region.box.upper * size)
+        region = Polytope(box, region.matrix, region.limit * size)
+    constant = generator.normal(size=(int(generator.integers(1, 3)), ensemble.output_size)).round(1)
+    given = random_form(generator, constant, ensemble.input_size)
     factor = power(generator)
     rule = Sloped(given.constant * factor, given.slope * factor / size)
     count = rule.count

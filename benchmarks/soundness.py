@@ -1,19 +1,23 @@
-"""Attack proven claims: random small mixtures and boxes, all activations and kinds of outputs.
+"""Attack proven claims: random small mixtures and regions, all activations and kinds of rules.
 
     python benchmarks/soundness.py --seconds 120
 
 Each case asks for limits a little above, at or below what sampling reaches. Proven claims are then
 attacked with random points, corners, points near the worst ones and a grid; refuted claims are
-recomputed. Prints counts and exits with 1 if any proven claim is broken or any counterexample is
-none. With `--checker` the bounds of the separate checker are attacked, see `checker_attacks.py`.
+recomputed. Every other case is a shield: wild members behind a random affine or constant anchor,
+whose predictions must keep what is proven of the anchor. Prints counts and exits with 1 if any
+proven claim is broken or any counterexample is none. With `--checker` the bounds of the separate
+checker are attacked, see `checker_attacks.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -22,13 +26,25 @@ from sklearn.tree import DecisionTreeRegressor
 from cg4ai.apps.tables import markdown
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
-from cg4ai.members import ConstantMembers, NetworkArchitecture, from_sklearn
+from cg4ai.members import (
+    ConstantMembers,
+    NetworkArchitecture,
+    Shield,
+    ShieldedMembers,
+    affine,
+    from_sklearn,
+)
 from cg4ai.members.mixture import Part
-from cg4ai.proofs import AffineCoefficients, certify, rules_of
-from cg4ai.rules import Linear
-from cg4ai.rules.regions import Ball, Box
+from cg4ai.proofs import AffineCoefficients, certify
+from cg4ai.proofs.rules import proof_rules_of
+from cg4ai.protocols import Members
+from cg4ai.rules import Linear, Quadratic
+from cg4ai.rules.bounds import AffineBound, Largest
+from cg4ai.rules.guards import guard_of
+from cg4ai.rules.regions import Ball, Box, Polytope, Region
 
 POINTS = 60_000  # random points per attacked claim; a grid and climbing points come on top
+ROUNDING = 1e-13  # that shielded predictions may exceed a limit by, of the sizes of their terms
 ACTIVATIONS = ("relu", "gelu", "tanh")
 HIDDEN = ((), (4,), (8,), (5, 4), (3, 4, 3))
 OUTPUTS = ("linear", "softmax", "grouped")
@@ -66,6 +82,7 @@ class Tally:
     kinds: Counter[str] = field(default_factory=Counter)
     points: int = 0
     cells: int = 0
+    acted: int = 0  # predictions behind proven shields that keep all rules to the last bit
     closest: float = np.inf  # least distance of a proven bound above a value found
     wrong: list[str] = field(default_factory=list)
 
@@ -108,7 +125,59 @@ def random_part(generator: np.random.Generator, inputs: int, outputs: int) -> tu
     return name, Part(architecture.members(parameters), blocks, np.ones(count))
 
 
-def random_case(generator: np.random.Generator) -> tuple[list[str], Ensemble, Linear]:
+def random_region(generator: np.random.Generator, inputs: int) -> Region:
+    lower = generator.uniform(-1, 1, inputs)
+    upper = lower + generator.choice([0.05, 0.5, 2.0]) * generator.uniform(0, 1, inputs)
+    kind = generator.integers(4)
+    if kind == 0:
+        norm = 2.0 if generator.integers(3) else math.inf
+        return Ball(lower, float(generator.uniform(0.05, 1.0)), norm)
+    if kind == 1:  # rows that cut off some of the box and leave its middle
+        rows = generator.normal(size=(int(generator.integers(1, 4)), inputs))
+        room = np.abs(rows) @ (upper - lower) * generator.uniform(0, 0.5, len(rows))
+        return Polytope(Box(lower, upper), rows, rows @ (lower + upper) / 2 + room)
+    return Box(lower, upper)
+
+
+@dataclass
+class Asked:
+    """A rule of which only the limits are open: `at(limit)` with limit (rules,)."""
+
+    kind: str
+    count: int
+    at: Callable[[np.ndarray], Linear | Quadratic]
+
+
+def random_form(generator: np.random.Generator, constant: np.ndarray, inputs: int) -> Sloped:
+    rules, outputs = constant.shape
+    slope = generator.normal(size=(rules, outputs, inputs)) * (generator.random() < 0.5)
+    equal = generator.integers(outputs - 1)  # equal coefficients are merged into one share
+    constant[:, equal + 1], slope[:, equal + 1] = constant[:, equal], slope[:, equal]
+    return Sloped(constant, slope)
+
+
+def random_rule(generator: np.random.Generator, region: Region, outputs: int) -> Asked:
+    rules, inputs = int(generator.integers(1, 3)), region.size
+    constant = generator.normal(size=(rules, outputs)).round(1)
+    if generator.integers(4) == 0:
+        factor = generator.normal(size=(rules, outputs, int(generator.integers(1, 3))))
+        square = factor @ factor.transpose(0, 2, 1)
+        return Asked("quadratic", rules, lambda limit: Quadratic(region, square, limit, constant))
+    form = random_form(generator, constant, inputs)
+    pieces = int(generator.integers(4))
+    if pieces == 0:
+        return Asked("linear", rules, lambda limit: Linear(region, form, limit, sense="<="))
+    tilts = generator.normal(size=(pieces, rules, inputs))
+    starts = generator.normal(size=(pieces, rules)) * 0.3
+
+    def at(limit: np.ndarray) -> Linear:
+        each = [AffineBound(limit + s, t) for s, t in zip(starts, tilts, strict=True)]
+        return Linear(region, form, Largest(each) if pieces > 1 else each[0], sense="<=")
+
+    return Asked(f"{pieces} pieces", rules, at)
+
+
+def random_mixture(generator: np.random.Generator) -> tuple[list[str], Ensemble]:
     inputs, outputs = int(generator.integers(1, 4)), int(generator.integers(3, 6))
     named = [random_part(generator, inputs, outputs) for _ in range(generator.integers(1, 3))]
     shares = generator.dirichlet(np.ones(sum(len(part.weights) for _, part in named)))
@@ -117,23 +186,34 @@ def random_case(generator: np.random.Generator) -> tuple[list[str], Ensemble, Li
         own = shares[start : start + len(part.weights)]
         parts.append(Part(part.members, part.blocks, own))
         start += len(own)
-    ensemble = Ensemble(tuple(parts), Layout.single(outputs))
-    lower = generator.uniform(-1, 1, inputs)
-    upper = lower + generator.choice([0.05, 0.5, 2.0]) * generator.uniform(0, 1, inputs)
-    region: Box | Ball = Box(lower, upper)
-    if generator.integers(4) == 0:
-        region = Ball(lower, float(generator.uniform(0.05, 1.0)))
-    rules = int(generator.integers(1, 3))
-    constant = generator.normal(size=(rules, outputs)).round(1)
-    slope = generator.normal(size=(rules, outputs, inputs)) * (generator.random() < 0.5)
-    equal = generator.integers(outputs - 1)  # equal coefficients are merged into one share
-    constant[:, equal + 1], slope[:, equal + 1] = constant[:, equal], slope[:, equal]
-    requirement = Linear(region, Sloped(constant, slope), np.zeros(rules), sense="<=")
-    requirement.check(inputs, outputs)
-    return [name for name, _ in named], ensemble, requirement
+    return [name for name, _ in named], Ensemble(tuple(parts), Layout.single(outputs))
 
 
-def attack_points(region: Box | Ball, seed: int, near: np.ndarray | None) -> np.ndarray:
+def random_case(generator: np.random.Generator) -> tuple[list[str], Ensemble, Asked]:
+    names, ensemble = random_mixture(generator)
+    region = random_region(generator, ensemble.input_size)
+    asked = random_rule(generator, region, ensemble.output_size)
+    return [*names, asked.kind], ensemble, asked
+
+
+def behind(ensemble: Ensemble, anchor: Members, rule: Linear | Quadratic) -> Ensemble:
+    """The same members, each behind a shield of the rule."""
+    rule.check(ensemble.input_size, ensemble.output_size)
+    shield = Shield(anchor, (guard_of(rule, ensemble.output_size),))
+    parts = [
+        replace(part, members=ShieldedMembers(part.members, shield)) for part in ensemble.parts
+    ]
+    return Ensemble(tuple(parts), ensemble.layout)
+
+
+def random_anchor(generator: np.random.Generator, inputs: int, outputs: int) -> Members:
+    if generator.integers(2):
+        return ConstantMembers(generator.normal(size=(1, outputs)), inputs)
+    slopes = generator.normal(size=(1, inputs, outputs))
+    return affine(slopes, generator.normal(size=(1, outputs)))
+
+
+def attack_points(region: Region, seed: int, near: np.ndarray | None) -> np.ndarray:
     generator = torch.Generator().manual_seed(seed)
     parts = [region.sample(POINTS, generator), region.extremes(256, generator)]
     lower, upper = region.bounds()
@@ -152,37 +232,80 @@ def attack_points(region: Box | Ball, seed: int, near: np.ndarray | None) -> np.
 
 def one_case(seed: int, tally: Tally) -> None:
     generator = np.random.default_rng(seed)
-    names, ensemble, requirement = random_case(generator)
-    rules = rules_of(requirement, output_size=ensemble.output_size)
-    region = requirement.inputs
+    names, ensemble, asked = random_case(generator)
+    tally.kinds.update(names)
+    free = asked.at(np.zeros(asked.count))
+    region = free.inputs
+    tally.kinds.update([type(region).__name__])
     first = attack_points(region, seed, None)
-    values = rules.values(first, ensemble.predict(first))
-    top, spread = values.max(0), values.max(0) - values.min(0)
+    if not len(first):
+        return
     room = float(generator.choice([1e-1, 1e-2, 1e-3, 0.0, -1e-2]))
+    if seed % 2:
+        one_shield(seed, tally, ensemble, asked, first, room, generator)
+        return
+    rules = proof_rules_of(free, output_size=ensemble.output_size)
+    values = rules.measured(first, ensemble.predict(first))
+    top, spread = values.max(0), values.max(0) - values.min(0)
     limit = top + room * (spread + 1e-3)
-    asked = Linear(region, requirement.coefficients, limit, sense="<=")
-    answer = certify(ensemble, asked, time_limit_s=3.0, cell_limit=20_000)
+    answer = certify(ensemble, asked.at(limit), time_limit_s=3.0, cell_limit=20_000)
     tally.answers[answer.status] += 1
     tally.cells += answer.cells
-    tally.kinds.update(names)
+    rules = proof_rules_of(asked.at(limit), output_size=ensemble.output_size)
     if answer.status == "refuted":
         point = answer.counterexample
         assert point is not None
         assert answer.counterexample_rule is not None
-        value = rules.values(point[None], ensemble.predict(point[None]))[0]
+        value = rules.measured(point[None], ensemble.predict(point[None]))[0]
         inside = bool(region.contains(point[None])[0])
-        if not inside or value[answer.counterexample_rule] <= limit[answer.counterexample_rule]:
+        broken = value[answer.counterexample_rule] > rules.targets[answer.counterexample_rule]
+        if not inside or not broken:
             tally.wrong.append(f"seed {seed}: a counterexample is none")
     # bounds of rules are proven whatever the answer as a whole
     bounds = np.array([proof.bound for proof in answer.rules])
     if np.isfinite(bounds).any():
         worst = first[np.argsort(-values.max(1))[:50]]
         points = attack_points(region, seed + 10**9, worst)
-        reached = np.maximum(top, rules.values(points, ensemble.predict(points)).max(0))
-        tally.points += len(points) + len(first)
+        points = np.concatenate([points, first])
+        points = points[region.covers(points)]
+        reached = rules.measured(points, ensemble.predict(points)).max(0)
+        tally.points += len(points)
         tally.closest = min(tally.closest, float((bounds - reached).min()))
         if np.any(reached > bounds):
             tally.wrong.append(f"seed {seed}: {names} proven {bounds}, found {reached}")
+
+
+def one_shield(
+    seed: int,
+    tally: Tally,
+    ensemble: Ensemble,
+    asked: Asked,
+    first: np.ndarray,
+    room: float,
+    generator: np.random.Generator,
+) -> None:
+    """Limits near what a random anchor reaches; predictions of all members behind its shield."""
+    anchor = random_anchor(generator, ensemble.input_size, ensemble.output_size)
+    free = proof_rules_of(asked.at(np.zeros(asked.count)), output_size=ensemble.output_size)
+    values = free.measured(first, anchor.outputs(torch.as_tensor(first))[0].numpy())
+    limit = values.max(0) + room * (np.ptp(values, axis=0) + 1e-3)
+    rule = asked.at(limit)
+    shielded = behind(ensemble, anchor, rule)
+    answer = certify(shielded, rule, time_limit_s=3.0, cell_limit=20_000)
+    tally.answers[f"shield {answer.status}"] += 1
+    tally.cells += answer.cells
+    if answer.status != "proven":
+        return
+    points = np.concatenate([attack_points(rule.inputs, seed + 10**9, None), first])
+    points = points[rule.inputs.covers(points)]
+    rules = proof_rules_of(rule, output_size=ensemble.output_size)
+    plain = ensemble.predict(points)
+    excess = rules.measured(points, shielded.predict(points, outside="ignore")) - rules.targets
+    sizes = 1 + np.abs(rules.measured(points, np.abs(plain))) + np.abs(rules.targets)
+    tally.points += len(points)
+    tally.acted += int((excess <= 0).all(1).sum())
+    if np.any(excess > ROUNDING * sizes):
+        tally.wrong.append(f"seed {seed}: shield exceeds by {excess.max():.3g}")
 
 
 def main() -> int:
@@ -205,7 +328,8 @@ def main() -> int:
         f"\n{seed - given.seed} cases, {tally.cells} cells: "
         + ", ".join(f"{n} {status}" for status, n in sorted(tally.answers.items()))
         + f"; proven bounds attacked with {tally.points} points, closest from above by "
-        f"{tally.closest:.3g}; {len(tally.wrong)} claims broken"
+        f"{tally.closest:.3g}; {tally.acted} shielded predictions keep all rules to the last bit; "
+        f"{len(tally.wrong)} claims broken"
     )
     print("\n".join(tally.wrong))
     return 1 if tally.wrong else 0

@@ -287,8 +287,10 @@ def _of_shield(answer: Certification, shielded: Shielded) -> Certification:
 
     An anchor that breaks a rule refutes no prediction: it only leaves them without a proof.
     """
-    if answer.status != "refuted":
+    if answer.status != "refuted" or answer.counterexample is None:
         return replace(answer, shield=shielded.of)
+    place = ", ".join(f"{value:.6g}" for value in answer.counterexample[:6])
+    more = ", ..." if len(answer.counterexample) > 6 else ""
     return replace(
         answer,
         status="unknown",
@@ -297,7 +299,7 @@ def _of_shield(answer: Certification, shielded: Shielded) -> Certification:
             for proof in answer.rules
         ),
         note=f"the anchor of the shield breaks rule {answer.counterexample_rule}: it reaches "
-        f"{answer.counterexample_value:.9g} at x = {answer.counterexample}; take another anchor",
+        f"{answer.counterexample_value:.9g} at x = [{place}{more}]; take another anchor",
         counterexample=None,
         counterexample_rule=None,
         counterexample_value=None,
