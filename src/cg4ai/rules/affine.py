@@ -365,7 +365,7 @@ def rules_of(requirement: Requirement, *, output_size: int) -> AffineRules:
     name, kind = requirement.name, type(requirement).__name__
     if not isinstance(requirement.region, Region):
         raise InvalidInput(
-            f"{name} lists its inputs; a certificate speaks of a Box or Ball. Audit listed inputs "
+            f"{name} lists its inputs; a certificate speaks of a region. Audit listed inputs "
             "with ensemble.audit(requirement)"
         )
     requirement.check(requirement.input_size, output_size)
@@ -375,11 +375,11 @@ def rules_of(requirement: Requirement, *, output_size: int) -> AffineRules:
     functional = getattr(requirement, "coefficients", None)
     if functional is None:
         raise InvalidInput(
-            f"{name} ({kind}) cannot be certified; Linear, Probability and Margin over a Box or "
-            "Ball can"
+            f"{name} ({kind}) cannot be certified; Linear, Probability, Margin and Quadratic over "
+            "a region can"
         )
     raise InvalidInput(
         f"the functional of {name}, {type(functional).__name__}, cannot be certified: it has no "
         "method affine() that gives its coefficients as affine functions of the input "
-        "(cg4ai.proofs.AffineCoefficients)"
+        "(cg4ai.AffineCoefficients)"
     )
