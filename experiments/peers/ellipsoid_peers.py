@@ -14,13 +14,12 @@ from torch import Tensor, nn
 
 from cg4ai.records import Array
 from experiments.peers.ellipsoid import OUTPUTS, ConvexTask, as_tensors
-from experiments.peers.outcomes import Clock, Outcome, chunks, installed, milliseconds
+from experiments.peers.outcomes import MISSING, Clock, Outcome, chunks, installed, milliseconds
 from experiments.peers.training import Network, Recipe, fit
 
 HIDDEN = (64, 64)
 PENALTY = 10.0
 SLOWLY = 2000  # inputs at which a solver is asked for violations
-MISSING = "not installed: pip install 'cg4ai[peers]'"
 Predict = Callable[[Tensor], Tensor]
 
 

@@ -16,6 +16,7 @@ from cg4ai.apps.tables import markdown
 from cg4ai.records import Array
 
 OURS = "ours"
+MISSING = "not installed: pip install 'cg4ai[peers]'"
 TOLERANCE = 1e-9  # a rule counts as broken beyond this
 REPEATS = 20  # of a prediction that is timed; the quickest counts
 

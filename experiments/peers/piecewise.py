@@ -45,10 +45,10 @@ class Piecewise:
         return np.random.default_rng([seed, 4]).uniform(LOWER, UPPER, SEARCHED)
 
 
-def piecewise(name: Name) -> Piecewise:
+def piecewise(name: Name, draw: int = DRAW) -> Piecewise:
     reach = 1.2 if name == "inner" else 2.0
     count = 10 if name == "band" else 50
-    points = np.random.RandomState(DRAW).uniform(-reach, reach, count)
+    points = np.random.RandomState(draw).uniform(-reach, reach, count)
     target, bounds = (_band, _both_bounds) if name == "band" else (_curve, _one_bound)
     return Piecewise(name, points, target(points), target, bounds)
 

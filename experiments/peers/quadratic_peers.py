@@ -15,7 +15,15 @@ from torch import Tensor, nn
 
 from cg4ai.records import Array
 from experiments.peers.cones import Cones
-from experiments.peers.outcomes import REPEATS, Clock, Outcome, chunks, installed, milliseconds
+from experiments.peers.outcomes import (
+    MISSING,
+    REPEATS,
+    Clock,
+    Outcome,
+    chunks,
+    installed,
+    milliseconds,
+)
 from experiments.peers.quadratic import QuadraticProblem
 from experiments.peers.training import Network, Recipe, fit
 
@@ -216,7 +224,7 @@ def solver(problem: QuadraticProblem, seed: int) -> Outcome:
     if not problem.convex:
         return Outcome(problem.name, "OSQP", seed, note="solves convex programs only")
     if not installed("osqp"):
-        return Outcome(problem.name, "OSQP", seed, note="not installed: pip install 'cg4ai[peers]'")
+        return Outcome(problem.name, "OSQP", seed, note=MISSING)
     outcome = measured(problem, "OSQP", seed, 0.0, _Osqp(problem), slow=True)
     return replace(outcome, note=f"violations searched at {SLOWLY:,} inputs, for its time")
 

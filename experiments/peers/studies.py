@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from experiments.peers import ellipsoid_peers, piecewise_peers, quadratic_peers
+from experiments.peers import ellipsoid_peers, piecewise_peers, quadratic_peers, routers
 from experiments.peers.ellipsoid import convex_task
 from experiments.peers.outcomes import Outcome
 from experiments.peers.piecewise import NAMES, piecewise
@@ -36,9 +36,12 @@ class Asked:
             return
         for seed in [0] if once else self.seeds:
             outcome = work(seed)
-            shown = ", ".join(f"{name} {value:.3g}" for name, value in outcome.figures.items())
-            self.say(f"{outcome.task}: {outcome.method}, seed {seed}: {shown or outcome.note}")
+            self.tell(outcome)
             yield outcome
+
+    def tell(self, outcome: Outcome) -> None:
+        shown = ", ".join(f"{name} {value:.3g}" for name, value in outcome.figures.items())
+        self.say(f"{outcome.task}: {outcome.method}, seed {outcome.seed}: {shown or outcome.note}")
 
 
 def qp(asked: Asked) -> list[Outcome]:
@@ -93,5 +96,12 @@ def hardnet(asked: Asked) -> list[Outcome]:
 
 
 def routing(asked: Asked) -> list[Outcome]:
-    """Ours and Cooper on networks."""
-    return []
+    """Ours as it comes, and Cooper for as long, on three networks."""
+    found: list[Outcome] = []
+    for configuration in routers.CONFIGURATIONS[: 1 if asked.quick else None]:
+        for seed in asked.seeds:
+            done = routers.compared(configuration, seed, quick=asked.quick)
+            for outcome in done:
+                asked.tell(outcome)
+            found += done
+    return found

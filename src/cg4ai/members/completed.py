@@ -90,7 +90,10 @@ class CompletedMembers:
     def outputs(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (len(self), n, output_size)."""
         x = checked_inputs(inputs, self.input_size, self.device)
-        return self.inner.outputs(x) @ self._layer.basis + self._layer.fixed(x)
+        free, fixed = self.inner.outputs(x), self._layer.fixed(x)
+        if len(self) == 1:
+            return torch.addmm(fixed, free[0], self._layer.basis).unsqueeze(0)
+        return free @ self._layer.basis + fixed
 
     def mixture(self, inputs: Tensor, weights: Tensor) -> Tensor:
         """`sum_i weights_i outputs_i`: (n, d), (len(self),) -> (n, output_size)."""

@@ -65,7 +65,8 @@ class Shield:
     def anchored(self, inputs: Tensor, like: Tensor) -> Tensor:
         """The anchor's outputs (n, r) in the precision of `like`."""
         values = self.anchor.outputs(inputs.to(torch.float64))[0]
-        return values[:, : like.shape[-1]].to(like.dtype)
+        # networks lay outputs out by outputs: products with that order would copy it again
+        return values[:, : like.shape[-1]].to(like.dtype).contiguous()
 
     def affine_anchor(self) -> tuple[Array, Array] | None:
         """Slopes (r, d) and offsets (r,) of the anchor; None if it is not affine."""
@@ -92,10 +93,11 @@ class Shield:
             place = parts.of_rule.expand(needed.shape)
             moved = nothing.scatter_reduce(-1, place, needed, "amax")
             theta, share = moved.amax(-1), moved.index_select(-1, parts.of_output)
+        blended = torch.lerp(outputs, anchor.expand_as(outputs), share)
+        if _inferring() and bool(blended.sum().isfinite()):
+            return blended, theta  # exact at 0 and 1, and quicker than looking at each
         # at 1 the anchor itself: outputs may hold infinities or no numbers there
-        blended = torch.where(
-            share < 1, torch.lerp(outputs, anchor.expand_as(outputs), share), anchor
-        )
+        blended = torch.where(share < 1, blended, anchor)
         return torch.where(share > 0, blended, outputs), theta
 
     @cached_property
@@ -146,6 +148,8 @@ class Shield:
         # not a number keeps no rule
         kept = torch.stack([slack.amin(-1) >= 0 for slack in slacks]).all(0)
         rows = (~kept).reshape(-1, len(inputs)).any(0).nonzero()[:, 0]
+        if 2 * len(rows) > len(inputs):  # copying so many would take longer than all of them
+            return self._blended(inputs, outputs, self.anchored(inputs, outputs), slacks)[0]
         x, part = inputs[rows], outputs.index_select(-2, rows)
         own = [slack.index_select(-2, rows) for slack in slacks]
         found, _ = self._blended(x, part, self.anchored(x, part), own)
@@ -227,6 +231,10 @@ class _Components:
     count: int
     of_rule: Tensor
     of_output: Tensor
+
+
+def _inferring() -> bool:
+    return not torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
 def _tensors(members: Members) -> dict[str, Tensor]:

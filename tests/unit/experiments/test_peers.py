@@ -1,0 +1,136 @@
+"""The problems of the peers against independent solvers, their layers, and the report."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linprog, minimize
+
+from experiments.peers.__main__ import main
+from experiments.peers.cones import Cones, Ellipsoid
+from experiments.peers.ellipsoid import convex_task
+from experiments.peers.outcomes import Outcome, spread, table
+from experiments.peers.piecewise import NAMES, piecewise
+from experiments.peers.quadratic import generated, loaded
+from experiments.peers.quadratic_peers import Dc3, HardNet, robust_rule
+from experiments.peers.report import SECTIONS, saved, stored, write_report
+
+
+def test_projections_agree_with_slsqp():
+    rng = np.random.default_rng(0)
+    root, centre = np.eye(3) + 0.2 * rng.normal(size=(3, 3)), np.array([0.1, 0.0, -0.1])
+    linear, limits = rng.normal(size=(2, 3)), np.array([0.3, 0.4])
+    tied, value = rng.normal(size=(1, 3)), np.array([0.1])
+    aim = np.array([1.0, -2.0, 1.5])
+    found = Cones(tied, linear, Ellipsoid(root, centre, 1.0)).minimise(
+        np.eye(3), -aim, value, limits
+    )
+    answer = minimize(
+        lambda y: 0.5 * np.square(y - aim).sum(),
+        np.zeros(3),
+        constraints=[
+            {"type": "ineq", "fun": lambda y: limits - linear @ y},
+            {"type": "ineq", "fun": lambda y: 1 - np.square(root @ (y - centre)).sum()},
+            {"type": "eq", "fun": lambda y: tied @ y - value},
+        ],
+        method="SLSQP",
+        options={"ftol": 1e-12},
+    )
+    assert np.allclose(found, answer.x, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return generated(3, convex=True, tests=3)
+
+
+def test_the_affine_rule_keeps_every_rule_at_the_worst_corner(problem):
+    slope, offset = robust_rule(problem, room=0.1)
+    assert np.allclose(problem.equality @ slope, np.eye(50), atol=1e-8)
+    assert np.allclose(problem.equality @ offset, 0, atol=1e-8)
+    values = problem.inequality @ slope
+    for row in range(0, 50, 10):  # the largest value over the box, by linear programming
+        worst = -linprog(-values[row], bounds=[(-1, 1)] * 50).fun
+        reached = worst + problem.inequality[row] @ offset
+        assert reached <= 0.9 * problem.limit[row] + 1e-6
+
+
+def test_no_feasible_output_is_better_than_the_optimum(problem):
+    slope, offset = robust_rule(problem)
+    outputs = torch.as_tensor(problem.inputs @ slope.T + offset)
+    above = problem.above(outputs)
+    assert above.min() >= -1e-6
+    assert above.max() < 5
+
+
+@pytest.mark.parametrize("kind", [Dc3, HardNet])
+def test_layers_keep_equalities_and_hardnet_all_rules(problem, kind):
+    torch.manual_seed(0)
+    layer = kind(problem).double()
+    points = problem.searched(0, count=200)
+    with torch.no_grad():
+        broken = problem.violation(layer(torch.as_tensor(points)), points)
+    assert broken["equality"] < 1e-10
+    assert kind is Dc3 or broken["inequality"] < 1e-10
+
+
+def test_labels_of_the_convex_task_keep_its_rules_and_data_are_refused_if_missing(tmp_path):
+    task = convex_task(0, equality=True)
+    broken = task.violation(task.labels)
+    assert broken["inequality"] < 1e-6
+    assert broken["equality"] < 1e-7
+    with pytest.raises(ValueError, match="leave --data out"):
+        loaded(tmp_path, convex=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_targets_lie_between_the_bounds_and_are_labelled_so(name):
+    task = piecewise(name)
+    assert task.violation(task.grid, task.target(task.grid)) == 0
+    assert np.array_equal(task.labels, task.target(task.inputs))
+    low, high = task.bounds(task.grid)
+    assert (low <= high).all()
+    assert task.violation(task.grid, high + 0.25) == pytest.approx(0.25)
+
+
+def test_tables_show_means_worst_seeds_and_what_is_missing():
+    assert spread([1.0, 3.0]) == "2 (3)"
+    assert spread([0.5, 0.5]) == "0.5"
+    assert spread([]) == "-"
+    found = table(
+        [
+            Outcome("a", "ours", 0, {"mse": 1.0}),
+            Outcome("a", "ours", 1, {"mse": 3.0}),
+            Outcome("a", "RAYEN", 0, note="not installed"),
+            Outcome("b", "ours", 0, {"mse": 9.0}),
+        ],
+        "a",
+        {"mse": "MSE"},
+    )
+    assert "| ours | 2 | 2 (3) |" in found
+    assert "not installed" in found
+    assert "9" not in found
+
+
+def test_only_ours_must_keep_rules():
+    assert Outcome("a", "DC3", 0, {"inequality": 1.0}).kept
+    assert not Outcome("a", "ours", 0, {"inequality": 1e-3}).kept
+    assert not Outcome("a", "ours", 0, {"equality": 1e-3}).kept
+
+
+def test_reports_join_what_was_measured_at_different_times(tmp_path):
+    task = next(iter(SECTIONS["rayen"].tasks))
+    saved(tmp_path, "rayen", [Outcome(task, "RAYEN", 0, {"mse": 0.5})], merge=False, quick=False)
+    saved(tmp_path, "rayen", [Outcome(task, "ours", 0, {"mse": 0.25})], merge=True, quick=False)
+    assert {one.method for one in stored(tmp_path / "rayen.json")} == {"RAYEN", "ours"}
+    write_report(tmp_path / "report.md", tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert "RAYEN" in text
+    assert "0.25" in text
+    assert SECTIONS["qp"].title not in text
+
+
+def test_unknown_studies_are_refused(tmp_path, capsys):
+    assert main(["hardnets", "--out", str(tmp_path)]) == 2
+    assert "did you mean 'hardnet'" in capsys.readouterr().err
