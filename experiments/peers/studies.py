@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from experiments.peers import ellipsoid_peers, piecewise_peers, quadratic_peers, routers
+from experiments.peers import ellipsoid_peers, ours, piecewise_peers, quadratic_peers, routers
 from experiments.peers.ellipsoid import convex_task
-from experiments.peers.outcomes import Outcome
+from experiments.peers.outcomes import OURS, Outcome
 from experiments.peers.piecewise import NAMES, piecewise
 from experiments.peers.quadratic import QuadraticProblem, generated, loaded
 from experiments.peers.training import Recipe
@@ -50,6 +50,7 @@ def qp(asked: Asked) -> list[Outcome]:
     found: list[Outcome] = []
     for convex in (True, False):
         problem = _quadratic(asked, convex=convex)
+        found += asked.run(OURS, partial(ours.quadratic, problem, recipe))
         for method in ("DC3", "HardNet"):
             found += asked.run(
                 method, partial(quadratic_peers.learned, problem, recipe, method=method)
@@ -69,6 +70,7 @@ def rayen(asked: Asked) -> list[Outcome]:
     """Projections onto a set of linear and quadratic rules; a task of its own for each seed."""
     recipe = Recipe(steps=asked.steps(3000))
     methods = {
+        OURS: ours.ellipsoid,
         "RAYEN": ellipsoid_peers.rayen,
         "penalty, then cvxpylayers": ellipsoid_peers.projected,
     }
@@ -89,6 +91,7 @@ def hardnet(asked: Asked) -> list[Outcome]:
     found: list[Outcome] = []
     for name in NAMES:
         task = piecewise(name)
+        found += asked.run(OURS, partial(ours.piecewise, task, Recipe(steps=asked.steps(2000))))
         for method, recipe in recipes.items():
             work = partial(piecewise_peers.hardnet, task, recipe=recipe, method=method)
             found += asked.run(method, work)

@@ -1,0 +1,127 @@
+"""Ours on the peers' problems, through the public interface alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import cg4ai
+from cg4ai.layout import Layout
+from cg4ai.members.networks import NetworkArchitecture
+from cg4ai.objectives import Supervised
+from cg4ai.pricing.gradient.pricer import GradientPricer
+from cg4ai.pricing.gradient.training import Training
+from cg4ai.records import Array
+from cg4ai.rules import AffineBound, Equality, Polytope, Quadratic
+from experiments.peers import ellipsoid_peers, piecewise_peers, quadratic_peers
+from experiments.peers.ellipsoid import OUTPUTS, ConvexTask
+from experiments.peers.outcomes import OURS, Clock, Outcome
+from experiments.peers.piecewise import FAR, LOWER, UPPER, Piecewise
+from experiments.peers.quadratic import QuadraticProblem
+from experiments.peers.training import Recipe
+
+HIDDEN = (96, 96)  # of DC3's problems: a thousand predictions in a few milliseconds
+ROOM = 0.05  # share of each limit that the affine rule of DC3's problems leaves as an anchor
+MEMBERS = 4  # of a mixture on HardNet's problems
+
+
+def quadratic(problem: QuadraticProblem, recipe: Recipe, seed: int) -> Outcome:
+    """DC3's problems: equalities completed, inequalities by the shield, anchor the affine rule."""
+    equalities, outputs = problem.equality.shape
+    box = cg4ai.Box(np.full(equalities, -1.0), np.ones(equalities))
+    rules = [
+        Equality(box, problem.equality, AffineBound(np.zeros(equalities), np.eye(equalities))),
+        cg4ai.Linear(box, problem.inequality, problem.limit, "<="),
+    ]
+    network = NetworkArchitecture(equalities, outputs - equalities, hidden=HIDDEN, skip=True)
+    with Clock() as clock:
+        anchor = quadratic_peers.robust_rule(problem, ROOM)
+        objective = cg4ai.Objective(box, problem.loss)
+        ensemble = _solved(objective, rules, network, recipe, seed=seed, anchor=anchor)
+    return quadratic_peers.measured(problem, OURS, seed, clock.seconds, _on_tensors(ensemble))
+
+
+def ellipsoid(task: ConvexTask, recipe: Recipe, seed: int) -> Outcome:
+    """RAYEN's task: linear and quadratic rules by the shield, anchor found."""
+    size = task.inputs.shape[1]
+    box = cg4ai.Box(np.full(size, -1.0), np.ones(size))
+    square = task.root.T @ task.root
+    bound = 1.0 - task.centre @ square @ task.centre
+    rules: list[Any] = [
+        cg4ai.Linear(box, task.linear, task.limits, "<="),
+        Quadratic(box, square, bound, -2 * square @ task.centre),
+    ]
+    if len(task.values):
+        rules.append(Equality(box, task.equality, task.values))
+    network = NetworkArchitecture(
+        size, OUTPUTS - len(task.values), hidden=ellipsoid_peers.HIDDEN, skip=True
+    )
+    with Clock() as clock:
+        objective = Supervised(task.inputs, task.labels, "squared", "mixture")
+        ensemble = _solved(objective, rules, network, recipe, seed=seed)
+    points = task.searched(seed)
+    return ellipsoid_peers.measured(
+        task, OURS, seed, clock.seconds, _on_tensors(ensemble), points=points
+    )
+
+
+def piecewise(task: Piecewise, recipe: Recipe, seed: int) -> Outcome:
+    """HardNet's problems: the bounds at x are inputs beside x, and so the rules are affine."""
+    region = Polytope(cg4ai.Box([LOWER, -FAR, -FAR], [UPPER, FAR, FAR]), [[0.0, 1.0, -1.0]], [0.0])
+    rules = [
+        cg4ai.Linear(region, [1.0], AffineBound(0.0, [0.0, 1.0, 0.0]), ">=", name="low"),
+        cg4ai.Linear(region, [1.0], AffineBound(0.0, [0.0, 0.0, 1.0]), "<=", name="high"),
+    ]
+    network = NetworkArchitecture(
+        3, 1, hidden=piecewise_peers.HIDDEN, shift=np.zeros(3), scale=np.array([1.0, FAR, FAR])
+    )
+
+    def seen(points: Array) -> Array:
+        return np.column_stack([points, *task.bounds(points)])
+
+    with Clock() as clock:
+        objective = Supervised(seen(task.inputs), task.labels[:, None], "squared", "average")
+        middle = (np.array([[0.0, 0.5, 0.5]]), np.zeros(1))
+        ensemble = _solved(
+            objective, rules, network, recipe, seed=seed, anchor=middle, members=MEMBERS
+        )
+    return piecewise_peers.measured(
+        task, OURS, seed, clock.seconds, lambda points: ensemble.predict(seen(points))[:, 0]
+    )
+
+
+def _solved(
+    objective: Supervised,
+    rules: Sequence[Any],
+    network: NetworkArchitecture,
+    recipe: Recipe,
+    *,
+    seed: int,
+    anchor: Any = None,
+    members: int = 1,
+) -> cg4ai.Ensemble:
+    """One pricing: so many members, each trained through the shield for all steps."""
+    pricer = GradientPricer(
+        network,
+        restarts=members,
+        training=Training(recipe.steps, recipe.rate, "onecycle"),
+        batch_size=recipe.batch,
+        blend=1.0,
+        finish=0.0,
+    )
+    outputs = rules[0].output_size
+    problem = cg4ai.Problem(objective, rules, [pricer], Layout.single(outputs), anchor=anchor)
+    weights: Literal["loss", "uniform"] = "uniform" if members > 1 else "loss"
+    settings = cg4ai.Settings(seed=seed, iteration_limit=1, final_weights=weights)
+    return cg4ai.solve(problem, settings).ensemble
+
+
+def _on_tensors(ensemble: cg4ai.Ensemble) -> quadratic_peers.Predict:
+    def predict(inputs: Tensor) -> Tensor:
+        return torch.as_tensor(ensemble.predict(inputs))
+
+    return predict
