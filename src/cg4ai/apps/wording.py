@@ -71,6 +71,7 @@ def summary(result: Result, rules: Sequence[Rule]) -> dict[str, Any]:
         ],
         "outputs": list(rules[0].outputs) if rules else [],
         "note": result.note,
+        "shield": None if result.shield is None else str(result.shield),
         "seconds": result.seconds,
     }
 
@@ -115,6 +116,8 @@ def report(result: dict[str, Any]) -> str:
             f"Proven: no mixture of members of this kind has an objective below "
             f"{result['bound']:.5g} (this one: {result['objective']:.5g})."
         )
+    if result.get("shield"):
+        lines.append(f"{result['shield'].capitalize()}.")
     if result["note"]:
         lines.append(f"Note: {result['note']}.")
     if result["audits"]:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_constructed
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
 from cg4ai.master import LinearMaster
+from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.records import (
     Array,
     EndingRecord,
@@ -38,6 +40,26 @@ class Plain:
     loss: float
 
 
+@dataclass(frozen=True, slots=True)
+class ShieldUse:
+    """How a shield acts on the objective's own inputs.
+
+    `moved` is the share of them whose prediction it moves, `mean` and `largest` how far towards the
+    anchor (0: not at all, 1: all the way), over all members by weight.
+    """
+
+    inputs: int
+    moved: float
+    mean: float
+    largest: float
+
+    def __str__(self) -> str:
+        return (
+            f"shield: moves {100 * self.moved:.1f} % of {self.inputs} inputs of the objective, by "
+            f"{self.mean:.3f} of the way to the anchor on average, {self.largest:.3f} at most"
+        )
+
+
 @dataclass(frozen=True)
 class Result:
     """The trained ensemble and what is known about it.
@@ -50,6 +72,7 @@ class Result:
     of `history` and `ending` add up to `seconds`; `cut` names what the time limit left out of the
     ending. `plain` is the mixture that the same training found before the rules were bound (None:
     it was not sought): what it does better on data that it never saw is what the rules cost.
+    `shield` says how often and how much the members' shield acts (None: they have none).
     """
 
     ensemble: Ensemble
@@ -68,6 +91,7 @@ class Result:
     ending: EndingRecord = field(default_factory=EndingRecord)
     cut: tuple[str, ...] = ()
     plain: Plain | None = None
+    shield: ShieldUse | None = None
 
     @property
     def gap(self) -> float | None:
@@ -103,6 +127,8 @@ class Result:
         lines += [str(audit) for audit in self.audits]
         if self.plain is not None:
             lines.append(f"without the rules: loss {self.plain.loss:.6g}")
+        if self.shield is not None:
+            lines.append(str(self.shield))
         if self.cut:
             lines.append(f"left out at the time limit: {', '.join(self.cut)}")
         if self.note:
@@ -126,6 +152,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
                 record_constructed(ensemble, requirement)
         loss = run.work.true_loss(ensemble)
         plain = None if settled.plain is None else _plain(run, settled.plain)
+        shield = _shield_use(ensemble, run.problem.objective.inputs)
     ending = run.record_ending()
     return Result(
         ensemble=ensemble,
@@ -144,7 +171,16 @@ def finish(run: RunState, reason: StopReason) -> Result:
         ending=ending,
         cut=tuple(run.cut),
         plain=plain,
+        shield=shield,
     )
+
+
+def _shield_use(ensemble: Ensemble, inputs: Array) -> ShieldUse | None:
+    if not any(isinstance(part.members, ShieldedMembers) for part in ensemble.parts):
+        return None
+    theta = ensemble.theta(torch.as_tensor(inputs, dtype=torch.float64, device=ensemble.device))
+    moved = float((theta > 0).double().mean())
+    return ShieldUse(len(inputs), moved, float(theta.mean()), float(theta.max()))
 
 
 def _plain(run: RunState, weights: Array) -> Plain:

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 from sklearn.dummy import DummyClassifier
 
-from cg4ai import ConstrainedClassifier, ConstrainedRegressor, FitWarning, Linear, Settings, solve
+from cg4ai import (
+    Box,
+    ConstrainedClassifier,
+    ConstrainedRegressor,
+    FitWarning,
+    Linear,
+    Settings,
+    solve,
+)
 from cg4ai.errors import InvalidInput
 from cg4ai.estimators.judgement import Score
 
@@ -133,3 +141,18 @@ def test_the_score_without_the_rules_tells_what_they_cost() -> None:
     assert dear.result_.feasible
     assert dear.score_.without_rules is not None
     assert dear.score_.without_rules > 0.9 > dear.score_.model
+
+
+def test_how_much_a_shield_acts_is_told() -> None:
+    X, y = line()
+    everywhere = Box([-1.0, -1.0], [1.0, 1.0])
+    cap = Linear(everywhere, [1.0], 0.5, "<=")  # a fifth of y is above it
+    model = ConstrainedRegressor(**QUICK).fit(X, y, requirements=[cap])
+    assert model.audit_[0].strength == "shielded"
+    assert model.predict(X).max() <= 0.5 + 1e-9
+    use = model.result_.shield
+    assert use is not None
+    assert 0 < use.moved < 0.6
+    assert 0 < use.mean <= use.largest <= 1
+    assert str(use) in str(model.result_)
+    assert ConstrainedRegressor(**QUICK).fit(X, y).result_.shield is None
