@@ -142,12 +142,11 @@ def finish(run: RunState, reason: StopReason) -> Result:
     settled = run.phase.settle(run, reason)
     run.work.note_dummies(settled.solution)
     ensemble = run.work.whole_ensemble(settled.weights)
-    record_regions(
-        ensemble, run.problem.asked or run.problem.requirements, inputs=run.problem.objective.inputs
-    )
+    asked = run.problem.asked or run.problem.requirements
+    record_regions(ensemble, asked, inputs=run.problem.objective.inputs)
     with run.watch.timed("audits"):
         audits = _audits(run, ensemble, settled.weights)
-        for requirement, found in zip(run.problem.requirements, audits, strict=True):
+        for requirement, found in zip(asked, audits, strict=True):
             if isinstance(requirement, Equality) and found.strength == "constructed":
                 record_constructed(ensemble, requirement)
         loss = run.work.true_loss(ensemble)
