@@ -128,7 +128,7 @@ def test_a_rule_over_a_box() -> None:
     box = Box([0.5, -1.0], [1.0, 1.0])
     model = ConstrainedRegressor(**{**QUICK, "iteration_limit": 10})
     model.fit(X, y, [Linear(box, [1.0], 1.0, "<=")])
-    assert model.audit_[0].strength == "attacked"
+    assert model.audit_[0].strength == "shielded"
     assert model.audit_[0].holds
     inside = np.random.default_rng(5).uniform(box.lower, box.upper, size=(1000, 2))
     assert model.predict(inside).max() <= 1.0 + 1e-4
