@@ -210,13 +210,13 @@ def network(parameters: Parameters, task: Task) -> NetworkArchitecture:
 
 
 def _of_networks(architecture: Architecture, parameters: Parameters, task: Task) -> Pricer:
-    """Small networks, a batch of every weight decay at once; under rules half start from the known.
+    """Small networks, a batch of every weight decay at once.
 
     Regularised members generalise but may be too stiff for a row; free members meet rows but learn
-    noise. The master chooses.
+    noise. The master chooses. Under rules they begin at random, too: where rules bind noise, those
+    that began from the plain members predicted new rows worse.
     """
-    fresh = _gradient(architecture, parameters, task, parameters.training_of_networks())
-    return FreshThenRefined((fresh, replace(fresh, warm_starts=fresh.restarts // 2)))
+    return _gradient(architecture, parameters, task, parameters.training_of_networks())
 
 
 def _of_modules(architecture: Architecture, parameters: Parameters, task: Task) -> Pricer:
