@@ -62,7 +62,7 @@ def ellipsoid(task: ConvexTask, recipe: Recipe, seed: int) -> Outcome:
     )
     with Clock() as clock:
         objective = Supervised(task.inputs, task.labels, "squared", "mixture")
-        ensemble = _solved(objective, rules, network, recipe, seed=seed)
+        ensemble = _solved(objective, rules, network, recipe, seed=seed, members=3)
     points = task.searched(seed)
     return ellipsoid_peers.measured(
         task, OURS, seed, clock.seconds, _on_tensors(ensemble), points=points

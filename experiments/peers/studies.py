@@ -46,7 +46,7 @@ class Asked:
 
 def qp(asked: Asked) -> list[Outcome]:
     """DC3's convex and non-convex problem."""
-    recipe = Recipe(steps=asked.steps(6000))
+    recipe = Recipe(steps=asked.steps(3000))
     found: list[Outcome] = []
     for convex in (True, False):
         problem = _quadratic(asked, convex=convex)
@@ -86,7 +86,7 @@ def hardnet(asked: Asked) -> list[Outcome]:
     """Functions between bounds that change from piece to piece."""
     recipes = {
         "HardNet, as published": Recipe(steps=asked.steps(1000), rate=1e-4, cycle=False),
-        "HardNet, trained longer": Recipe(steps=asked.steps(4000)),
+        "HardNet, trained as ours": Recipe(steps=asked.steps(2000)),
     }
     found: list[Outcome] = []
     for name in NAMES:
