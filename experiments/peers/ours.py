@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -42,7 +43,8 @@ def quadratic(problem: QuadraticProblem, recipe: Recipe, seed: int) -> Outcome:
         anchor = quadratic_peers.robust_rule(problem, ROOM)
         objective = cg4ai.Objective(box, problem.loss)
         ensemble = _solved(objective, rules, network, recipe, seed=seed, anchor=anchor)
-    return quadratic_peers.measured(problem, OURS, seed, clock.seconds, _on_tensors(ensemble))
+    found = quadratic_peers.measured(problem, OURS, seed, clock.seconds, _on_tensors(ensemble))
+    return replace(found, note=proven(ensemble, rules))
 
 
 def ellipsoid(task: ConvexTask, recipe: Recipe, seed: int) -> Outcome:
@@ -64,9 +66,10 @@ def ellipsoid(task: ConvexTask, recipe: Recipe, seed: int) -> Outcome:
         objective = Supervised(task.inputs, task.labels, "squared", "mixture")
         ensemble = _solved(objective, rules, network, recipe, seed=seed, members=3)
     points = task.searched(seed)
-    return ellipsoid_peers.measured(
+    found = ellipsoid_peers.measured(
         task, OURS, seed, clock.seconds, _on_tensors(ensemble), points=points
     )
+    return replace(found, note=proven(ensemble, rules))
 
 
 def piecewise(task: Piecewise, recipe: Recipe, seed: int) -> Outcome:
@@ -89,9 +92,18 @@ def piecewise(task: Piecewise, recipe: Recipe, seed: int) -> Outcome:
         ensemble = _solved(
             objective, rules, network, recipe, seed=seed, anchor=middle, members=MEMBERS
         )
-    return piecewise_peers.measured(
+    found = piecewise_peers.measured(
         task, OURS, seed, clock.seconds, lambda points: ensemble.predict(seen(points))[:, 0]
     )
+    return replace(found, note=proven(ensemble, rules))
+
+
+def proven(ensemble: cg4ai.Ensemble, rules: Sequence[Any]) -> str:
+    """In words, which rules the separate checker finds proven on their whole regions."""
+    left = [one.name for one in rules if cg4ai.certify(ensemble, one).status != "proven"]
+    if left:
+        return f"not proven: {', '.join(left)}"
+    return "all rules proven on the whole region, accepted by the checker"
 
 
 def _solved(
