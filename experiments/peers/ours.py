@@ -80,7 +80,7 @@ def piecewise(task: Piecewise, recipe: Recipe, seed: int) -> Outcome:
         cg4ai.Linear(region, [1.0], AffineBound(0.0, [0.0, 0.0, 1.0]), "<=", name="high"),
     ]
     network = NetworkArchitecture(
-        3, 1, hidden=piecewise_peers.HIDDEN, shift=np.zeros(3), scale=np.array([1.0, FAR, FAR])
+        3, 1, hidden=piecewise_peers.HIDDEN, activation="gelu", scale=np.array([1.0, FAR, FAR])
     )
 
     def seen(points: Array) -> Array:
