@@ -124,11 +124,12 @@ def test_training_with_a_pool_keeps_the_rule_nearly():
     assert kept < 1.23
 
 
-def test_refreshes_that_miss_attacks_are_refused():
-    with pytest.raises(InvalidInput, match="divide attack_every, got 30 and 100"):
+@pytest.mark.parametrize("attack_every", [100, 0])
+def test_refreshes_that_miss_attacks_are_refused(attack_every):
+    with pytest.raises(InvalidInput, match=f"divide attack_every, got 30 and {attack_every}"):
         GradientPricer(
             ARCHITECTURE,
             training=Training(10, schedule="onecycle"),
-            attack_every=100,
+            attack_every=attack_every,
             refresh_every=30,
         )

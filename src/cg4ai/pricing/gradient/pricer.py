@@ -107,9 +107,8 @@ class GradientPricer:
                 "only because the violations were not known"
             )
 
-        if self.refresh_every < 0 or (
-            self.refresh_every and self.attack_every % self.refresh_every
-        ):
+        searched = self.attack_every > 0 and self.attack_every % max(1, self.refresh_every) == 0
+        if self.refresh_every < 0 or (self.refresh_every and not searched):
             raise InvalidInput(
                 "refresh_every must be 0, or divide attack_every, got "
                 f"{self.refresh_every} and {self.attack_every}"
