@@ -60,7 +60,7 @@ class ProofTraining:
     easier: float = 0.4
     harder: float = 2.0
     refresh_every: int = 20
-    multiplier_rate: float = 0.1
+    multiplier_rate: float = 2.0
     headroom: float = 0.002
 
 
