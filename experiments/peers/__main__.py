@@ -49,8 +49,8 @@ def peers(
 ) -> None:
     """Train ours and its peers on DC3's, RAYEN's and HardNet's problems and on routing.
 
-    One core each, time as processor time. Figures of each study are kept in DIR and the report is
-    made from all that are there. Exit code 0: ours broke no rule anywhere; 3: it did.
+    One core each, time as processor time. Figures are kept in DIR, where those of the same method
+    and task are replaced, and the report is made from all that are there. Exit code 0: ours broke no rule anywhere; 3: it did.
     """
     for name in names or ():
         if name not in STUDIES:
@@ -58,18 +58,20 @@ def peers(
                 f"unknown study {name!r}{did_you_mean(name, STUDIES)}; use {', '.join(STUDIES)}"
             )
     torch.set_num_threads(1)
-    asked = Asked(seeds=range(seeds), quick=quick, only=only, data=data, say=say)
-    outcomes = [one for name in names or STUDIES for one in _run(name, asked, out)]
+    outcomes: list[Outcome] = []
+    for name in names or STUDIES:
+        found: list[Outcome] = []
+
+        def keep(outcome: Outcome, name: str = name, found: list[Outcome] = found) -> None:
+            found.append(outcome)
+            saved(out, name, found, quick=quick)
+
+        STUDIES[name](Asked(range(seeds), quick, only, data, say, keep))
+        outcomes += found
     target = report or out / "results.md"
     write_report(target, out)
     print(f"Report: {target}")
     raise typer.Exit(KEPT if all(one.kept for one in outcomes) else NOT_KEPT)
-
-
-def _run(name: str, asked: Asked, out: Path) -> list[Outcome]:
-    found = STUDIES[name](asked)
-    saved(out, name, found, merge=bool(asked.only), quick=asked.quick)
-    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

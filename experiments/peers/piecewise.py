@@ -37,6 +37,12 @@ class Piecewise:
     def grid(self) -> Array:
         return np.linspace(LOWER, UPPER, 401)
 
+    @property
+    def room(self) -> float:
+        """How far apart the bounds are at least, less a little; 0 where they meet."""
+        low, high = self.bounds(self.grid)
+        return float(0.9 * (high - low).min())
+
     def violation(self, points: Array, outputs: Array) -> float:
         low, high = self.bounds(points)
         return max(0.0, float((low - outputs).max()), float((outputs - high).max()))

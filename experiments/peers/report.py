@@ -75,10 +75,10 @@ SECTIONS = {
 }
 
 
-def saved(out: Path, name: str, outcomes: Sequence[Outcome], *, merge: bool, quick: bool) -> None:
-    """Keep the figures of a study; `merge` leaves those of other methods as they were."""
+def saved(out: Path, name: str, outcomes: Sequence[Outcome], *, quick: bool) -> None:
+    """Keep the figures of a study; those of other methods and tasks stay as they were."""
     path = out / f"{name}.json"
-    kept = stored(path) if merge else []
+    kept = stored(path)
     done = {(one.task, one.method) for one in outcomes}
     together = [one for one in kept if (one.task, one.method) not in done] + list(outcomes)
     out.mkdir(parents=True, exist_ok=True)

@@ -26,6 +26,7 @@ class Asked:
     only: str
     data: Path | None
     say: Callable[[str], None]
+    keep: Callable[[Outcome], None]
 
     def steps(self, usual: int) -> int:
         return 50 if self.quick else usual
@@ -40,6 +41,8 @@ class Asked:
             yield outcome
 
     def tell(self, outcome: Outcome) -> None:
+        """Keep it at once: what comes later may be interrupted."""
+        self.keep(outcome)
         shown = ", ".join(f"{name} {value:.3g}" for name, value in outcome.figures.items())
         self.say(f"{outcome.task}: {outcome.method}, seed {outcome.seed}: {shown or outcome.note}")
 

@@ -121,8 +121,8 @@ def test_only_ours_must_keep_rules():
 
 def test_reports_join_what_was_measured_at_different_times(tmp_path):
     task = next(iter(SECTIONS["rayen"].tasks))
-    saved(tmp_path, "rayen", [Outcome(task, "RAYEN", 0, {"mse": 0.5})], merge=False, quick=False)
-    saved(tmp_path, "rayen", [Outcome(task, "ours", 0, {"mse": 0.25})], merge=True, quick=False)
+    saved(tmp_path, "rayen", [Outcome(task, "RAYEN", 0, {"mse": 0.5})], quick=False)
+    saved(tmp_path, "rayen", [Outcome(task, "ours", 0, {"mse": 0.25})], quick=False)
     assert {one.method for one in stored(tmp_path / "rayen.json")} == {"RAYEN", "ours"}
     write_report(tmp_path / "report.md", tmp_path)
     text = (tmp_path / "report.md").read_text()
