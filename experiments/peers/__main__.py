@@ -50,7 +50,8 @@ def peers(
     """Train ours and its peers on DC3's, RAYEN's and HardNet's problems and on routing.
 
     One core each, time as processor time. Figures are kept in DIR, where those of the same method
-    and task are replaced, and the report is made from all that are there. Exit code 0: ours broke no rule anywhere; 3: it did.
+    and task are replaced, and the report is made from all that are there. Exit code 0: ours broke
+    no rule anywhere; 3: it did.
     """
     for name in names or ():
         if name not in STUDIES:

@@ -25,7 +25,7 @@ from experiments.peers.piecewise import FAR, LOWER, UPPER, Piecewise
 from experiments.peers.quadratic import QuadraticProblem
 from experiments.peers.training import Recipe
 
-HIDDEN = (96, 96)  # of DC3's problems: a thousand predictions in a few milliseconds
+HIDDEN = (64, 64)  # of DC3's problems: a thousand predictions in a few milliseconds
 ROOM = 0.05  # share of each limit that the affine rule of DC3's problems leaves as an anchor
 PROOF_S = 20.0
 MEMBERS = 4  # of a mixture on HardNet's problems
