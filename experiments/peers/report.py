@@ -35,7 +35,7 @@ SECTIONS = {
         "DC3's quadratic programs",
         "100 variables, 50 equalities `A y = x`, 50 inequalities `G y <= h`, x in [-1, 1]^50, no "
         "labels. Every trained method gets as many steps on fresh inputs by the same optimiser; "
-        "the peers' networks have two layers of 200 and a linear skip, ours two of 64 and the skip, "
+        "the peers' networks have two layers of 200 and a linear skip, ours two of 64, a skip, "
         "completed equalities, and a shield whose anchor is the affine rule with 5 % of each limit "
         "left as room. Per cent above the optimum at the test inputs. Violations at 100,000 other "
         "inputs, half of them corners of the box. Published for DC3: 10.6 % (convex), 5 to 10 % "
@@ -48,7 +48,7 @@ SECTIONS = {
         "Four inputs, four outputs, 2,000 labelled points, six linear rules and an ellipsoid; the "
         "label is the point of the set next to a smooth function. A random task for each seed, the "
         "same for all methods, and the same network (two layers of 64 and a skip) and steps; ours "
-        "is a mixture of three, its anchor found. MSE at 1,000 other inputs; violations at 100,000.",
+        "is a mixture of three, its anchor found. MSE at 1,000 inputs; violations at 100,000.",
         {"without an equality": "Without an equality", "with an equality": "With an equality"},
         {"mse": "MSE", **BROKEN, **COSTS},
     ),
