@@ -9,10 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from cg4ai.checker.bands import Array
 from cg4ai.checker.claim import checked, fields, names_of, text, whole
@@ -146,10 +149,13 @@ def forms_of(state: MemberState, used: NDArray[np.integer[Any]]) -> Iterator[For
     arrays = state.arrays
     if state.kind == "shielded":
         shield = below(arrays, "shield.")
-        record = state.config["shield"]["anchor"]
-        yield from forms_of(files.member_state(record, below(shield, "anchor.")), np.zeros(1, int))
+        record = state.config["shield"]
+        anchor = files.member_state(record["anchor"], below(shield, "anchor."))
+        anchors = list(forms_of(anchor, np.zeros(1, int)))
         inner = files.member_state(state.config["inner"], below(arrays, "inner."))
-        yield from forms_of(inner, used)
+        own = list(forms_of(inner, used))
+        parts = components(record, shield, len(anchors[0].offset))
+        yield from (*own, *anchors, *_crossed(own, anchors, parts))
     elif state.kind == "completed":
         yield Form(*(arrays[f"completion.{name}"] for name in ("offset", "slope", "basis")))
     elif state.kind == "constant":
@@ -160,6 +166,48 @@ def forms_of(state: MemberState, used: NDArray[np.integer[Any]]) -> Iterator[For
         yield from _network_forms(state.config, arrays, used)
     else:
         raise Rejected(f"members of kind {state.kind!r} keep no equality by how they are built")
+
+
+def components(record: Any, arrays: Any, size: int) -> NDArray[np.integer[Any]]:
+    """(size,): which outputs a stored shield moves together; those it leaves alone may be any.
+
+    Outputs are connected that one rule reads, or that are named together in `coupled`.
+    """
+    sets = [np.isin(np.arange(size), group)[None] for group in record["coupled"]]
+    for number, guard in enumerate(record["guards"]):
+        own = below(arrays, f"guard.{number}.")
+        if guard["rules"] == "affine":
+            reads = own["constant"] != 0
+            reads[own["rule"], own["output"]] |= own["value"] != 0
+        elif guard["rules"] == "quadratic":
+            reads = (own["factor"] != 0).any(-1) | (own["linear"] != 0)
+        else:
+            reads = np.ones((1, size), bool)
+        sets.append(reads)
+    graph = sparse.csr_matrix(np.concatenate(sets).astype(np.int64))
+    labels: NDArray[np.integer[Any]] = connected_components(graph.T @ graph, directed=False)[1]
+    return labels
+
+
+def _crossed(
+    own: list[Form], anchors: list[Form], parts: NDArray[np.integer[Any]]
+) -> Iterator[Form]:
+    """Outputs of a member with one component, of several, taken from the anchor.
+
+    A shield gives f + sum_c theta_c (g_c - f) with these as g_c: it keeps what all of them keep.
+    """
+    if not parts.any():
+        return
+    for one, anchor in product(own, anchors):
+        for number in range(int(parts.max()) + 1):
+            taken = (parts == number)[:, None]
+            yield Form(
+                np.where(taken[:, 0], anchor.offset, one.offset),
+                np.where(taken, anchor.slope, one.slope),
+                np.concatenate(
+                    [np.where(taken, 0, one.basis), np.where(taken, anchor.basis, 0)], 1
+                ),
+            )
 
 
 def _network_forms(config: Any, arrays: Any, used: NDArray[np.integer[Any]]) -> Iterator[Form]:

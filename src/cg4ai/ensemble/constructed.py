@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.protocols import Members
-from cg4ai.records import Array
+from cg4ai.records import Array, IntArray
 from cg4ai.rules.equality import Equality
 
 if TYPE_CHECKING:
@@ -45,9 +46,10 @@ def forms_of(ensemble: Ensemble) -> list[Form]:
 
 def _forms(members: Members) -> Iterator[Form]:
     """One for each member, or one for all; none where the members have no such form."""
-    if isinstance(members, ShieldedMembers):  # between two outputs
-        both = [list(_forms(one)) for one in (members.inner, members.shield.anchor)]
-        yield from (*both[0], *both[1]) if all(both) else ()
+    if isinstance(members, ShieldedMembers):
+        own, anchors = (list(_forms(one)) for one in (members.inner, members.shield.anchor))
+        if own and anchors:
+            yield from (*own, *anchors, *_crossed(own, anchors, members.shield.components))
     elif isinstance(members, CompletedMembers):
         made = members.completion
         yield Form(made.offset, made.slope, made.basis)
@@ -57,6 +59,25 @@ def _forms(members: Members) -> Iterator[Form]:
             yield Form(values, np.zeros((size, members.input_size)), np.zeros((size, 0)))
     elif isinstance(members, NetworkMembers) and not members.architecture.softmax_groups:
         yield from _network_forms(members)
+
+
+def _crossed(own: list[Form], anchors: list[Form], components: IntArray) -> Iterator[Form]:
+    """Outputs of a member with one component, of several, taken from the anchor.
+
+    A shield gives f + sum_c theta_c (g_c - f) with these as g_c: it keeps what all of them keep.
+    """
+    if not components.any():
+        return
+    for one, anchor in product(own, anchors):
+        for number in range(int(components.max()) + 1):
+            taken = (components == number)[:, None]
+            yield Form(
+                np.where(taken[:, 0], anchor.offset, one.offset),
+                np.where(taken, anchor.slope, one.slope),
+                np.concatenate(
+                    [np.where(taken, 0, one.basis), np.where(taken, anchor.basis, 0)], 1
+                ),
+            )
 
 
 def _network_forms(members: NetworkMembers) -> Iterator[Form]:

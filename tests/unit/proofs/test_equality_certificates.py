@@ -53,7 +53,8 @@ def shielded(anchor=None):
     """Completed networks behind a shield; the anchor is the completion of z = 0."""
     anchor = anchor or affine(COMPLETION.slope.T[None], COMPLETION.offset[None])
     cap = Linear(BOX, np.eye(OUTPUTS), 100.0, "<=", name="cap")
-    return ShieldedMembers(completed(), Shield(anchor, (guard_of(cap, OUTPUTS),)))
+    together = (tuple(range(OUTPUTS)),)  # outputs that an equality ties
+    return ShieldedMembers(completed(), Shield(anchor, (guard_of(cap, OUTPUTS),), together))
 
 
 def certificate(ensemble):
