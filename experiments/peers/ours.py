@@ -36,7 +36,7 @@ def quadratic(problem: QuadraticProblem, recipe: Recipe, seed: int) -> Outcome:
     equalities, outputs = problem.equality.shape
     box = cg4ai.Box(np.full(equalities, -1.0), np.ones(equalities))
     rules = [
-        Equality(box, problem.equality, AffineBound(np.zeros(equalities), np.eye(equalities))),
+        Equality(None, problem.equality, AffineBound(np.zeros(equalities), np.eye(equalities))),
         cg4ai.Linear(box, problem.inequality, problem.limit, "<="),
     ]
     network = NetworkArchitecture(equalities, outputs - equalities, hidden=HIDDEN, skip=True)

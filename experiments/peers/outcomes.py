@@ -72,20 +72,24 @@ def installed(package: str) -> bool:
     return find_spec(package) is not None
 
 
-def table(outcomes: Sequence[Outcome], task: str, columns: Mapping[str, str]) -> str:
+def table(
+    outcomes: Sequence[Outcome], task: str, columns: Mapping[str, str], methods: Sequence[str] = ()
+) -> str:
     """Markdown: one line per method, each figure the mean over seeds and, if it differs, the worst.
 
-    `columns` maps figures to titles; what is not there stays empty.
+    `columns` maps figures to titles; what is not there stays empty. Those of `methods` that were
+    not run are listed as such.
     """
     mine = [one for one in outcomes if one.task == task]
     rows = []
-    for method in dict.fromkeys(one.method for one in mine):
+    for method in dict.fromkeys([*methods, *(one.method for one in mine)]):
         runs = [one for one in mine if one.method == method]
         measured = [one for one in runs if one.figures]
         row: dict[str, Any] = {"method": method, "seeds": len(measured) or "-"}
         for key, title in columns.items():
             row[title] = spread([one.figures[key] for one in measured if key in one.figures])
-        row["remark"] = "; ".join(dict.fromkeys(one.note for one in runs if one.note))
+        notes = dict.fromkeys(one.note for one in runs if one.note)
+        row["remark"] = "; ".join(notes) if runs else "not run"
         rows.append(row)
     return markdown(rows)
 

@@ -14,7 +14,7 @@ import torch
 
 import cg4ai
 from cg4ai.runs import files
-from experiments.peers.outcomes import Outcome, table
+from experiments.peers.outcomes import OURS, Outcome, table
 
 COSTS = {"train_s": "training, s", "predict_ms": "1,024 predictions, ms"}
 BROKEN = {"inequality": "largest violation", "equality": "of equalities"}
@@ -28,6 +28,7 @@ class Section:
     text: str
     tasks: Mapping[str, str]
     columns: Mapping[str, str]
+    methods: tuple[str, ...]
 
 
 SECTIONS = {
@@ -42,6 +43,7 @@ SECTIONS = {
         "(non-convex); HardNet's rules are a square matrix here, badly conditioned.",
         {"convex": "Convex", "non-convex": "Non-convex (p'sin y)"},
         {"mean": "mean %", "max": "max %", **BROKEN, **COSTS},
+        (OURS, "DC3", "HardNet", "affine rule", "OSQP"),
     ),
     "rayen": Section(
         "RAYEN's task",
@@ -51,6 +53,7 @@ SECTIONS = {
         "is a mixture of three, its anchor found. MSE at 1,000 inputs; violations at 100,000.",
         {"without an equality": "Without an equality", "with an equality": "With an equality"},
         {"mse": "MSE", **BROKEN, **COSTS},
+        (OURS, "RAYEN", "penalty, then cvxpylayers"),
     ),
     "hardnet": Section(
         "HardNet's piecewise bounds",
@@ -64,6 +67,7 @@ SECTIONS = {
             "band": "10 labelled points, two bounds per piece",
         },
         {"mse": "MSE", "inequality": BROKEN["inequality"], **COSTS},
+        (OURS, "HardNet, as published", "HardNet, trained as ours"),
     ),
     "routing": Section(
         "Routing",
@@ -77,6 +81,7 @@ SECTIONS = {
             "inequality": "overload found",
             "train_s": "processor, s",
         },
+        (OURS, "Cooper"),
     ),
 }
 
@@ -119,7 +124,7 @@ def write_report(target: Path, out: Path) -> None:
             lines += ["**Few steps only (`--quick`): these figures say nothing.**", ""]
         tasks = section.tasks or {task: task for task in dict.fromkeys(o.task for o in outcomes)}
         for task, title in tasks.items():
-            lines += [f"### {title}", "", table(outcomes, task, section.columns)]
+            lines += [f"### {title}", "", table(outcomes, task, section.columns, section.methods)]
         lines += [f"Measured on {record['machine']}.", ""]
     target.parent.mkdir(parents=True, exist_ok=True)
     files.write_bytes(target, "\n".join(lines).encode())

@@ -107,7 +107,9 @@ def test_tables_show_means_worst_seeds_and_what_is_missing():
         ],
         "a",
         {"mse": "MSE"},
+        ["ours", "DC3"],
     )
+    assert "| DC3 | - | - | not run |" in found
     assert "| ours | 2 | 2 (3) |" in found
     assert "not installed" in found
     assert "9" not in found
