@@ -18,7 +18,7 @@ from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hin
 from cg4ai.errors import InvalidSettings, did_you_mean
 
 Cuts = Literal["before", "after"]
-Guarantee = Literal["every input", "attacked"]
+Guarantee = Literal["every input", "shielded", "attacked"]
 FinalChoice = Literal["vertex", "loss", "uniform"]
 
 _HINTS: dict[type, dict[str, Any]] = {}  # reading them takes longer than all checks
@@ -288,7 +288,8 @@ class Settings(Checked):
     final_weights: "vertex" keeps the master's weights; "loss" takes the weights of least true
         loss, "uniform" those closest to uniform, among all that meet the rows.
     guarantee: "every input" keeps rules over regions by shields of the members, wherever an anchor
-        exists; "attacked" leaves them to the master, as rows where a search finds them broken.
+        exists; "shielded" refuses problems where none does; "attacked" leaves them to the master,
+        as rows where a search finds them broken.
     final_rounds: how often new violations of the final weights may send the loop back.
     lean: share of the objective (of 1, if it is smaller) that may be given up at the end for a
         mixture of fewer members, which predicts faster (0: none; for linear masters with

@@ -43,8 +43,8 @@ def solve(
     """
     problem = completed(problem)
     settings = settings or Settings()
-    if settings.guarantee == "every input" and problem.phases is None:
-        problem = through_shield(problem)
+    if settings.guarantee != "attacked" and problem.phases is None:
+        problem = through_shield(problem, demanded=settings.guarantee == "shielded")
     phases = usual_phases(problem) if problem.phases is None else problem.phases()
     with Interrupts() as interrupts:
         loop = _Loop(RunState(problem, settings, phases, interrupts), run)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_constructed
@@ -23,12 +24,14 @@ from cg4ai.records import (
     StopReason,
 )
 from cg4ai.rules.equality import Equality
+from cg4ai.separation.scan import CHUNK
 from cg4ai.solving.steps import LAST_SEARCH, Settled, search_in_time
 from cg4ai.solving.workspace import Workspace
 
 if TYPE_CHECKING:
     from cg4ai.solving.state import RunState
 
+ENDS = 256  # of each region at which it is looked how often a shield acts
 SHARES = (0.2, 0.15, 0.1, 0.05, 0.02)  # weights below which members are left out, tried in turn
 
 
@@ -45,18 +48,21 @@ class ShieldUse:
     """How a shield acts on the objective's own inputs.
 
     `moved` is the share of them whose prediction it moves, `mean` and `largest` how far towards the
-    anchor (0: not at all, 1: all the way), over all members by weight.
+    anchor (0: not at all, 1: all the way), over all members by weight. `edge` is the share moved
+    at the ends of the regions: corners of boxes, points of spheres, vertices of polytopes.
     """
 
     inputs: int
     moved: float
     mean: float
     largest: float
+    edge: float = 0.0
 
     def __str__(self) -> str:
         return (
             f"shield: moves {100 * self.moved:.1f} % of {self.inputs} inputs of the objective, by "
-            f"{self.mean:.3f} of the way to the anchor on average, {self.largest:.3f} at most"
+            f"{self.mean:.3f} of the way to the anchor on average, {self.largest:.3f} at most; "
+            f"{100 * self.edge:.1f} % at the ends of the regions"
         )
 
 
@@ -175,11 +181,21 @@ def finish(run: RunState, reason: StopReason) -> Result:
 
 
 def _shield_use(ensemble: Ensemble, inputs: Array) -> ShieldUse | None:
-    if not any(isinstance(part.members, ShieldedMembers) for part in ensemble.parts):
+    if not any(isinstance(part.members, ShieldedMembers) for part in ensemble.used):
         return None
-    theta = ensemble.theta(torch.as_tensor(inputs, dtype=torch.float64, device=ensemble.device))
-    moved = float((theta > 0).double().mean())
-    return ShieldUse(len(inputs), moved, float(theta.mean()), float(theta.max()))
+    theta = _thetas(ensemble, torch.as_tensor(inputs))
+    made = torch.Generator().manual_seed(0)
+    ends = [guard.region.extremes(ENDS, made) for guard in ensemble.guards]
+    edge = float((_thetas(ensemble, torch.cat(ends)) > 0).mean()) if ends else 0.0
+    return ShieldUse(
+        len(theta), float((theta > 0).mean()), float(theta.mean()), float(theta.max()), edge
+    )
+
+
+def _thetas(ensemble: Ensemble, inputs: Tensor) -> Array:
+    with torch.no_grad():
+        parts = [ensemble.theta(part) for part in torch.split(inputs, CHUNK)]
+    return np.asarray(torch.cat(parts).cpu().numpy())
 
 
 def _plain(run: RunState, weights: Array) -> Plain:

@@ -47,10 +47,11 @@ EXACT = (AffinePricer, StumpPricer, FinitePricer)
 RIDGE = 1e-3  # of the affine fit that anchors stay close to, per row of the data
 
 
-def through_shield(problem: Problem) -> Problem:
+def through_shield(problem: Problem, *, demanded: bool = False) -> Problem:
     """The problem with its members behind a shield, where that can be done.
 
-    What stands against it is noted: the master then keeps the rule, by rows where it is broken.
+    What stands against it is noted, and the master keeps the rule, by rows where it is broken;
+    with `demanded` it is an error.
     """
     ruled = [
         one
@@ -63,6 +64,8 @@ def through_shield(problem: Problem) -> Problem:
     if not obstacle:
         found = _anchor(problem, ruled)
         obstacle = found.reason if isinstance(found, NoAnchor) else ""
+    if obstacle and demanded:
+        raise InvalidInput(f"a shield was demanded, but {obstacle}")
     if obstacle:
         return replace(problem, notes=(*problem.notes, f"rows instead of a shield: {obstacle}"))
     assert isinstance(found, Anchor)
