@@ -124,6 +124,8 @@ def plain_violations(run: Path, target: Path) -> Path:
     box, which is the load that the demands were scaled to.
     """
     arrays = saved_arrays(run)
+    if "tight_optimal" not in arrays:
+        raise RunFolderError(f"{run} has no plain networks to compare: run it with --baseline")
     optimal = arrays["tight_optimal"]
     figure, both = new_panels(2)
     for axes, key, name in zip(
