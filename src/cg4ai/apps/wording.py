@@ -136,7 +136,8 @@ def audit_report(entries: Sequence[dict[str, Any]], outputs: Sequence[str] = ())
     lines += [f"  {line}" for line in table.splitlines()]
     lines += ["", "What this means"]
     for strength in dict.fromkeys(entry["strength"] for entry in entries):
-        lines.append(f"  {strength}: {STRENGTHS[strength]}")
+        kind = strength.partition(" (")[0]  # a proof adds in brackets how it was found
+        lines.append(f"  {strength}: {STRENGTHS[kind]}")
     for entry in entries:
         lines.append(f"  - {entry['statement']}")
         if entry["decision_rates"]:
