@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol, Self, cast
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
+from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray, MemberState
 
 LARGEST = 10_000_000  # of any one size: more is a slip of the pen, or a hostile file
@@ -176,3 +177,21 @@ def in_chunks(
             part = result[m].narrow(axis, i.start, i.stop - i.start)
             part.copy_(first if is_first else evaluate(m, i))
     return result
+
+
+class TensorMembers(Members, Protocol):
+    """Members that say which tensors they compute from, and can compute from others."""
+
+    def tensors(self) -> dict[str, Tensor]: ...
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self: ...
+
+
+def tensor_members(members: Members) -> TensorMembers:
+    """The same members, if they can be computed from other tensors; InvalidInput if not."""
+    if not callable(getattr(members, "with_tensors", None)):
+        raise InvalidInput(
+            f"{type(members).__name__} cannot become part of a torch module: give it the methods "
+            "tensors() -> dict of names and tensors, and with_tensors(tensors) -> members"
+        )
+    return cast(TensorMembers, members)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.checks import checked_inputs, state_array
+from cg4ai.members.checks import checked_inputs, state_array, tensor_members
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.protocols import Architecture, Members, Parameters
 from cg4ai.records import Array, IntArray, MemberState, below
@@ -145,19 +145,14 @@ class CompletedMembers:
 
     def tensors(self) -> dict[str, Tensor]:
         """What outputs are computed from."""
-        own: Callable[[], dict[str, Tensor]] | None = getattr(self.inner, "tensors", None)
-        if own is None:
-            raise InvalidInput(
-                f"{type(self.inner).__name__} cannot become part of a torch module: give it the "
-                "methods tensors() and with_tensors(tensors)"
-            )
+        own = tensor_members(self.inner).tensors()
         layer = {f"completion.{name}": getattr(self._layer, name) for name in FIELDS}
-        return {f"inner.{name}": tensor for name, tensor in own().items()} | layer
+        return {f"inner.{name}": tensor for name, tensor in own.items()} | layer
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
         """The same members with other tensors of these names, which are not looked at."""
         made = copy.copy(self)
-        made.inner = self.inner.with_tensors(below(tensors, "inner."))  # type: ignore[attr-defined]
+        made.inner = tensor_members(self.inner).with_tensors(below(tensors, "inner."))
         made._layer = _Layer(**below(tensors, "completion."))
         return made
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Protocol, Self, cast
+from typing import Self
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
+from cg4ai.members.checks import tensor_members
 from cg4ai.members.trees import TreeMembers
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray, below
@@ -45,23 +46,6 @@ class Part:
         if not len(positive):
             return None
         return Part(self.members.take(positive), self.blocks[positive], self.weights[positive])
-
-
-class _TensorMembers(Members, Protocol):
-    """Members that say which tensors they compute from, and can compute from others."""
-
-    def tensors(self) -> dict[str, Tensor]: ...
-
-    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self: ...
-
-
-def _with_tensors(members: Members) -> _TensorMembers:
-    if not callable(getattr(members, "with_tensors", None)):
-        raise InvalidInput(
-            f"{type(members).__name__} cannot become part of a torch module: give it the methods "
-            "tensors() -> dict of names and tensors, and with_tensors(tensors) -> members"
-        )
-    return cast(_TensorMembers, members)
 
 
 class Mixture:
@@ -205,7 +189,7 @@ class Mixture:
         result = {} if self._places is None else {"places": self._places}
         for number, (part, share) in enumerate(zip(self.used, self._shares, strict=True)):
             result[f"shares.{number}"] = share
-            for name, tensor in _with_tensors(part.members).tensors().items():
+            for name, tensor in tensor_members(part.members).tensors().items():
                 result[f"members.{number}.{name}"] = tensor
         return result
 
@@ -218,7 +202,7 @@ class Mixture:
         made.used = tuple(
             replace(
                 part,
-                members=_with_tensors(part.members).with_tensors(
+                members=tensor_members(part.members).with_tensors(
                     below(tensors, f"members.{number}.")
                 ),
             )

@@ -22,7 +22,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.checks import checked_inputs
+from cg4ai.members.checks import checked_inputs, tensor_members
 from cg4ai.protocols import Architecture, Members, Parameters
 from cg4ai.records import Array, IntArray, MemberState, below
 from cg4ai.rules.guards import Guard
@@ -161,7 +161,9 @@ class Shield:
         return Shield(self.anchor.to(device), self.guards, self.coupled)
 
     def tensors(self) -> dict[str, Tensor]:
-        result = {f"anchor.{name}": value for name, value in _tensors(self.anchor).items()}
+        result = {
+            f"anchor.{name}": value for name, value in tensor_members(self.anchor).tensors().items()
+        }
         for number, one in enumerate(self.guards):
             if callable(getattr(one.rules, "tensors", None)):
                 own = one.rules.tensors(self.anchor.device)
@@ -169,7 +171,7 @@ class Shield:
         return result
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Shield:
-        anchor = self.anchor.with_tensors(below(tensors, "anchor."))  # type: ignore[attr-defined]
+        anchor = tensor_members(self.anchor).with_tensors(below(tensors, "anchor."))
         guards = [
             replace(one, rules=one.rules.with_tensors(below(tensors, f"guard.{number}.")))
             if callable(getattr(one.rules, "with_tensors", None))
@@ -237,16 +239,6 @@ def _inferring() -> bool:
     return not torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
-def _tensors(members: Members) -> dict[str, Tensor]:
-    tensors: Callable[[], dict[str, Tensor]] | None = getattr(members, "tensors", None)
-    if tensors is None:
-        raise InvalidInput(
-            f"{type(members).__name__} cannot become part of a torch module: give it the methods "
-            "tensors() -> dict of names and tensors, and with_tensors(tensors) -> members"
-        )
-    return tensors()
-
-
 class ShieldedMembers:
     """The members of `inner`, every output behind the same shield."""
 
@@ -312,14 +304,17 @@ class ShieldedMembers:
     def tensors(self) -> dict[str, Tensor]:
         """What outputs are computed from."""
         return {
-            **{f"inner.{name}": value for name, value in _tensors(self.inner).items()},
+            **{
+                f"inner.{name}": value
+                for name, value in tensor_members(self.inner).tensors().items()
+            },
             **{f"shield.{name}": value for name, value in self.shield.tensors().items()},
         }
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
         """The same members with other tensors of these names, which are not looked at."""
         made = copy.copy(self)
-        made.inner = self.inner.with_tensors(below(tensors, "inner."))  # type: ignore[attr-defined]
+        made.inner = tensor_members(self.inner).with_tensors(below(tensors, "inner."))
         made.shield = self.shield.with_tensors(below(tensors, "shield."))
         return made
 

@@ -49,6 +49,7 @@ class TreePricer:
     """
 
     fits_data = True
+    needs_labels = True
 
     def __init__(
         self, estimator: Any, *, scales: Sequence[float] = (0.3, 1.0, 3.0, 10.0), per_call: int = 4

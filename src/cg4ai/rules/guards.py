@@ -80,8 +80,15 @@ class Guard:
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
-        """Equal for guards that keep the same rules in the same region under the same name."""
-        return (self.name, self.rules.digest or "function", repr(self.region.record()))
+        """Equal for guards that keep the same rules in the same region under the same name.
+
+        Rules that are functions in Python are the same only as those of one requirement: two
+        functions cannot be compared, whatever their names.
+        """
+        rules = self.rules.digest
+        if rules is None:
+            rules = f"{FUNCTION} {id(self.rules.requirement)}"
+        return (self.name, rules, repr(self.region.record()))
 
     def theta(self, inputs: Tensor, own: Tensor, outputs: Tensor, anchor: Tensor) -> Tensor:
         """(..., n): the largest share that any broken rule needs of the anchor; see `shares`."""

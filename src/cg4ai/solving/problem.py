@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
-from cg4ai.objectives import AnyObjective, Supervised
+from cg4ai.objectives import AnyObjective, Objective, Supervised
 from cg4ai.protocols import Members, Pricer
 from cg4ai.records import IntArray
 from cg4ai.rules import Concave, Margin, Requirement
@@ -57,6 +57,8 @@ class Problem:
         for requirement in self.requirements:
             requirement.check(d, r)
             self._check_priceable(requirement)
+        if isinstance(self.objective, Objective):
+            self._refuse_labelled()
         if isinstance(self.objective, Supervised):
             self.objective.check(r)
         for members, blocks in self.start:
@@ -67,6 +69,16 @@ class Problem:
                     f"start rows name requirement {rows.requirement}, of "
                     f"{len(self.requirements)} counted from 0"
                 )
+
+    def _refuse_labelled(self) -> None:
+        """Refuse pricers that fit labels where the objective has none."""
+        asked = [one for pricer in self.pricers for _, one in unwrapped(pricer)]
+        fitting = [type(one).__name__ for one in asked if getattr(one, "needs_labels", False)]
+        if fitting:
+            raise InvalidInput(
+                f"{fitting[0]} fits members to labels, and this objective has none; use members "
+                "trained by gradient, or a Supervised objective"
+            )
 
     @property
     def has_regions(self) -> bool:

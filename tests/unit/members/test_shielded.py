@@ -199,3 +199,13 @@ def test_training_starts_near_an_affine_anchor(hidden, skip):
 
 def _initial(architecture):
     return architecture.initialise(3, torch.Generator().manual_seed(0))
+
+
+def test_another_function_of_the_same_name_is_another_rule():
+    """Two functions cannot be compared: what one shield keeps says nothing of the other."""
+    mine, other = (Concave(BOX, disc, bound, name="disc") for bound in (0.0, 0.5))
+    keys = [guard_of(rule, 2).key for rule in (mine, mine, other)]
+    for rule in (mine, other):
+        rule.check(2, 2)
+    assert keys[0] == keys[1]
+    assert keys[0] != keys[2]

@@ -125,3 +125,11 @@ def test_without_labels_the_loss_of_the_shielded_output_is_minimised():
     np.testing.assert_allclose(outputs[:, 0], 1.0, atol=1e-3)
     np.testing.assert_allclose(outputs[:, 1], X[:, 0], atol=0.1)
     assert torch.get_default_dtype() == torch.float32
+
+
+def test_an_objective_without_labels_refuses_pricers_that_fit_labels():
+    def loss(outputs, inputs):
+        return outputs.square().sum(-1)
+
+    with pytest.raises(InvalidInput, match="AffinePricer fits members to labels"):
+        Problem(Objective(BOX, loss, count=10), [], [AffinePricer(2, 2)], Layout.single(2))

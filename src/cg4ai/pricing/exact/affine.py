@@ -43,6 +43,7 @@ class AffinePricer:
     """
 
     linear_rows_only = True
+    needs_labels = True
 
     def __init__(
         self,

@@ -150,6 +150,7 @@ class StumpPricer:
     """
 
     linear_rows_only = True
+    needs_labels = True
 
     def __init__(
         self,
