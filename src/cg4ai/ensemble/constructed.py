@@ -49,7 +49,7 @@ def _forms(members: Members) -> Iterator[Form]:
     if isinstance(members, ShieldedMembers):
         own, anchors = (list(_forms(one)) for one in (members.inner, members.shield.anchor))
         if own and anchors:
-            yield from (*own, *anchors, *_crossed(own, anchors, members.shield.components))
+            yield from (*own, *anchors, *_crossed(own, anchors, members.shield.blending.components))
     elif isinstance(members, CompletedMembers):
         made = members.completion
         yield Form(made.offset, made.slope, made.basis)

@@ -31,7 +31,7 @@ from cg4ai.rules.regions import Region, region_of
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.audit import Audit
-    from cg4ai.ensemble.claims import Explanation
+    from cg4ai.ensemble.claims import Explanation, Ranks
     from cg4ai.ensemble.shield import ShieldedEnsemble
     from cg4ai.rules import Requirement
     from cg4ai.rules.guards import Guard
@@ -91,15 +91,21 @@ class Ensemble(Mixture):
 
     def explain(self, x: Array) -> Explanation:
         """Predictions for checked inputs (n, d), each with what is recorded about it."""
-        from cg4ai.ensemble.claims import explanation, rank, recorded_ranks, strengthen
+        from cg4ai.ensemble.claims import explanation, rank, strengthen
 
         with torch.no_grad():
             inputs = torch.as_tensor(x)
             outputs, theta = self.outputs(inputs), self.theta(inputs).numpy()
-        ranks = recorded_ranks(self, x)
+        ranks = self._recorded(x, theta)
         for one in self.guards:
             strengthen(ranks, (one.name, one.rules.digest), rank(one.kept(x, outputs), "shielded"))
         return explanation(self, x, outputs.numpy(), ranks=ranks, theta=theta)
+
+    def _recorded(self, x: Array, theta: Array) -> Ranks:
+        """What claims say of predictions that a shield moves by theta (n,)."""
+        from cg4ai.ensemble.claims import recorded_ranks
+
+        return recorded_ranks(self, x)
 
     @property
     def guards(self) -> tuple[Guard, ...]:

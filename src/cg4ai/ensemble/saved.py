@@ -26,7 +26,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import restore
 from cg4ai.members.mixture import Part
 from cg4ai.records import Array, IntArray, below
-from cg4ai.rules.guards import Guard
+from cg4ai.rules.guards import restored_guards, stored_guards
 from cg4ai.runs import files
 
 FORMAT = "cg4ai-ensemble"
@@ -103,12 +103,9 @@ def describe(ensemble: Ensemble, prefix: str = "") -> Description:
     arrays = files.member_arrays(states, prefix)
     if isinstance(ensemble, ShieldedEnsemble):
         anchor = describe(ensemble.anchor, f"{prefix}anchor.")
-        guards = [guard.record() for guard in ensemble.guards]
-        for number, guard in enumerate(ensemble.guards):
-            for name, array in guard.arrays().items():
-                arrays[f"{prefix}guard.{number}.{name}"] = array
+        guards, kept = stored_guards(ensemble.guards)
         record["shield"] = {"anchor": anchor.record, "guards": guards}
-        arrays |= anchor.arrays
+        arrays |= anchor.arrays | {f"{prefix}{name}": array for name, array in kept.items()}
     return Description(record, arrays)
 
 
@@ -125,10 +122,7 @@ def restored(described: Description, factories: Factories, prefix: str = "") -> 
     shield = _object(record["shield"], "shield")
     described = Description(_object(shield.get("anchor"), "anchor"), described.arrays)
     anchor = restored(described, factories, f"{prefix}anchor.")
-    guards = tuple(
-        Guard.restored(entry, below(described.arrays, f"{prefix}guard.{number}."), factories)
-        for number, entry in enumerate(_list(shield.get("guards"), "guards"))
-    )
+    guards = restored_guards(shield.get("guards"), below(described.arrays, prefix), factories)
     sizes = {
         (ensemble.input_size, ensemble.output_size),
         (anchor.input_size, anchor.output_size),

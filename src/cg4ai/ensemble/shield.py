@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -22,12 +22,13 @@ from cg4ai.ensemble.anchors import AffineMap, affine_map, worst_case
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
+from cg4ai.members.blending import Blend
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.records import Array, below
 from cg4ai.rules import Requirement
-from cg4ai.rules.guards import TOLERANCE, FunctionRules, Guard, guard_of
+from cg4ai.rules.guards import TOLERANCE, Guard, guard_of
 from cg4ai.rules.regions import Region
 from cg4ai.runs import files
 from cg4ai.separation.scan import candidates, predictions
@@ -69,8 +70,9 @@ class ShieldedEnsemble(Ensemble):
         mixture = ensemble.mixture
         super().__init__(mixture.parts, mixture.layout, about=mixture.about, device=mixture.device)
         self.anchor = anchor.to(self.device)
-        self._guards = guards
-        self.checks = tuple(_checked(one, self.anchor) for one in self.guards)
+        together = (tuple(range(self.output_size)),)  # one theta for the whole output
+        self._blend = Blend(guards, self.output_size, together)
+        self.checks = tuple(_checked(one, self.anchor) for one in guards)
         for one in guards:  # the rules' tensors are made here, not while a graph is traced
             one.rules.scale(torch.empty(0, dtype=torch.float64, device=self.device))
 
@@ -80,7 +82,7 @@ class ShieldedEnsemble(Ensemble):
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        return self._guards
+        return self._blend.guards
 
     @property
     def mixture(self) -> Ensemble:
@@ -110,77 +112,38 @@ class ShieldedEnsemble(Ensemble):
         """(n, d) float64 -> (n, r) float64, with gradients where members and anchor have them."""
         if inputs.device != self.device:
             return self.outputs(inputs.to(self.device)).to(inputs.device)
-        return self.blend(inputs)[0]
+        return self._blend.restored(inputs, super().outputs(inputs), self.anchor.outputs)
+
+    def theta(self, inputs: Tensor) -> Tensor:
+        """(n, d) -> (n,): how far each output is moved towards the anchor."""
+        if inputs.device != self.device:
+            return self.theta(inputs.to(self.device)).to(inputs.device)
+        return self._moved(inputs)[1]
 
     def traceable(self, inputs: Tensor) -> Tensor:
-        plain = super().outputs(inputs)
-        return self._restored(inputs, plain, self._slacks(inputs, plain))[0]
+        return self._moved(inputs)[0]
+
+    def _moved(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        return self._blend.moved(inputs, super().outputs(inputs), self.anchor.outputs(inputs))
 
     def tensors(self) -> dict[str, Tensor]:
-        result = super().tensors()
-        result |= {f"anchor.{name}": tensor for name, tensor in self.anchor.tensors().items()}
-        for number, one in enumerate(self.guards):
-            if not isinstance(one.rules, FunctionRules):
-                own = one.rules.tensors(self.device)
-                result |= {f"guards.{number}.{name}": tensor for name, tensor in own.items()}
-        return result
+        anchor = {f"anchor.{name}": tensor for name, tensor in self.anchor.tensors().items()}
+        return super().tensors() | anchor | self._blend.tensors(self.device)
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
         made = super().with_tensors(tensors)
         made.anchor = self.anchor.with_tensors(below(tensors, "anchor."))
-        made._guards = tuple(
-            replace(one, rules=one.rules.with_tensors(below(tensors, f"guards.{number}.")))
-            if not isinstance(one.rules, FunctionRules)
-            else one
-            for number, one in enumerate(self.guards)
-        )
+        made._blend = self._blend.with_tensors(tensors)
         return made
 
     def examine(self) -> None:
         super().examine()
         self.anchor.examine()
 
-    def _slacks(self, inputs: Tensor, plain: Tensor) -> list[Tensor]:
-        return [one.rules.slack(inputs, plain) for one in self.guards]
-
-    def blend(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs (n, r) and theta (n,), for inputs on the ensemble's device."""
-        plain = super().outputs(inputs)
-        theta = torch.zeros(len(inputs), dtype=plain.dtype, device=plain.device)
-        slacks = self._slacks(inputs, plain)
-        # predictions that keep all rules are the rule: for them this is all that is done
-        if all(bool(slack.amin() >= 0) for slack in slacks):
-            return plain, theta
-        # not a number keeps no rule
-        kept = torch.stack([slack.amin(-1) >= 0 for slack in slacks]).all(0)
-        rows = (~kept).nonzero()[:, 0]
-        own = [slack[rows] for slack in slacks]
-        restored, share = self._restored(inputs[rows], plain[rows], own)
-        return plain.index_copy(0, rows, restored), theta.index_copy(0, rows, share)
-
-    def _restored(
-        self, inputs: Tensor, plain: Tensor, slacks: list[Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        anchor = self.anchor.outputs(inputs)
-        pairs = zip(self.guards, slacks, strict=True)
-        each = [one.theta(inputs, own, plain, anchor) for one, own in pairs]
-        theta = torch.stack(each).amax(0)
-        share = theta[:, None]
-        # at 1 the anchor itself: plain may hold infinities or no numbers there
-        blended = torch.where(share < 1, (1 - share) * plain + share * anchor, anchor)
-        return torch.where(share > 0, blended, plain), theta
-
-    def explain(self, x: Array) -> claims.Explanation:
-        with torch.no_grad():
-            outputs, share = self.blend(torch.as_tensor(x, device=self.device))
-        theta = share.cpu().numpy()
+    def _recorded(self, x: Array, theta: Array) -> claims.Ranks:
         # claims about the mixture hold for what is predicted only where the shield left it alone
-        known = claims.recorded_ranks(self, x)
-        ranks = {subject: np.where(theta == 0, own, 0) for subject, own in known.items()}
-        for one in self.guards:
-            own = claims.rank(one.kept(x, outputs), "shielded")
-            claims.strengthen(ranks, (one.name, one.rules.digest), own)
-        return claims.explanation(self, x, outputs.cpu().numpy(), ranks=ranks, theta=theta)
+        known = super()._recorded(x, theta)
+        return {subject: np.where(theta == 0, own, 0) for subject, own in known.items()}
 
     def to(self, device: torch.device | str) -> ShieldedEnsemble:
         """The same predictor on another device."""

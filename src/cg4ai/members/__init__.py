@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from cg4ai.errors import InvalidInput, did_you_mean
@@ -15,6 +15,7 @@ from cg4ai.members.modules import ModuleArchitecture, ModuleMembers
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers, affine
 from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
 from cg4ai.members.trees import TreeMembers
+from cg4ai.members.wrapped import WrappedMembers
 from cg4ai.protocols import Members
 from cg4ai.records import MemberState
 
@@ -62,28 +63,7 @@ _KINDS: tuple[type[_Stack], ...] = (
 )
 
 
-class _Wrapper(Members, Protocol):
-    """Members around others of any kind."""
-
-    inner: Members
-
-    @property
-    def kind(self) -> str: ...
-
-    def around(self, inner: Members) -> Self: ...
-
-    def compatible(self, other: Self) -> bool: ...
-
-    @classmethod
-    def restore(
-        cls,
-        state: MemberState,
-        restored: Callable[[MemberState], Members],
-        factories: Mapping[str, Any],
-    ) -> Self: ...
-
-
-_WRAPPERS: tuple[type[_Wrapper], ...] = (ShieldedMembers, CompletedMembers)
+_WRAPPERS: tuple[type[WrappedMembers[Any]], ...] = (ShieldedMembers, CompletedMembers)
 
 
 def restore(state: MemberState, factories: Mapping[str, Any] | None = None) -> Members:

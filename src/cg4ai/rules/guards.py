@@ -8,7 +8,7 @@ concave rules. docs/mathematics.md has the proof.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput, MissingFactory
-from cg4ai.records import Array
+from cg4ai.records import Array, below
 from cg4ai.rules.affine import AIM, AffineRules
 from cg4ai.rules.place import Requirement, rows_at_centre
 from cg4ai.rules.quadratic import QuadraticRules
@@ -146,7 +146,7 @@ class Guard:
         cls,
         record: Any,
         arrays: Mapping[str, NDArray[Any]],
-        functions: Mapping[str, Any] | None = None,
+        functions: Mapping[str, Any],
     ) -> Guard:
         """What `record` and `arrays` gave; InvalidInput if it is damaged.
 
@@ -156,7 +156,7 @@ class Guard:
             raise InvalidInput(f"a guard is an object with a text for its name, got {record!r:.80}")
         name, form = record["name"], FORMS.get(str(record.get("rules")))
         if record.get("rules") == FUNCTION:
-            return _given_again(name, functions or {})
+            return _given_again(name, functions)
         if form is None:
             raise InvalidInput(f"the guard {name} has rules of kind {record.get('rules')!r:.80}")
         if not isinstance(record.get("region"), dict):
@@ -166,6 +166,28 @@ class Guard:
             return cls(name, region, form.restored(arrays, input_size=region.size))
         except KeyError as error:
             raise InvalidInput(f"the guard {name} lacks {error}") from error
+
+
+def stored_guards(guards: Sequence[Guard]) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]]]:
+    """Guards as JSON and named arrays, for `restored_guards`."""
+    arrays = {
+        f"guard.{number}.{name}": array
+        for number, one in enumerate(guards)
+        for name, array in one.arrays().items()
+    }
+    return [one.record() for one in guards], arrays
+
+
+def restored_guards(
+    record: Any, arrays: Mapping[str, NDArray[Any]], functions: Mapping[str, Any]
+) -> tuple[Guard, ...]:
+    """What `stored_guards` was given; `functions` as for `Guard.restored`."""
+    if not isinstance(record, list):
+        raise InvalidInput(f"the guards of a shield must be a list, got {record!r:.80}")
+    return tuple(
+        Guard.restored(entry, below(arrays, f"guard.{number}."), functions)
+        for number, entry in enumerate(record)
+    )
 
 
 def _given_again(name: str, functions: Mapping[str, Any]) -> Guard:

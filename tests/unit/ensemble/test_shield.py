@@ -149,7 +149,8 @@ def test_coefficients_that_depend_on_the_input(functional: Products, sense: str)
     shielded = mixture.shielded([0.0, 0.0], rule)
     assert shielded.checks[0].exact == hasattr(functional, "affine")
     inputs = np.random.default_rng(0).uniform(0, 1, (300, 2))
-    outputs, theta = shielded.blend(torch.as_tensor(inputs))
+    x = torch.as_tensor(inputs)
+    outputs, theta = shielded.outputs(x), shielded.theta(x)
     assert float(rule.violations(torch.as_tensor(inputs), outputs).max()) <= 1e-12
     own = functional.values(torch.as_tensor(inputs), torch.as_tensor(mixture.predict(inputs)))
     sides = {
@@ -200,7 +201,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
     shielded = networks(3).shielded([0.0, 0.0], rule)
     generator = torch.Generator().manual_seed(1)
     inputs = UNIT.sample(40, generator).requires_grad_(True)
-    outputs, theta = shielded.blend(inputs)
+    outputs, theta = shielded.outputs(inputs), shielded.theta(inputs)
     assert (theta > 1e-3).any()
     assert (theta == 0).any()
     (slopes,) = torch.autograd.grad(outputs.sum(), inputs)
@@ -423,7 +424,7 @@ def test_the_module_has_no_branches_on_data() -> None:
     """Traced on inputs at which the shield does nothing, it still acts on others."""
     shielded = one(ConstantMembers([[0.1, 0.2]], 2)).shielded([0.0, 0.0], caps())
     inputs = UNIT.sample(200, torch.Generator().manual_seed(0))
-    expected, theta = shielded.blend(inputs)
+    expected, theta = shielded.outputs(inputs), shielded.theta(inputs)
     traced = make_fx(shielded.as_module())(inputs[theta == 0][:5])
     busy = theta > 0
     torch.testing.assert_close(traced(inputs[busy][:5]), expected[busy][:5], rtol=0, atol=1e-15)

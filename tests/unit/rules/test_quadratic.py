@@ -202,7 +202,7 @@ def test_the_slack_of_affine_outputs_is_never_stated_too_high(seed: int, region:
 def test_a_guard_comes_back_from_what_is_stored() -> None:
     square, linear, bound = random_rule(7)
     guard = guard_of(Quadratic(BOX, square, bound, linear, name="energy"), 3)
-    again = Guard.restored(guard.record(), guard.arrays())
+    again = Guard.restored(guard.record(), guard.arrays(), {})
     assert again.key == guard.key
     x, y = torch.as_tensor(X), torch.as_tensor(F)
     assert torch.equal(again.rules.slack(x, y), guard.rules.slack(x, y))

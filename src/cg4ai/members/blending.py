@@ -1,0 +1,162 @@
+"""Outputs moved towards an anchor's just far enough to keep rules: what every shield does.
+
+`S(f) = f + theta(x, f) (a(x) - f)` lies in the set of outputs that keep the rules, whatever f is.
+Shields of members and of whole mixtures differ only in what f and the anchor a are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from cg4ai.records import IntArray, below
+from cg4ai.rules.guards import Guard
+
+Coupled = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class _Components:
+    """How many there are, and of which each rule (L,) and each output (r,) is part."""
+
+    count: int
+    of_rule: Tensor
+    of_output: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Blend:
+    """The rules that outputs (r,) are moved to keep.
+
+    Outputs that no rule reads stay as they are, and outputs that no chain of rules connects are
+    moved independently. `coupled` are further sets of outputs that must be moved together, such as
+    those of an equality, or probabilities.
+    """
+
+    guards: tuple[Guard, ...]
+    output_size: int
+    coupled: Coupled = ()
+
+    def slacks(self, inputs: Tensor, outputs: Tensor) -> list[Tensor]:
+        """(n, d), (..., n, r) -> for each guard (..., n, L)."""
+        return [one.rules.slack(inputs, outputs) for one in self.guards]
+
+    def moved(self, inputs: Tensor, outputs: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, d), (..., n, r), (n, r) -> outputs that keep the rules, and theta (..., n).
+
+        Nothing here branches on numbers, so that it can be traced.
+        """
+        share = self._share(inputs, outputs, anchor, self.slacks(inputs, outputs))
+        return _selected(outputs, anchor, share), share.amax(-1)
+
+    def restored(
+        self, inputs: Tensor, outputs: Tensor, anchor: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """The outputs of `moved`, for predictions: where all rules are kept, as is usual, nothing
+        else is done. `anchor` gives the anchor's outputs (n, r) where they are needed.
+        """
+        if torch.compiler.is_compiling():
+            return self.moved(inputs, outputs, anchor(inputs))[0]
+        slacks = self.slacks(inputs, outputs)
+        if all(bool(slack.amin() >= 0) for slack in slacks):
+            return outputs
+        # not a number keeps no rule
+        kept = torch.stack([slack.amin(-1) >= 0 for slack in slacks]).all(0)
+        rows = (~kept).reshape(-1, len(inputs)).any(0).nonzero()[:, 0]
+        if 2 * len(rows) > len(inputs):  # copying so many would take longer than all of them
+            return self._quickly(inputs, outputs, anchor(inputs), slacks)
+        x, part = inputs[rows], outputs.index_select(-2, rows)
+        own = [slack.index_select(-2, rows) for slack in slacks]
+        found = self._quickly(x, part, anchor(x), own)
+        return outputs.index_copy(outputs.ndim - 2, rows, found)
+
+    def _quickly(
+        self, inputs: Tensor, outputs: Tensor, anchor: Tensor, slacks: Sequence[Tensor]
+    ) -> Tensor:
+        share = self._share(inputs, outputs, anchor, slacks)
+        if not torch.is_grad_enabled():
+            blended = torch.lerp(outputs, anchor.expand_as(outputs), share)
+            if bool(blended.sum().isfinite()):
+                return blended  # exact at 0 and 1, and quicker than looking at each
+        return _selected(outputs, anchor, share)
+
+    def _share(
+        self, inputs: Tensor, outputs: Tensor, anchor: Tensor, slacks: Sequence[Tensor]
+    ) -> Tensor:
+        """(..., n, r) or (..., n, 1): how far each output is moved."""
+        pairs = zip(self.guards, slacks, strict=True)
+        each = [one.shares(inputs, own, outputs, anchor) for one, own in pairs]
+        needed = each[0] if len(each) == 1 else torch.cat(each, -1)
+        parts = self._parts(outputs.device)
+        if parts is None:
+            return needed.amax(-1, keepdim=True)
+        nothing = needed.new_zeros(*needed.shape[:-1], parts.count)
+        place = parts.of_rule.expand(needed.shape)
+        moved = nothing.scatter_reduce(-1, place, needed, "amax")
+        return moved.index_select(-1, parts.of_output)
+
+    @cached_property
+    def components(self) -> IntArray:
+        """(r,): which outputs are moved together; those that stay as they are form the last."""
+        together = [np.isin(np.arange(self.output_size), group)[None] for group in self.coupled]
+        graph = sparse.csr_matrix(np.concatenate([self._reads, *together]).astype(np.int64))
+        _, labels = connected_components(graph.T @ graph, directed=False)
+        ruled = np.isin(labels, labels[self._reads.any(0)])
+        _, numbers = np.unique(np.where(ruled, labels, self.output_size), return_inverse=True)
+        return np.asarray(numbers.reshape(-1), np.int64)
+
+    def _parts(self, device: torch.device) -> _Components | None:
+        """The components as tensors; None if all outputs are moved together."""
+        if device not in self._known:
+            numbers, made = self.components, None
+            if numbers.any() or not self._reads.any():
+                made = _Components(
+                    int(numbers.max()) + 1,
+                    torch.as_tensor(numbers[self._reads.argmax(1)], device=device),
+                    torch.as_tensor(numbers, device=device),
+                )
+            self._known[device] = made
+        return self._known[device]
+
+    @cached_property
+    def _reads(self) -> NDArray[np.bool_]:
+        """(rules, r): which outputs each rule reads."""
+        return np.concatenate([one.touched(self.output_size) for one in self.guards])
+
+    @cached_property
+    def _known(self) -> dict[torch.device, _Components | None]:
+        return {}
+
+    def tensors(self, device: torch.device) -> dict[str, Tensor]:
+        """What slacks are computed from; nothing of rules that are functions in Python."""
+        return {
+            f"guard.{number}.{name}": tensor
+            for number, one in enumerate(self.guards)
+            if callable(getattr(one.rules, "tensors", None))
+            for name, tensor in one.rules.tensors(device).items()
+        }
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Blend:
+        """The same with other tensors of these names, which are not looked at."""
+        guards = [
+            replace(one, rules=one.rules.with_tensors(below(tensors, f"guard.{number}.")))
+            if callable(getattr(one.rules, "with_tensors", None))
+            else one
+            for number, one in enumerate(self.guards)
+        ]
+        return replace(self, guards=tuple(guards))
+
+
+def _selected(outputs: Tensor, anchor: Tensor, share: Tensor) -> Tensor:
+    blended = torch.lerp(outputs, anchor.expand_as(outputs), share)
+    # at 1 the anchor itself: outputs may hold infinities or no numbers there
+    blended = torch.where(share < 1, blended, anchor)
+    return torch.where(share > 0, blended, outputs)

@@ -1,0 +1,168 @@
+"""Members and architectures around others of any kind: what completions and shields share.
+
+A layer stands between the members inside and the outputs; layers of one digest do the same.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from cg4ai.errors import InvalidInput
+from cg4ai.members.checks import tensor_members
+from cg4ai.protocols import Architecture, Members, Parameters
+from cg4ai.records import IntArray, MemberState, below
+from cg4ai.runs import files
+
+Restored = Callable[[MemberState], Members]
+
+
+class Digested(Protocol):
+    """Something that a digest tells apart."""
+
+    @property
+    def digest(self) -> str: ...
+
+
+class Layer(Digested, Protocol):
+    """What is put around members, on their device."""
+
+    def tensors(self) -> dict[str, Tensor]: ...
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self: ...
+
+    def state(self) -> MemberState: ...
+
+
+LayerT = TypeVar("LayerT", bound=Layer)
+SourceT = TypeVar("SourceT", bound=Digested)
+
+
+class WrappedMembers(ABC, Generic[LayerT]):
+    """The members of `inner` with a layer around, which is called `part` in files."""
+
+    kind: ClassVar[str]
+    part: ClassVar[str]
+
+    def __init__(self, inner: Members, layer: LayerT) -> None:
+        self.inner, self.layer = inner, layer
+
+    @property
+    def device(self) -> torch.device:
+        return self.inner.device
+
+    @property
+    def input_size(self) -> int:
+        return self.inner.input_size
+
+    @property
+    def output_size(self) -> int:
+        return self.inner.output_size
+
+    @property
+    def differentiable(self) -> bool:
+        return self.inner.differentiable
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    @abstractmethod
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """(n, d) -> (len(self), n, output_size)."""
+
+    @abstractmethod
+    def around(self, inner: Members) -> Self:
+        """Other members behind the same layer."""
+
+    def take(self, indices: IntArray) -> Self:
+        return self.around(self.inner.take(indices))
+
+    def to(self, device: torch.device | str) -> Self:
+        return self.around(self.inner.to(device))
+
+    def compatible(self, other: Self) -> bool:
+        """Whether both can be one stack, as far as their layers go."""
+        return self.layer is other.layer or self.layer.digest == other.layer.digest
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What outputs are computed from."""
+        own = tensor_members(self.inner).tensors()
+        return _joined({"inner": own, self.part: self.layer.tensors()})
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        """The same members with other tensors of these names, which are not looked at."""
+        made = copy.copy(self)
+        made.inner = tensor_members(self.inner).with_tensors(below(tensors, "inner."))
+        made.layer = self.layer.with_tensors(below(tensors, f"{self.part}."))
+        return made
+
+    def state(self) -> MemberState:
+        inner, layer = self.inner.state(), self.layer.state()
+        config = {"inner": files.member_record(inner), self.part: layer.config}
+        return MemberState(
+            self.kind, config, _joined({"inner": inner.arrays, self.part: layer.arrays})
+        )
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, state: MemberState, restored: Restored, factories: Mapping[str, Any]) -> Self:
+        """Members from a saved state; `restored` makes the members inside."""
+
+    @classmethod
+    def _stored(cls, state: MemberState, restored: Restored) -> tuple[Members, MemberState]:
+        """The members inside, which `restored` makes, and the state of the layer."""
+        inner = files.member_state(state.config.get("inner"), below(state.arrays, "inner."))
+        config = state.config.get(cls.part)
+        if not isinstance(config, dict):
+            raise InvalidInput(f"{cls.kind} members need a {cls.part}, got {config!r:.80}")
+        layer = MemberState(cls.part, config, below(state.arrays, f"{cls.part}."))
+        return restored(inner), layer
+
+
+@dataclass(frozen=True, eq=False)
+class WrappedArchitecture(Generic[SourceT]):
+    """An architecture whose members, of the class `makes`, have `source` around them."""
+
+    inner: Architecture
+    source: SourceT
+
+    makes: ClassVar[type[Any]]  # of WrappedMembers
+
+    @property
+    def input_size(self) -> int:
+        return self.inner.input_size
+
+    @property
+    def output_size(self) -> int:
+        return self.inner.output_size
+
+    @property
+    def scale_outputs(self) -> Callable[[Parameters, Tensor], Parameters]:
+        """Of the members inside: what the layer decides stays as it is."""
+        scale: Callable[[Parameters, Tensor], Parameters] = self.inner.scale_outputs  # type: ignore[attr-defined]
+        return scale
+
+    def initialise(self, count: int, generator: torch.Generator) -> Parameters:
+        return self.inner.initialise(count, generator)
+
+    def members(self, parameters: Parameters) -> Any:
+        return self.makes(self.inner.members(parameters), self.source)
+
+    def parameters(self, members: Members) -> Parameters | None:
+        """Those of members of this architecture, with such a layer or none."""
+        if isinstance(members, self.makes):
+            if members.layer.digest != self.source.digest:
+                return None
+            return self.inner.parameters(members.inner)
+        return self.inner.parameters(members)
+
+
+def _joined(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Names with the name of their part before them."""
+    return {f"{part}.{name}": value for part, own in parts.items() for name, value in own.items()}
