@@ -26,13 +26,12 @@ from experiments.peers.quadratic import QuadraticProblem
 from experiments.peers.training import Recipe
 
 HIDDEN = (64, 64)  # of DC3's problems: a thousand predictions in a few milliseconds
-ROOM = 0.05  # share of each limit that the affine rule of DC3's problems leaves as an anchor
 PROOF_S = 20.0
 MEMBERS = 4  # of a mixture on HardNet's problems
 
 
 def quadratic(problem: QuadraticProblem, recipe: Recipe, seed: int) -> Outcome:
-    """DC3's problems: equalities completed, inequalities by the shield, anchor the affine rule."""
+    """DC3's problems: equalities completed, inequalities by the shield, anchor found."""
     equalities, outputs = problem.equality.shape
     box = cg4ai.Box(np.full(equalities, -1.0), np.ones(equalities))
     rules = [
@@ -41,9 +40,8 @@ def quadratic(problem: QuadraticProblem, recipe: Recipe, seed: int) -> Outcome:
     ]
     network = NetworkArchitecture(equalities, outputs - equalities, hidden=HIDDEN, skip=True)
     with Clock() as clock:
-        anchor = quadratic_peers.robust_rule(problem, ROOM)
         objective = cg4ai.Objective(box, problem.loss)
-        ensemble = _solved(objective, rules, network, recipe, seed=seed, anchor=anchor)
+        ensemble = _solved(objective, rules, network, recipe, seed=seed)
     found = quadratic_peers.measured(problem, OURS, seed, clock.seconds, _on_tensors(ensemble))
     return replace(found, note=proven(ensemble, rules))
 

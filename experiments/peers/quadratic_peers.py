@@ -166,27 +166,25 @@ def affine_rule(problem: QuadraticProblem, seed: int) -> Outcome:
     return measured(problem, "affine rule", seed, clock.seconds, lambda x: x @ B.T + c)
 
 
-def robust_rule(problem: QuadraticProblem, room: float = 0.0) -> tuple[Array, Array]:
-    """B and c of least mean loss over the box that leave every rule this share of its limit.
+def robust_rule(problem: QuadraticProblem) -> tuple[Array, Array]:
+    """B and c of least mean loss over the box that keep every rule on all of it.
 
     p'sin(y) is taken as if y were normal, E sin = exp(-v / 2) sin c with v the variance of y, and
     made quadratic around the rule found before, a program for each of a few rounds.
     """
     if problem.convex:
-        return _robust(problem, problem.curvature, problem.slope, room)
+        return _robust(problem, problem.curvature, problem.slope)
     q, p = problem.curvature, problem.slope
-    slope, offset = _robust(problem, q, p, room)
+    slope, offset = _robust(problem, q, p)
     for _ in range(ROUNDS):
         damped = p * np.exp(-np.square(slope).sum(1) / 6)
         curvature = np.maximum(q - damped * np.sin(offset), 0.05)
         pull = q * offset + damped * np.cos(offset) - curvature * offset
-        slope, offset = _robust(problem, curvature, pull, room)
+        slope, offset = _robust(problem, curvature, pull)
     return slope, offset
 
 
-def _robust(
-    problem: QuadraticProblem, curvature: Array, pull: Array, room: float
-) -> tuple[Array, Array]:
+def _robust(problem: QuadraticProblem, curvature: Array, pull: Array) -> tuple[Array, Array]:
     """One program: with B = pinv(A) + N K and c = N k, row j needs G_j c + |G_j B|_1 <= h_j."""
     A, G = problem.equality, problem.inequality
     count = len(A)
@@ -213,7 +211,7 @@ def _robust(
         [(weighted @ particular / 3).ravel(), free.T @ pull, np.zeros(len(entries))]
     )
     program = Cones(sparse.csc_matrix((0, len(slope))), inequality)
-    limits = np.concatenate([-entries, entries, (1 - room) * problem.limit])
+    limits = np.concatenate([-entries, entries, problem.limit])
     found = program.minimise(whole, slope, np.zeros(0), limits)
     response, shift = found[: width * count].reshape(width, count), found[width * count :][:width]
     return particular + free @ response, free @ shift

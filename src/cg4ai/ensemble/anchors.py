@@ -3,103 +3,35 @@
 A constant anchor is a linear program (or, with rules that are not linear, a small convex one) over
 the inputs at which each rule is tightest, which are added until none is missed. An affine one, a
 linear decision rule, makes the rules vary with the input as little as it can and then does the
-same; failing that it is the robust counterpart as one linear program. Room is read from the closed
-form of the worst case, never from samples.
+same; failing that it is the robust counterpart as one linear program. Between the anchor of most
+room and what is best for the data lies the one that is used. Room is read from the closed form of
+the worst case, never from samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
-from scipy import sparse
 from scipy.optimize import linprog, minimize
 
+from cg4ai.ensemble.counterpart import counterpart
+from cg4ai.ensemble.decisions import MeanLoss, least_loss
+from cg4ai.ensemble.maps import AffineMap, Space
 from cg4ai.errors import InvalidInput
-from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.networks import NetworkMembers, affine
-from cg4ai.protocols import Members
 from cg4ai.records import Array
 from cg4ai.rules import Concave
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.guards import TOLERANCE, FunctionRules, Guard
-from cg4ai.rules.regions import Polytope
+from cg4ai.rules.regions import Ball
 
 ROUNDS = 60  # of inputs added to the program of a constant anchor
 MOST = 1.0  # room that is worth having, relative to max(1, |bound|)
 SHARE = 0.25  # of the most room there is: an anchor nearer to the data than that has too little
-LARGEST = 200_000  # entries of the robust counterpart as one program
+LEAST = 0.05  # of it that a rule of least loss leaves: it has chosen where, the others have not
 BISECTIONS = 20
-
-
-@dataclass(frozen=True, eq=False)
-class AffineMap:
-    """Outputs `slopes @ x + offsets`, (r, d) and (r,)."""
-
-    slopes: Array
-    offsets: Array
-
-    @classmethod
-    def constant(cls, outputs: Array, input_size: int) -> AffineMap:
-        return cls(np.zeros((len(outputs), input_size)), np.asarray(outputs, np.float64))
-
-    @property
-    def is_constant(self) -> bool:
-        return not self.slopes.any()
-
-    def members(self) -> Members:
-        """One member that computes it."""
-        if self.is_constant:
-            return ConstantMembers(self.offsets[None], self.slopes.shape[1])
-        return affine(self.slopes.T[None], self.offsets[None])
-
-    def towards(self, other: AffineMap, share: float) -> AffineMap:
-        """The mixture with `share` of the other."""
-        return AffineMap(
-            (1 - share) * self.slopes + share * other.slopes,
-            (1 - share) * self.offsets + share * other.offsets,
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Space:
-    """Outputs `offset + slope x + basis z`: all that members can give; z is free.
-
-    `least` (q, r) and `floor` (q,): further rows `least @ y >= floor` that need no room, such as
-    probabilities that are not negative.
-    """
-
-    offset: Array
-    slope: Array
-    basis: Array
-    least: Array
-    floor: Array
-
-    @classmethod
-    def free(cls, output_size: int, input_size: int) -> Space:
-        return cls(
-            np.zeros(output_size),
-            np.zeros((output_size, input_size)),
-            np.eye(output_size),
-            np.empty((0, output_size)),
-            np.empty(0),
-        )
-
-    @classmethod
-    def probabilities(cls, groups: Sequence[int], input_size: int) -> Space:
-        """Outputs that are not negative and sum to one in each of the groups."""
-        size = sum(groups)
-        sums = np.repeat(np.eye(len(groups)), groups, axis=1)
-        offset = np.concatenate([np.full(count, 1.0 / count) for count in groups])
-        projector = np.eye(size) - sums.T @ (sums / np.asarray(groups)[:, None])
-        return cls(offset, np.zeros((size, input_size)), projector, np.eye(size), np.zeros(size))
-
-    def outputs(self, slopes: Array, offsets: Array) -> AffineMap:
-        """The map of `z = slopes x + offsets`."""
-        return AffineMap(self.slope + self.basis @ slopes, self.offset + self.basis @ offsets)
 
 
 @dataclass(frozen=True)
@@ -131,18 +63,6 @@ class _Tightest:
     guard: Guard
     rule: int
     point: Array
-
-
-def affine_map(members: Members) -> AffineMap | None:
-    """A single member as a map, where it is constant or affine."""
-    if isinstance(members, ConstantMembers):
-        return AffineMap.constant(members.values[0].cpu().numpy(), members.input_size)
-    if isinstance(members, NetworkMembers):
-        shape = members.architecture
-        if not shape.hidden and shape.output == "linear" and shape.shift is None:
-            slopes, offsets = (members.parameters[name][0] for name in ("weight_0", "bias_0"))
-            return AffineMap(slopes.cpu().numpy(), offsets.cpu().numpy())
-    return None
 
 
 def tightest(guards: Sequence[Guard], anchor: AffineMap) -> _Tightest | None:
@@ -185,16 +105,22 @@ def worst_case(guard: Guard, anchor: AffineMap) -> tuple[Array, Array] | None:
 
 
 def find_anchor(
-    guards: Sequence[Guard], *, space: Space, reference: AffineMap | None = None
+    guards: Sequence[Guard],
+    *,
+    space: Space,
+    reference: AffineMap | None = None,
+    loss: MeanLoss | None = None,
 ) -> Anchor | NoAnchor:
-    """An anchor for all guards at once, as near to the reference as room for the rules allows.
+    """An anchor for all guards at once, as good for the data as room for the rules allows.
 
     The reference is where predictions are expected: an affine fit of the data, say. It must lie in
-    the space and need not keep the rules.
+    the space and need not keep the rules. With a loss the anchor is the decision rule of least mean
+    loss that leaves its share of the room; without rows for that, the rule of least mean loss moved
+    as far as it must be.
     """
     start = space.outputs(*_nothing(space)) if reference is None else reference
     near = _anchored(guards, start, space)
-    if near is not None and near.room >= SHARE * MOST:
+    if loss is None and near is not None and near.room >= SHARE * MOST:
         return near
     best, failed = _roomiest(guards, space)
     if best is None:
@@ -202,7 +128,23 @@ def find_anchor(
             return near
         assert failed is not None
         return failed
-    return _between(guards, start, best)
+    if loss is None or len(space.least):
+        return _between(guards, start, best, SHARE)
+    by_rows = best.room > 0 and _by_rows(guards)
+    rows = counterpart(guards, space, loss.inputs.mean(0)) if by_rows else None
+    share = SHARE if rows is None else LEAST
+    near = _between(guards, start, best, share)
+    limits = None if rows is None else rows.leaving(share * min(best.room, MOST))
+    return _between(guards, least_loss(loss, space, near.map, limits), best, share)
+
+
+def _by_rows(guards: Sequence[Guard]) -> bool:
+    """Whether the robust counterpart allows all that the rules do: no ball, bounds of one piece."""
+    return not any(
+        (isinstance(guard.region, Ball) and guard.region.norm == 2)
+        or (isinstance(guard.rules, AffineRules) and len(guard.rules.limit) > len(guard.rules))
+        for guard in guards
+    )
 
 
 def _nothing(space: Space) -> tuple[Array, Array]:
@@ -220,14 +162,14 @@ def _anchored(guards: Sequence[Guard], one: AffineMap, space: Space) -> Anchor |
     return None if least is None or least.room < 0 else Anchor(one, least.room)
 
 
-def _between(guards: Sequence[Guard], start: AffineMap, best: Anchor) -> Anchor:
-    """The mixture of both that is nearest to the start and has its share of the room.
+def _between(guards: Sequence[Guard], start: AffineMap, best: Anchor, share: float) -> Anchor:
+    """The mixture of both that is nearest to the start and has this share of the room.
 
     Maps that keep the rules are a convex set, and room is concave along the way.
     """
     if tightest(guards, start) is None:
         return best
-    wanted = SHARE * min(best.room, MOST)
+    wanted = share * min(best.room, MOST)
     low, high, found = 0.0, 1.0, best
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
@@ -252,7 +194,8 @@ def _roomiest(guards: Sequence[Guard], space: Space) -> tuple[Anchor | None, NoA
         if found is not None:
             return found, None
         forbidden = least or forbidden
-    robust = _counterpart(guards, space) if len(candidates) > 1 or moving else None
+    rows = counterpart(guards, space) if len(candidates) > 1 or moving else None
+    robust = None if rows is None else rows.most(space.slope.shape[1], MOST)
     if robust is not None:
         found, least = _centred(guards, space, robust)
         if found is not None:
@@ -402,67 +345,6 @@ def _steadiest(guards: Sequence[Guard], space: Space) -> Array:
         targets.append(varying / _scale(guard)[:, None])
     matrix, target = np.concatenate(rows), np.concatenate(targets)
     return np.asarray(np.linalg.lstsq(matrix, target, rcond=1e-9)[0])
-
-
-def _counterpart(guards: Sequence[Guard], space: Space) -> Array | None:
-    """The slopes of z of most room over the regions, balls by their boxes: one LP.
-
-    The robust counterpart: with multipliers u of a polytope's limits a value `g . x` is at most
-    `u . limit` plus that of `g - u . matrix` on the box. Variables: Z (k, d), z (k,),
-    |g - u . matrix| (L, d), u, room. None where it would be too large.
-    """
-    free, size = space.basis.shape[1], space.slope.shape[1]
-    rules = sum(len(guard.rules) for guard in guards)
-    moving = any(isinstance(g.rules, AffineRules) and len(g.rules.value) for g in guards)
-    if moving or len(space.least) or rules * size * (free + 2) > LARGEST:
-        return None
-    blocks: list[Any] = []
-    limits: list[Array] = []
-    start = free * size + free
-    extra = start + rules * size
-    columns = extra + sum(len(guard.rules) * _limits(guard) for guard in guards) + 1
-    done = 0
-    for guard in guards:
-        own, first = guard.rules, guard.rules.pieces[:, 0]
-        lower, upper = guard.region.bounds()
-        centre, radius = (lower + upper) / 2, (upper - lower) / 2
-        matrix = own.constant @ space.basis  # (L, k)
-        fixed = own.constant @ space.slope - own.tilt[first]  # (L, d): slopes with Z = 0
-        for rule in range(len(own)):
-            places = start + done * size + np.arange(size)
-            own_limits = slice(extra, extra + _limits(guard))
-            done, extra = done + 1, own_limits.stop
-            z_rows = sparse.kron(matrix[rule][None], sparse.eye(size))  # row i: slope along x_i
-            for sign in (1.0, -1.0):
-                block = sparse.lil_matrix((size, columns))
-                block[:, : free * size] = sign * z_rows
-                block[np.arange(size), places] = -1.0
-                if isinstance(guard.region, Polytope):
-                    block[:, own_limits] = -sign * guard.region.matrix.T
-                blocks.append(block.tocsr())
-                limits.append(-sign * fixed[rule])
-            whole = sparse.lil_matrix((1, columns))
-            whole[0, : free * size] = np.kron(matrix[rule], centre)
-            whole[0, free * size : start] = matrix[rule]
-            whole[0, places] = radius
-            if isinstance(guard.region, Polytope):
-                whole[0, own_limits] = guard.region.limit - guard.region.matrix @ centre
-            whole[0, columns - 1] = _scale(guard)[rule]
-            known = own.constant[rule] @ space.offset + fixed[rule] @ centre
-            blocks.append(whole.tocsr())
-            limits.append(np.array([own.limit[first[rule]] - known]))
-    bounds = [(None, None)] * start + [(0, None)] * (columns - 1 - start) + [(None, MOST)]
-    cost = np.append(np.zeros(columns - 1), -1.0)
-    answer = linprog(
-        cost, sparse.vstack(blocks), np.concatenate(limits), bounds=bounds, method="highs"
-    )
-    if answer.status != 0:
-        return None
-    return np.asarray(answer.x[: free * size].reshape(free, size))
-
-
-def _limits(guard: Guard) -> int:
-    return len(guard.region.limit) if isinstance(guard.region, Polytope) else 0
 
 
 def check_given(guards: Sequence[Guard], anchor: AffineMap) -> Anchor:

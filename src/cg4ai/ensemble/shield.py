@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from cg4ai import arrays
 from cg4ai.ensemble import claims
-from cg4ai.ensemble.anchors import AffineMap, affine_map, worst_case
+from cg4ai.ensemble.anchors import worst_case
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.maps import AffineMap, affine_map
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members.blending import Blend

@@ -14,16 +14,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from cg4ai.ensemble.anchors import (
-    AffineMap,
     Anchor,
     NoAnchor,
-    Space,
-    affine_map,
     check_given,
     find_anchor,
 )
+from cg4ai.ensemble.decisions import MeanLoss
+from cg4ai.ensemble.maps import AffineMap, Space, affine_map
 from cg4ai.errors import InvalidInput
 from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
 from cg4ai.objectives import Objective, Supervised
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 EXACT = (AffinePricer, StumpPricer, FinitePricer)
 RIDGE = 1e-3  # of the affine fit that anchors stay close to, per row of the data
+SAMPLE = 4000  # inputs over which an anchor of least loss is sought
+FITTED = ("squared", "log_loss", "none")  # losses whose best affine fit is known, or is none
 
 
 def through_shield(problem: Problem, *, demanded: bool = False) -> Problem:
@@ -115,7 +117,9 @@ def _anchor(problem: Problem, ruled: Sequence[Requirement]) -> Anchor | NoAnchor
         )
     elif groups := _groups(problem):
         space = Space.probabilities(groups, inputs)
-    return find_anchor(guards, space=space, reference=_reference(problem, space))
+    return find_anchor(
+        guards, space=space, reference=_reference(problem, space), loss=_mean_loss(problem)
+    )
 
 
 def _groups(problem: Problem) -> tuple[int, ...]:
@@ -155,6 +159,16 @@ def _reference(problem: Problem, space: Space) -> AffineMap | None:
         shares = np.bincount(targets.astype(np.int64), minlength=problem.layout.output_size)
         return AffineMap.constant(shares / shares.sum(), objective.inputs.shape[1])
     return None
+
+
+def _mean_loss(problem: Problem) -> MeanLoss | None:
+    """What an anchor should be good at, where no fit of the targets stands for it."""
+    objective = problem.objective
+    if not isinstance(objective, Supervised) or objective.loss in FITTED:
+        return None
+    made = torch.Generator().manual_seed(0)
+    batch = objective.batch(SAMPLE, made, device="cpu", dtype=torch.float64)
+    return MeanLoss(batch.inputs.numpy(), lambda outputs: objective.value(batch, outputs))
 
 
 def _affine_fit(inputs: Array, targets: Array) -> AffineMap:

@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
-from cg4ai.ensemble.anchors import AffineMap, NoAnchor, Space, check_given, find_anchor
+from cg4ai.ensemble.anchors import NoAnchor, check_given, find_anchor
+from cg4ai.ensemble.maps import AffineMap, Space
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import AffineBound, Ball, Box, Concave, Linear, Polytope
 from cg4ai.rules.affine import AffineRules

@@ -18,7 +18,8 @@ from torch import Tensor
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.optimal import anchor, utilisation_per_share
 from cg4ai.apps.routing.tail import GapTail
-from cg4ai.ensemble.anchors import AffineMap, check_given
+from cg4ai.ensemble.anchors import check_given
+from cg4ai.ensemble.maps import AffineMap
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.feedback import FeedbackArchitecture, Loads
 from cg4ai.members.networks import NetworkArchitecture
