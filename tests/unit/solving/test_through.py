@@ -139,7 +139,7 @@ def test_without_labels_the_anchor_is_the_rule_of_least_loss():
     made = through_shield(problem)
     assert "affine anchor with room 0.05" in made.notes[0]
     network: Any = made.pricers[0]
-    anchor = network.architecture.shield.anchor.outputs(torch.as_tensor(X))[0].numpy()
+    anchor = network.architecture.source.anchor.outputs(torch.as_tensor(X))[0].numpy()
     np.testing.assert_allclose(anchor, np.column_stack([np.full(len(X), 0.95), X[:, 0]]), atol=1e-3)
 
 
