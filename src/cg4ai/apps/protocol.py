@@ -68,6 +68,7 @@ class Task:
     solver: Solver = solve
     journal: Any = None  # what the application wants to read when it evaluates
     evaluation_share: float = 0.2  # of a time limit, kept for what comes after training
+    evaluation_most_s: float = math.inf  # seconds that are kept for it at most
 
 
 @dataclass

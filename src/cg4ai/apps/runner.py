@@ -6,6 +6,7 @@ soon as it is trained; only then is it evaluated, within what the time limit lea
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -286,7 +287,10 @@ def _listening(task: Task, screen: Screen) -> Callable[[IterationRecord], None]:
 
 def _within(task: Task, time_limit_s: float, ready_s: float) -> Settings:
     """The loop's settings with what the limit of the whole command leaves it."""
-    left = max(0.0, time_limit_s * (1 - task.evaluation_share) - ready_s)
+    if math.isinf(time_limit_s):
+        return task.settings
+    kept = min(time_limit_s * task.evaluation_share, task.evaluation_most_s)
+    left = max(0.0, time_limit_s - kept - ready_s)
     return replace(task.settings, time_limit_s=min(left, task.settings.time_limit_s))
 
 

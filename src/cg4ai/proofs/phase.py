@@ -96,6 +96,7 @@ class ProofPhase:
     name = "proof"
     charges_loss = True
     binds_rules = True
+    ending_share = 0.03  # of the time limit: weights that are proven are final
 
     def __init__(
         self,

@@ -109,7 +109,8 @@ class RunState:
     @property
     def training_deadline(self) -> Deadline:
         """When training must be over, so that a share of the limit is left to end in."""
-        kept = max(ENDING_SHARE * self.settings.time_limit_s, self.longest_search_s)
+        share = getattr(self.phase, "ending_share", ENDING_SHARE)
+        kept = max(share * self.settings.time_limit_s, self.longest_search_s)
         return self.deadline.reserving(kept)
 
     def out_of_time(self) -> bool:

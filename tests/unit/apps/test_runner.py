@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from cg4ai.apps import runner
-from cg4ai.apps.protocol import Review
+from cg4ai.apps.protocol import Review, Task
 from cg4ai.apps.routing.app import Routing
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.errors import InvalidSettings, RunFolderError
-from cg4ai.settings import RunOptions
+from cg4ai.settings import RunOptions, Settings
 from cg4ai.solving.clock import Deadline
 
 NETWORK = {
@@ -204,3 +204,12 @@ def test_options_that_contradict_each_other_are_told_together() -> None:
         RunOptions(resume=True, force=True)
     assert "one of them" in str(caught.value)
     assert "need --out" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "left"),
+    [(300.0, 30.0, 265.0), (100.0, 30.0, 75.0), (1.0, 30.0, 0.0), (math.inf, math.inf, math.inf)],
+)
+def test_training_gets_what_the_limit_leaves_after_the_evaluation(limit, most, left):
+    task = Task(None, Settings(time_limit_s=math.inf), "", evaluation_most_s=most)
+    assert runner._within(task, limit, 5.0).time_limit_s == pytest.approx(left)

@@ -43,6 +43,7 @@ from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
 
+EVALUATION_S = 30.0  # kept of a time limit at most: an evaluation takes 5 to 20 s of a free core
 WITH_BASELINE = 0.6  # of a time limit for what comes after training: plain networks train as long
 
 
@@ -135,9 +136,9 @@ class Routing:
             f"{recipe.first_steps} steps the first, {later}"
         )
         words = "\n".join([*prepared.instance.notes, words])
-        task = Task(problem, settings, words, solver=solver)
+        task = Task(problem, settings, words, solver=solver, evaluation_most_s=EVALUATION_S)
         if asked.baseline:
-            task = replace(task, evaluation_share=WITH_BASELINE)
+            task = replace(task, evaluation_share=WITH_BASELINE, evaluation_most_s=math.inf)
         if run is None or asked.joint:
             return task
         journal = CutJournal(run, settings)

@@ -1,0 +1,6 @@
+"""`python -m cg4ai`: the command line, where no script is installed."""
+
+from cg4ai.cli.main import main
+
+if __name__ == "__main__":
+    main()
