@@ -128,7 +128,9 @@ def _solved(
         finish=0.0,
     )
     outputs = rules[0].output_size
-    problem = cg4ai.Problem(objective, rules, [pricer], Layout.single(outputs), anchor=anchor)
+    problem = cg4ai.Problem(
+        objective, rules, [pricer], Layout.single(outputs), anchor=anchor, plain_first=False
+    )
     weights: Literal["loss", "uniform"] = "uniform" if members > 1 else "loss"
     settings = cg4ai.Settings(seed=seed, iteration_limit=1, final_weights=weights)
     return cg4ai.solve(problem, settings).ensemble

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cg4ai.members.shielded import ShieldedArchitecture
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import PricingResult
@@ -15,8 +16,9 @@ ENOUGH = "members of this kind are trained once without rules"
 
 @dataclass(frozen=True)
 class FreshThenRefined:
-    """Of `inner`, asks the first for new members, the second once a mixture must meet rows.
+    """Of `inner`, asks the first for new members, the second once rules bind a mixture of them.
 
+    Rules bind by rows that it must meet, or by a shield, through which it trains them on.
     `once` proposes nothing where the mixture has members of this kind and no rules ask for others:
     more of the same, trained from other seeds, are dear and hardly differ. All depends on the
     request alone, so that a resumed run goes on as it would have.
@@ -29,7 +31,10 @@ class FreshThenRefined:
         fresh, refined = self.inner
         if len(request.rows) and request.ensemble is not None:
             return refined.price(request)
-        if self.once and self._known(request):
+        known = self._known(request)
+        if known and isinstance(fresh.architecture, ShieldedArchitecture):
+            return refined.price(request)
+        if known and self.once:
             none = np.empty(0, np.int64)
             return PricingResult(None, none, none, note=ENOUGH)
         return fresh.price(request)

@@ -96,15 +96,17 @@ class _Loop:
 
     def _limit(self) -> Decision:
         state, settings = self.state, self.state.settings
-        reached = {
-            StopReason.INTERRUPTED: state.interrupts.requested,
-            StopReason.COLUMN_LIMIT: len(state.work.columns) >= settings.column_limit,
+        reached = (
+            (StopReason.INTERRUPTED, state.interrupts.requested),
+            # time that is over cut the last training short, whatever else that came to
+            (StopReason.TIME_LIMIT, state.time_is_over()),
+            (StopReason.COLUMN_LIMIT, len(state.work.columns) >= settings.column_limit),
             # without the rules it goes on under them
-            StopReason.STALLED: state.phase.binds_rules and state.stalled(),
-            StopReason.ITERATION_LIMIT: state.step >= settings.iteration_limit,
-            StopReason.TIME_LIMIT: state.out_of_time(),
-        }
-        return next((Stop(reason) for reason, yes in reached.items() if yes), GoOn())
+            (StopReason.STALLED, state.phase.binds_rules and state.stalled()),
+            (StopReason.ITERATION_LIMIT, state.step >= settings.iteration_limit),
+            (StopReason.TIME_LIMIT, state.too_little_time()),
+        )
+        return next((Stop(reason) for reason, yes in reached if yes), GoOn())
 
     def _refuse_no_mixture(self, reason: StopReason) -> None:
         if self.state.work.every_block_has_members:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from cg4ai.objectives import Supervised
+from cg4ai.objectives import Objective, Supervised
 from cg4ai.records import Array, MasterSolution, PartState, StopReason
 from cg4ai.seeds import derived_seed
 from cg4ai.solving.problem import Problem, unwrapped
@@ -81,7 +81,10 @@ def usual_phases(problem: Problem) -> Sequence[Phase]:
     )
     objective = problem.objective
     to_learn = isinstance(objective, Supervised) and objective.loss != "none"
-    return (PlainPhase(), *ruled) if problem.requirements and to_learn and fitted else ruled
+    if problem.bare is not None:  # what rules alone keep in bounds has no optimum without them
+        to_learn = to_learn and not isinstance(objective, Objective)
+    asked = problem.plain_first and (problem.requirements or problem.bare is not None)
+    return (PlainPhase(), *ruled) if asked and to_learn and fitted else ruled
 
 
 class PlainPhase:
@@ -125,13 +128,15 @@ class PlainPhase:
         return GoOn("training under the rules", NORMAL)
 
     def settle(self, run: RunState, reason: StopReason) -> Settled:
+        if self.weights is None:
+            run.notes.append("the run ended before members were trained under the rules")
         self._bind(run)
         settled = settle(run, reason)
         assert self.weights is not None
         return replace(settled, plain=self.weights)
 
     def _bind(self, run: RunState) -> None:
-        """Remember the mixture without the rules, and make them rows of the master."""
+        """Remember the mixture without the rules, and bind them."""
         if self.weights is None:
             with run.watch.timed("master"):
                 self.weights = run.work.final_weights(run.solve_whole_master())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
+from cg4ai.members.shielded import Shield
 from cg4ai.objectives import AnyObjective, Objective, Supervised
 from cg4ai.protocols import Members, Pricer
 from cg4ai.records import IntArray
@@ -33,8 +34,11 @@ class Problem:
     Rules over regions and equalities are kept by the members themselves where that is possible
     (see `solving.through`). `anchor` is what their shield moves outputs to: numbers (r,), slopes
     and offsets, or a member; None: one is looked for. `probabilities` are the sizes of groups of
-    outputs that sum to one, which an anchor must do, too. `kept`, `asked` and `notes` say what
-    was made of a problem: the rules its members keep, all that were asked for, and remarks.
+    outputs that sum to one, which an anchor must do, too. With `plain_first` members that are
+    fitted to labels are first trained without the rules, in up to half of each limit: training
+    under them starts from there, and the result says what they cost. `kept`, `asked` and `notes`
+    say what was made of a problem: the rules its members keep, all that were asked for, remarks.
+    `shield` is what such members stand behind, `bare` the same problem with members as they were.
     """
 
     objective: AnyObjective
@@ -46,9 +50,12 @@ class Problem:
     phases: Callable[[], Sequence[Phase]] | None = None
     anchor: Any = None
     probabilities: tuple[int, ...] = ()
+    plain_first: bool = True
     kept: tuple[Requirement, ...] = ()
     asked: tuple[Requirement, ...] = ()
     notes: tuple[str, ...] = ()
+    shield: Shield | None = None
+    bare: Problem | None = None
 
     def __post_init__(self) -> None:
         if not self.pricers:

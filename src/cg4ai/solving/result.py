@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -200,7 +200,14 @@ def _thetas(ensemble: Ensemble, inputs: Tensor) -> Array:
 
 def _plain(run: RunState, weights: Array) -> Plain:
     later = np.zeros(len(run.work.columns) - len(weights))  # members trained under the rules
-    ensemble = run.work.whole_ensemble(np.append(weights, later))
+    ruled = run.work.whole_ensemble(np.append(weights, later))
+    parts = tuple(
+        replace(part, members=part.members.inner)
+        if isinstance(part.members, ShieldedMembers)
+        else part
+        for part in ruled.parts
+    )
+    ensemble = Ensemble(parts, ruled.layout, device=str(ruled.device))
     return Plain(ensemble, run.work.true_loss(ensemble))
 
 

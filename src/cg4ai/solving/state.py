@@ -20,7 +20,7 @@ from cg4ai.solving.steps import Decision, Priced, Separated, Stabiliser, Stop, W
 from cg4ai.solving.workspace import Workspace
 
 if TYPE_CHECKING:
-    from cg4ai.protocols import Stateful
+    from cg4ai.protocols import Pricer, Stateful
     from cg4ai.solving.phases import Phase
 
 ENDING_SHARE = 0.15  # of the time limit, kept for final weights, the last search and audits
@@ -71,6 +71,12 @@ class RunState:
         """The number of the iteration going on."""
         return len(self.history)
 
+    @property
+    def pricers(self) -> Sequence[Pricer]:
+        """Those of the members that the master has by now: as they are, or behind a shield."""
+        bare = self.problem.bare if self.work.bare else None
+        return (bare or self.problem).pricers
+
     def sizes(self) -> Sizes:
         return Sizes(len(self.work.rows), len(self.work.columns))
 
@@ -113,12 +119,13 @@ class RunState:
         kept = max(share * self.settings.time_limit_s, self.longest_search_s)
         return self.deadline.reserving(kept)
 
-    def out_of_time(self) -> bool:
+    def time_is_over(self) -> bool:
+        """Whether training should be over by now; the first iteration is made in any case."""
+        return bool(self.history) and self.training_deadline.passed
+
+    def too_little_time(self) -> bool:
         """Whether another iteration, at the pace of the last, would leave too little to end in."""
-        if not self.history:
-            return False
-        pace = self.history[-1].seconds
-        return self.training_deadline.passed or self.deadline.left() < pace
+        return bool(self.history) and self.deadline.left() < self.history[-1].seconds
 
     def has_time(self, part: str, *, needed: float = 0.0) -> bool:
         """Whether a part of the ending may begin; if time forbids, it is noted as cut."""
@@ -280,6 +287,8 @@ class RunState:
         """The pricers, separators and phases that have a state of their own."""
         named: dict[str, object] = {}
         named |= {f"pricer {k}": one for k, one in enumerate(self.problem.pricers)}
+        if self.problem.bare is not None:
+            named |= {f"bare pricer {k}": one for k, one in enumerate(self.problem.bare.pricers)}
         named |= {
             f"separator {k}": one.separator for k, one in enumerate(self.problem.requirements)
         }

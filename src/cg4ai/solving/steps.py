@@ -278,7 +278,7 @@ def _answers(run: RunState, solution: MasterSolution, guide: Array, *, attempt: 
     best: float | None = None
     rows: list[Rows] = []
     notes: list[str] = []
-    for number, pricer in enumerate(run.problem.pricers):
+    for number, pricer in enumerate(run.pricers):
         request = _request(run, solution, guide, f"pricing {number} {attempt}")
         with run.interrupts.allowed():
             proposed = pricer.price(request)
@@ -291,10 +291,10 @@ def _answers(run: RunState, solution: MasterSolution, guide: Array, *, attempt: 
         entered = run.work.admit(proposed, solution, charge_loss=run.phase.charges_loss)
         best = entered.best if best is None else min(best, entered.best)
         if entered.count:
-            complete = number + 1 == len(run.problem.pricers) == 1
+            complete = number + 1 == len(run.pricers) == 1
             lower = lower if complete else None
             return _Answers(entered.count, best, lower, number + 1, tuple(rows), tuple(notes))
-    return _Answers(0, best, lower, len(run.problem.pricers), tuple(rows), tuple(notes))
+    return _Answers(0, best, lower, len(run.pricers), tuple(rows), tuple(notes))
 
 
 def _both(one: _Answers, other: _Answers) -> _Answers:

@@ -220,4 +220,6 @@ def _shielded(problem: Problem, shield: Shield, kept: Sequence[Requirement], not
             if rows.requirement in place
         ),
         notes=(*problem.notes, note),
+        shield=shield,
+        bare=problem,
     )

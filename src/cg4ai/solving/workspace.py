@@ -13,6 +13,7 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.master import LinearMaster
 from cg4ai.master.convex import ConvexMaster, FinalWeights, final_weights
+from cg4ai.members.shielded import Shield, ShieldedMembers
 from cg4ai.objectives import Batch, Epigraph, Supervised
 from cg4ai.pricing.reduced_cost import all_values, block_outputs, member_costs
 from cg4ai.protocols import Members
@@ -51,15 +52,42 @@ class Workspace:
 
     def start(self, *, bind_rules: bool = True) -> None:
         """Put in what the problem starts from: its members and, unless told not to, its rules."""
-        for members, blocks in self.problem.start:
+        source = self.problem if bind_rules else self.problem.bare or self.problem
+        for members, blocks in source.start:
             self.add_columns(members.to(self.settings.device), np.asarray(blocks, np.int64))
         if bind_rules:
-            self.bind_rules()
+            self._bind_rows()
 
     def bind_rules(self) -> None:
-        """Listed rows and known cuts become rows of the master, if they are not yet."""
+        """Rules become rows of the master or shields of the members, if they are not yet."""
         if self.rules_bound:
             return
+        if self.problem.shield is not None:
+            self._shield_members(self.problem.shield)
+        self._bind_rows()
+
+    @property
+    def bare(self) -> bool:
+        """Whether members stand without the shield that they will be behind."""
+        return self.problem.bare is not None and not self.rules_bound
+
+    def _shield_members(self, shield: Shield) -> None:
+        """All columns keep their numbers; the master learns their outputs and costs anew."""
+        for stack in self.columns.stacks:
+            stack.members = ShieldedMembers(stack.members, shield)
+        blocks, none = self.columns.blocks, np.zeros((0, len(self.columns)))
+        self.master = self._new_master()
+        if isinstance(self.master, ConvexMaster):
+            outputs = self.columns.outputs(self.objective.inputs).cpu().numpy()
+            self.master.add_columns(outputs, blocks, none)
+            return
+        costs = np.empty(len(blocks))
+        for stack in self.columns.stacks:
+            costs[stack.numbers] = self._costs(stack.members, stack.blocks)
+        self.master.add_columns(costs, blocks, none)
+
+    def _bind_rows(self) -> None:
+        """Listed rows and known cuts become rows of the master."""
         self.rules_bound = True
         for number, requirement in enumerate(self.problem.requirements):
             if requirement.region is None:

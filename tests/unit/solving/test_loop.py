@@ -243,6 +243,24 @@ class TestLimits:
         assert len(result.history) == 1
         assert result.seconds == 3.0
 
+    def test_of_two_limits_the_one_that_cut_training_short_is_named(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = [0.0]
+        monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+        def slow(request: PricingRequest) -> list[float]:
+            now[0] += 3.0
+            return [4.0 - request.iteration]
+
+        def stopped(time_limit_s: float) -> StopReason:
+            limits = changed(time_limit_s=time_limit_s, iteration_limit=1)
+            return solve(problem(Scripted(slow)), limits).stop_reason
+
+        assert stopped(2.0) is StopReason.TIME_LIMIT
+        # here only a second iteration would have been too long, and none was allowed
+        assert stopped(5.0) is StopReason.ITERATION_LIMIT
+
     def test_a_stalled_objective_ends_the_run_where_asked(self) -> None:
         def shrinking(request: PricingRequest) -> list[float]:
             return [1.0 + 0.1 ** (request.iteration + 1)]

@@ -1,5 +1,6 @@
 """Problems with rules over regions: members are trained through a shield, and keep the rules."""
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from cg4ai.ensemble.saved import load
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture, ShieldedMembers
+from cg4ai.members.shielded import ShieldedArchitecture
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.exact.affine import AffinePricer
 from cg4ai.pricing.gradient.pricer import GradientPricer
@@ -22,7 +24,7 @@ BOX = Box([-1.0, -1.0], [1.0, 1.0])
 X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
 Y = np.column_stack([2 * X[:, 0], X[:, 1] ** 2])
 CAP = Linear(BOX, [1.0, 0.0], 1.0, "<=", name="cap")
-SHORT = Settings(iteration_limit=2, seed=3)
+SHORT = Settings(iteration_limit=4, seed=3)
 
 
 def pricer(steps=300, output="linear"):
@@ -67,6 +69,41 @@ def test_listed_rules_stay_with_the_master():
     assert [one.requirement for one in result.audits] == ["cap", "listed"]
     assert [one.strength for one in result.audits] == ["shielded", "audited"]
     assert result.feasible
+
+
+def test_what_a_shielded_rule_costs_is_told_and_training_starts_from_the_plain_members():
+    asked = []
+
+    class Asking(GradientPricer):
+        def price(self, request):
+            asked.append(isinstance(self.architecture, ShieldedArchitecture))
+            return super().price(request)
+
+    trained = pricer()
+    watched = Asking(**{one.name: getattr(trained, one.name) for one in fields(trained)})
+    result = solve(regression(CAP, pricers=[watched]), SHORT)
+    assert asked[0] is False, "the first members were trained without the rule"
+    assert asked[-1] is True
+    assert result.plain is not None
+    assert not any(
+        isinstance(part.members, ShieldedMembers) for part in result.plain.ensemble.parts
+    )
+    # targets reach 2, the cap is 1: what it costs is at least the squares above it
+    beyond = np.maximum(Y[:, 0] - 1.0, 0.0)
+    assert result.loss - result.plain.loss == pytest.approx(np.mean(beyond**2), rel=0.3)
+    assert result.plain.ensemble.predict(X)[:, 0].max() > 1.5
+    assert result.ensemble.predict(X)[:, 0].max() <= 1.0
+    assert "without the rules: loss" in str(result)
+    assert solve(regression(CAP, plain_first=False), SHORT).plain is None
+
+
+def test_a_shielded_rule_that_is_kept_anyway_costs_nothing():
+    high = Linear(BOX, [1.0, 0.0], 5.0, "<=", name="high")
+    result = solve(regression(high), Settings(iteration_limit=10, epsilon=0.02, seed=3))
+    assert "kept without training under them" in result.history[-1].note
+    assert result.plain is not None
+    assert result.loss == pytest.approx(result.plain.loss, rel=1e-6)
+    assert result.audits[0].strength == "shielded"
 
 
 def test_attacked_must_be_asked_for():
