@@ -20,7 +20,7 @@ from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.runner import DESCRIPTION, check_same, complete, perform
 from cg4ai.apps.tables import cell, csv_text, markdown
 from cg4ai.errors import Cg4aiError, InvalidInput, did_you_mean
-from cg4ai.records import StopReason
+from cg4ai.records import StopReason, Strength
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from experiments.routing.paper import PAPER, PaperRow
@@ -276,8 +276,8 @@ def totals(table: Summaries) -> dict[str, Any]:
     return {
         "configurations": len(table),
         "feasible": sum(feasible),
-        "shielded": sum(str(one.get("strength")).startswith("shielded") for one in table.values()),
-        "certified": sum(one.get("strength") == "certified" for one in table.values()),
+        "shielded": sum(one.get("strength") == Strength.SHIELDED for one in table.values()),
+        "certified": sum(one.get("strength") == Strength.CERTIFIED for one in table.values()),
         "plain_feasible": sum(plain),
         "total_s": float(np.sum(every("total_s"))),
         "evaluation_s": float(np.sum(every("evaluation_s"))),

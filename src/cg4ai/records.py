@@ -37,6 +37,18 @@ class StopReason(StrEnum):
     INTERRUPTED = "interrupted"
 
 
+class Strength(StrEnum):
+    """What is established about a rule; docs/guarantees.md says how."""
+
+    VIOLATED = "violated"  # it was found broken
+    UNVERIFIED = "unverified"  # nothing is recorded about this prediction
+    ATTACKED = "attacked"  # a search of the region found no violation
+    AUDITED = "audited"  # recomputed at every listed input
+    SHIELDED = "shielded"  # predictions are corrected towards an anchor that keeps it
+    CERTIFIED = "certified"  # proven on cells of the region
+    CONSTRUCTED = "constructed"  # by the structure of every member
+
+
 @dataclass(frozen=True, slots=True)
 class Duals:
     """`rows` (m,) >= 0 for the rows of the master in order, `blocks` (G,) free in sign."""

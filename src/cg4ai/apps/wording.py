@@ -10,7 +10,7 @@ import numpy as np
 from cg4ai.apps.protocol import Rule
 from cg4ai.apps.tables import plain
 from cg4ai.ensemble.audit import Audit
-from cg4ai.records import StopReason
+from cg4ai.records import StopReason, Strength
 from cg4ai.solving.result import Result
 
 SHOWN = 5  # violated rows of each requirement that the report names
@@ -27,11 +27,11 @@ STOPS = {
     StopReason.INTERRUPTED: "it was interrupted",
 }
 STRENGTHS = {
-    "audited": "recomputed at every listed input; says nothing of other inputs",
-    "attacked": "violations were searched for in the region; a search is no proof",
-    "certified": "proven at every input of the region",
-    "constructed": "kept at every input by how every member is built",
-    "shielded": "kept at every input of the region by correcting predictions",
+    Strength.AUDITED: "recomputed at every listed input; says nothing of other inputs",
+    Strength.ATTACKED: "violations were searched for in the region; a search is no proof",
+    Strength.CERTIFIED: "proven at every input of the region",
+    Strength.CONSTRUCTED: "kept at every input by how every member is built",
+    Strength.SHIELDED: "kept at every input of the region by correcting predictions",
 }
 
 
@@ -136,8 +136,7 @@ def audit_report(entries: Sequence[dict[str, Any]], outputs: Sequence[str] = ())
     lines += [f"  {line}" for line in table.splitlines()]
     lines += ["", "What this means"]
     for strength in dict.fromkeys(entry["strength"] for entry in entries):
-        kind = strength.partition(" (")[0]  # a proof adds in brackets how it was found
-        lines.append(f"  {strength}: {STRENGTHS[kind]}")
+        lines.append(f"  {strength}: {STRENGTHS[Strength(strength)]}")
     for entry in entries:
         lines.append(f"  - {entry['statement']}")
         if entry["decision_rates"]:
@@ -156,7 +155,7 @@ def audit_report(entries: Sequence[dict[str, Any]], outputs: Sequence[str] = ())
 
 
 def _table_row(entry: dict[str, Any]) -> dict[str, Any]:
-    listed = entry["strength"] == "audited"
+    listed = entry["strength"] == Strength.AUDITED
     worst, holds = entry["worst_violation"], entry["holds"]
     return {
         "requirement": entry["requirement"],

@@ -29,7 +29,7 @@ from cg4ai.proofs.certificate import (
     write_certificate,
 )
 from cg4ai.proofs.certify import MEMORY_LIMIT
-from cg4ai.records import Array
+from cg4ai.records import Array, Strength
 from cg4ai.runs.folder import Run
 
 PROVEN, NOT_PROVEN = 0, 1
@@ -162,10 +162,16 @@ def _shower(name: str) -> Callable[[Progress], None]:
     return show
 
 
+def _how(result: Certification) -> str:
+    if result.strength != Strength.SHIELDED:
+        return ""
+    return " (closed form)" if result.closed_form else " (anchor proven on cells)"
+
+
 def _proven(job: Proposition, result: Certification, path: Path) -> str:
     lines = [
         f"PROVEN: {job.requirement.name} holds at every input of {job.requirement.region}, "
-        f"{result.strength}."
+        f"{result.strength}{_how(result)}."
     ]
     if result.rules:  # equalities are no rules that could come close to a limit
         closest = max(result.rules, key=lambda proof: proof.bound - proof.limit)

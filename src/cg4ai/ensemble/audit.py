@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from cg4ai.ensemble.constructed import constructed
-from cg4ai.records import Array, IntArray, SeparationResult
+from cg4ai.records import Array, IntArray, SeparationResult, Strength
 from cg4ai.rules import Equality, Rate
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import ConcaveRows, shortfall
@@ -32,19 +32,18 @@ SAMPLING = BlackBox(starts=1, evaluations=10, vertices=16)
 class Audit:
     """What was found for one requirement.
 
-    strength "audited": every listed row was recomputed, `rows` of them. strength "attacked": a
-    region was searched with the stated `effort`; `rows` then counts the violated inputs found and
-    `satisfied` is 0. strength "shielded": a shield keeps the rule at every input of the region,
-    with an anchor whose `room` is proven by closed form; it was searched all the same. strength
-    "constructed": every member keeps it by its structure, as its arrays show; `worst_violation` is
-    what rounding leaves.
+    AUDITED: every listed row was recomputed, `rows` of them. ATTACKED: a region was searched with
+    the stated `effort`; `rows` then counts the violated inputs found and `satisfied` is 0.
+    SHIELDED: a shield keeps the rule at every input of the region, with an anchor whose `room` is
+    proven by closed form; it was searched all the same. CONSTRUCTED: every member keeps it by its
+    structure, as its arrays show; `worst_violation` is what rounding leaves.
 
     `violated` holds row numbers worst first, with `violations` and `descriptions` alongside;
     `worst_violation` is negative when all rows have room to spare.
     """
 
     requirement: str
-    strength: str
+    strength: Strength
     place: str
     rows: int
     satisfied: int
@@ -64,7 +63,7 @@ class Audit:
         return len(self.violated) == 0
 
     def __str__(self) -> str:
-        said = {"audited": self._audited, "constructed": self._built}
+        said = {Strength.AUDITED: self._audited, Strength.CONSTRUCTED: self._built}
         lines = [said.get(self.strength, self._searched)()]
         for text, size in zip(self.descriptions[:SHOWN], self.violations, strict=False):
             lines.append(f"  missed by {size:.3g}: {text}")
@@ -147,9 +146,9 @@ def audit(
                 search = SCREENING if ensemble.differentiable else SAMPLING
             found = search.find(ensemble, requirement, seed=seed, limit=limit, tolerance=tolerance)
         attacked = _attacked(requirement, found, tolerance)
-        return (
-            attacked if shield is None else replace(attacked, strength="shielded", room=shield.room)
-        )
+        if shield is None:
+            return attacked
+        return replace(attacked, strength=Strength.SHIELDED, room=shield.room)
     outputs = predictions(ensemble, rows.inputs)
     with torch.no_grad():
         violations = shortfall(rows.bounds, rows.values(outputs).numpy())
@@ -160,7 +159,7 @@ def audit(
         rates = requirement.decision_rates(outputs.numpy(), threshold)
     return Audit(
         requirement=requirement.name,
-        strength="audited",
+        strength=Strength.AUDITED,
         place=f"{_places(rows)} listed inputs",
         rows=len(rows),
         satisfied=len(rows) - len(violated),
@@ -194,7 +193,7 @@ def _constructed(equality: Equality, ensemble: Ensemble, tolerance: float) -> Au
     missed = equality.missed(inputs, predictions(ensemble, inputs).numpy())
     return Audit(
         requirement=equality.name,
-        strength="constructed",
+        strength=Strength.CONSTRUCTED,
         place="every input",
         rows=0,
         satisfied=0,
@@ -212,7 +211,7 @@ def _attacked(requirement: Requirement, found: SeparationResult, tolerance: floa
     region = requirement.region
     return Audit(
         requirement=requirement.name,
-        strength="attacked",
+        strength=Strength.ATTACKED,
         place=str(region) if isinstance(region, Region) else "its region",
         rows=len(violated),
         satisfied=0,

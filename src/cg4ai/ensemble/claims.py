@@ -21,7 +21,7 @@ from cg4ai import arrays
 from cg4ai.ensemble.constructed import constructed
 from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
 from cg4ai.errors import InvalidInput
-from cg4ai.records import Array, IntArray
+from cg4ai.records import Array, IntArray, Strength
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Region, region_of
@@ -46,7 +46,13 @@ Labels = NDArray[np.str_]
 Subject = tuple[str, str | None]
 # for each such subject (n,) places in WEAKEST_FIRST
 Ranks = dict[Subject, IntArray]
-WEAKEST_FIRST = ("unverified", "audited", "shielded", "certified", "constructed")
+WEAKEST_FIRST = (
+    Strength.UNVERIFIED,
+    Strength.AUDITED,
+    Strength.SHIELDED,
+    Strength.CERTIFIED,
+    Strength.CONSTRUCTED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +60,8 @@ class Explanation:
     """Predictions with what is established about each.
 
     outputs: what `predict` gives without `explain`.
-    labels (n,): "constructed", "certified", "shielded", "audited" or "unverified"; where several
-        requirements are known, the weakest over all of them.
+    labels (n,): the words of `WEAKEST_FIRST`; where several requirements are known, the weakest
+        over all of them.
     by_requirement: the label (n,) for each requirement that is recorded or shielded.
     theta (n,): how far a shield moved the prediction towards its anchor; 0 without a shield.
     outside (n,): True where some rule says nothing of the input, which is outside its region.
@@ -119,8 +125,7 @@ def record_certified(
             "of this ensemble: certify the requirement as it is now"
         )
     where = {"region": region.record(), "rules": rules.digest}
-    strength = "shielded" if certification.shield else "certified"
-    _record(ensemble, strength, requirement.name, where)
+    _record(ensemble, certification.strength, requirement.name, where)
 
 
 def record_constructed(ensemble: Ensemble, equality: Equality) -> None:
@@ -130,7 +135,7 @@ def record_constructed(ensemble: Ensemble, equality: Equality) -> None:
             f"not every member keeps {equality.name} by its structure; complete them with "
             "cg4ai.members.CompletedMembers, or use record_audited"
         )
-    _record(ensemble, "constructed", equality.name, {"rules": equality.digest})
+    _record(ensemble, Strength.CONSTRUCTED, equality.name, {"rules": equality.digest})
 
 
 def record_audited(
@@ -163,7 +168,7 @@ def record_audited(
         rows, broken = _listed(mixture, requirement, tolerance)
         points, about = rows.inputs, _rows_digest(rows)
     kept = sorted({*_digests(points)} - {*_digests(points[broken])})
-    _record(ensemble, "audited", requirement.name, {"inputs": kept, "rules": about})
+    _record(ensemble, Strength.AUDITED, requirement.name, {"inputs": kept, "rules": about})
     return len(kept)
 
 
@@ -196,7 +201,9 @@ def _rows_digest(rows: Rows) -> str:
     return total.hexdigest()
 
 
-def _record(ensemble: Ensemble, strength: str, requirement: str, where: dict[str, Any]) -> None:
+def _record(
+    ensemble: Ensemble, strength: Strength, requirement: str, where: dict[str, Any]
+) -> None:
     claim = {"strength": strength, "requirement": requirement, "mixture": mixture_digest(ensemble)}
     # a new list: others may share the old one through a copy of `about`
     ensemble.about[GUARANTEES] = [*ensemble.about.get(GUARANTEES, []), claim | where]
@@ -233,11 +240,11 @@ def recorded_ranks(ensemble: Ensemble, inputs: Array) -> Ranks:
             subject, strength = (claim["requirement"], claim["rules"]), claim["strength"]
             if claim["mixture"] != own:
                 continue
-            if strength in ("certified", "shielded"):
+            if strength in (Strength.CERTIFIED, Strength.SHIELDED):
                 covered = region_of(claim["region"]).covers(inputs)
-            elif strength == "constructed":
+            elif strength == Strength.CONSTRUCTED:
                 covered = np.ones(len(inputs), bool)
-            elif strength == "audited":
+            elif strength == Strength.AUDITED:
                 covered = np.isin(digests, claim["inputs"])
             else:
                 raise InvalidInput(f"its strength is {strength!r}")
@@ -246,12 +253,12 @@ def recorded_ranks(ensemble: Ensemble, inputs: Array) -> Ranks:
                 f"a claim in about[{GUARANTEES!r}] cannot be read ({error}); record claims with "
                 "cg4ai.ensemble.claims.record_certified and record_audited"
             ) from error
-        strengthen(ranks, subject, rank(covered, strength))
+        strengthen(ranks, subject, rank(covered, Strength(strength)))
     return ranks
 
 
-def rank(covered: NDArray[np.bool_], strength: str) -> IntArray:
-    """(n,): the place of `strength` among all where covered, that of "unverified" elsewhere."""
+def rank(covered: NDArray[np.bool_], strength: Strength) -> IntArray:
+    """(n,): the place of `strength` among all where covered, that of UNVERIFIED elsewhere."""
     return np.where(covered, WEAKEST_FIRST.index(strength), 0)
 
 

@@ -26,7 +26,7 @@ from cg4ai.errors import InvalidInput, OutsideRegion, did_you_mean
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Mixture, Part
 from cg4ai.members.shielded import ShieldedMembers
-from cg4ai.records import Array
+from cg4ai.records import Array, Strength
 from cg4ai.rules.regions import Region, region_of
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ class Ensemble(Mixture):
             outputs, theta = self.outputs(inputs), self.theta(inputs).numpy()
         ranks = self._recorded(x, theta)
         for one in self.guards:
-            strengthen(ranks, (one.name, one.rules.digest), rank(one.kept(x, outputs), "shielded"))
+            own = rank(one.kept(x, outputs), Strength.SHIELDED)
+            strengthen(ranks, (one.name, one.rules.digest), own)
         return explanation(self, x, outputs.numpy(), ranks=ranks, theta=theta)
 
     def _recorded(self, x: Array, theta: Array) -> Ranks:

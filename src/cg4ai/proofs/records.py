@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.records import Array, IntArray
+from cg4ai.records import Array, IntArray, Strength
 
 Status = Literal["proven", "refuted", "unknown"]
 STATUSES: tuple[Status, ...] = ("proven", "refuted", "unknown")
@@ -105,15 +105,16 @@ class Certification:
     shield: str = ""
 
     @property
-    def strength(self) -> str:
-        """In words, what a proof establishes; only meant where this is proven."""
+    def strength(self) -> Strength:
+        """What a proof establishes; only meant where this is proven."""
         if not self.shield:
-            return "certified"
-        if self.shield == "completion":
-            return "constructed"
-        if all(len(proof.dimensions) == 1 for proof in self.rules):
-            return "shielded (closed form)"
-        return "shielded (anchor proven on cells)"
+            return Strength.CERTIFIED
+        return Strength.CONSTRUCTED if self.shield == "completion" else Strength.SHIELDED
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether one cell for each rule was enough, as of affine anchors."""
+        return all(len(proof.dimensions) == 1 for proof in self.rules)
 
     @property
     def excess(self) -> float:

@@ -22,6 +22,7 @@ from cg4ai.records import (
     IterationRecord,
     MasterSolution,
     StopReason,
+    Strength,
 )
 from cg4ai.rules.equality import Equality
 from cg4ai.separation.scan import CHUNK
@@ -153,7 +154,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
     with run.watch.timed("audits"):
         audits = _audits(run, ensemble, settled.weights)
         for requirement, found in zip(asked, audits, strict=True):
-            if isinstance(requirement, Equality) and found.strength == "constructed":
+            if isinstance(requirement, Equality) and found.strength == Strength.CONSTRUCTED:
                 record_constructed(ensemble, requirement)
         loss = run.work.true_loss(ensemble)
         plain = None if settled.plain is None else _plain(run, settled.plain)

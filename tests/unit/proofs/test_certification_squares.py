@@ -14,6 +14,7 @@ from cg4ai.members import ConstantMembers, Shield, ShieldedMembers
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import certify
 from cg4ai.proofs.certificate import certificate_bytes
+from cg4ai.records import Strength
 from cg4ai.rules import Quadratic
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Ball
@@ -40,7 +41,8 @@ def test_a_constant_anchor_is_proven_by_its_value(tmp_path):
     rule = Quadratic(limits.HOSE, SQUARE, value(constant) + 1e-9, LINEAR, name="cap")
     ensemble = behind(rule, anchor)
     answer = certify(ensemble, rule)
-    assert (answer.status, answer.strength, answer.cells) == ("proven", "shielded (closed form)", 1)
+    assert (answer.status, answer.strength, answer.cells) == ("proven", Strength.SHIELDED, 1)
+    assert answer.closed_form
     data = certificate_bytes(ensemble, requirement=rule, certification=answer)
     verdict = check(data)
     assert verdict.bounds[0] == pytest.approx(value(constant), abs=1e-9)

@@ -19,6 +19,7 @@ from cg4ai.members import ConstantMembers, NetworkArchitecture, Shield, Shielded
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import certify
 from cg4ai.proofs.certificate import certificate_bytes, write_certificate
+from cg4ai.records import Strength
 from cg4ai.rules import Linear
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Ball, Box
@@ -77,7 +78,7 @@ def test_an_affine_anchor_is_proven_in_closed_form(region, tmp_path):
     ensemble = behind(rule)
     answer = certify(ensemble, rule)
     assert answer.status == "proven"
-    assert answer.strength == "shielded (closed form)"
+    assert (answer.strength, answer.closed_form) == (Strength.SHIELDED, True)
     assert answer.cells == len(COEFFICIENTS)
     write_certificate(tmp_path / "file", ensemble, requirement=rule, certification=answer)
     ensemble.save(tmp_path)
@@ -106,7 +107,7 @@ def test_the_anchor_may_be_a_network():
     rule = Linear(BOX, COEFFICIENTS, most, "<=", name="cap")
     answer = certify(behind(rule, anchor=anchor), rule)
     assert answer.status == "proven"
-    assert answer.strength == "shielded (anchor proven on cells)"
+    assert (answer.strength, answer.closed_form) == (Strength.SHIELDED, False)
 
 
 def test_the_shield_of_a_whole_mixture(tmp_path):

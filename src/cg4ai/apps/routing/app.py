@@ -36,7 +36,7 @@ from cg4ai.apps.runner import about_of
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
 from cg4ai.proofs import Certification
 from cg4ai.proofs.phase import ProofRecipe
-from cg4ai.records import IterationRecord
+from cg4ai.records import IterationRecord, Strength
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 from cg4ai.solving.loop import solve
@@ -183,9 +183,9 @@ class Routing:
         found = evaluate(made, asked, task.problem, result, review)
         summary, arrays = found.summary, dict(found.arrays)
         if isinstance(task.solver, Proving) and task.solver.proof is not None:
-            violated = summary["strength"] == "violated"
+            violated = summary["strength"] == Strength.VIOLATED
             summary |= proof_summary(made, task.solver.proof) | (task.solver.written or {})
-            summary |= {"strength": "violated"} if violated else {}
+            summary |= {"strength": Strength.VIOLATED} if violated else {}
         if isinstance(task.solver, Shielding):
             summary |= task.solver.written
         if isinstance(task.journal, CutJournal):

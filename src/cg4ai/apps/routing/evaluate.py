@@ -22,7 +22,7 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.protocols import Pricer
-from cg4ai.records import Array
+from cg4ai.records import Array, Strength
 from cg4ai.seeds import derived_seed
 from cg4ai.solving.clock import Deadline
 from cg4ai.solving.problem import Problem
@@ -120,7 +120,7 @@ def evaluate(
         arrays |= drawn
     kept = summary["worst_utilisation"] <= FEASIBLE
     if not kept:  # a shield holds whatever is measured of it; a violation is one all the same
-        summary["strength"] = "violated"
+        summary["strength"] = Strength.VIOLATED
     return Evaluation(summary, kept, arrays)
 
 
@@ -173,7 +173,7 @@ def _about(
 def _audited(result: Result) -> dict[str, Any]:
     """What the end of training found, in case there is no time to search further."""
     worst = max((audit.worst_violation for audit in result.audits), default=float("nan"))
-    strength = "attacked" if result.feasible else "violated"
+    strength = Strength.ATTACKED if result.feasible else Strength.VIOLATED
     return {"worst_utilisation": 1.0 + float(worst), "strength": strength, "attack": {}}
 
 
@@ -182,7 +182,7 @@ def _shielded(instance: Instance, ensemble: Ensemble, *, seed: int) -> dict[str,
     few = instance.sample(CHUNK, derived_seed(seed, 0, "shielded"))
     vectors = np.concatenate([instance.demand_max[None], few])
     worst = instance.utilisation(vectors, ensemble.predict(vectors)).max()
-    return {"worst_utilisation": float(worst), "strength": "shielded", "attack": {}}
+    return {"worst_utilisation": float(worst), "strength": Strength.SHIELDED, "attack": {}}
 
 
 def _shield_measured(

@@ -16,7 +16,7 @@ from cg4ai.proofs.certificate import FILE_NAME, write_certificate
 from cg4ai.proofs.certified import CertifiedResult, solve_certified
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.proofs.pricer import ProofTraining
-from cg4ai.records import IterationRecord
+from cg4ai.records import IterationRecord, Strength
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 from cg4ai.solving.problem import Problem
@@ -65,7 +65,7 @@ def proof_summary(instance: Instance, answer: Certification) -> dict[str, Any]:
         key=lambda proof: -proof.bound,
     )
     return {
-        **({"strength": "certified"} if answer.status == "proven" else {}),
+        **({"strength": Strength.CERTIFIED} if answer.status == "proven" else {}),
         "proof": {
             "status": answer.status,
             "cells": answer.cells,

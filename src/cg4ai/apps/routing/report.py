@@ -8,7 +8,7 @@ from typing import Any
 from cg4ai.apps.routing.separation import FEASIBLE
 from cg4ai.apps.tables import plain
 from cg4ai.apps.wording import STOPS, counted, cut_short, preparing
-from cg4ai.records import StopReason
+from cg4ai.records import StopReason, Strength
 
 STOPPED = {
     **STOPS,
@@ -152,14 +152,14 @@ def _shield(measured: Mapping[str, Any]) -> str:
 
 def _established(summary: Mapping[str, Any]) -> str:
     """In one sentence, why no demand vector of the box overloads a link."""
-    if summary["strength"] == "certified":
+    if summary["strength"] == Strength.CERTIFIED:
         proof = summary.get("certificate") or summary["proof"]  # `certify` writes the former alone
         return (
             "PROVEN: no demand vector of the box overloads a link (certified: "
             f"{proof['cells']} cells bounded in {proof['seconds']:.1f} s; check the certificate "
             "with cg4ai check)."
         )
-    if summary["strength"].startswith("shielded"):
+    if summary["strength"] == Strength.SHIELDED:
         proof = "; check the certificate with cg4ai check" if "certificate" in summary else ""
         return (
             "No demand vector of the box can overload a link (shielded: where the networks would, "

@@ -13,7 +13,7 @@ from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.problem import capacity
 from cg4ai.apps.routing.settings import Recipe, RouteSettings
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.records import Array
+from cg4ai.records import Array, Strength
 from cg4ai.rules import Linear
 from cg4ai.separation import BlackBox, GradientAscent
 from cg4ai.separation.scan import region_violations
@@ -38,9 +38,10 @@ class Attack:
     hurried: bool = False
 
     @property
-    def strength(self) -> str:
-        """What the search alone establishes: "attacked", or "violated" by what it found."""
-        return "attacked" if self.worst_utilisation <= FEASIBLE else "violated"
+    def strength(self) -> Strength:
+        """What the search alone establishes."""
+        kept = self.worst_utilisation <= FEASIBLE
+        return Strength.ATTACKED if kept else Strength.VIOLATED
 
 
 def attack(
