@@ -51,10 +51,13 @@ class Validation:
     best: OptimalRouting = field(repr=False)
 
     def gaps(self, instance: Instance, splits: Array, prefix: str = "") -> dict[str, float]:
-        gap = self.mlu(instance, splits) - self.best.mlu
+        """What these splits (n, paths) lose to the best, and how often they overload a link."""
+        reached = self.mlu(instance, splits)
+        gap = reached - self.best.mlu
         return {
             f"{prefix}mean_mlu_gap": float(gap.mean()),
             f"{prefix}max_mlu_gap": float(gap.max()),
+            f"{prefix}overloaded": float((reached > FEASIBLE).mean()),
         }
 
     def mlu(self, instance: Instance, splits: Array) -> Array:
@@ -228,7 +231,10 @@ def _beside(
     """The same figures of the plain networks, and both where hardly any room is left."""
     seed = derived_seed(settings.seed, 0, "final attack") % 2**31
     found = timed_attack(instance, plain, settings, seed=seed, review=review)
-    summary: dict[str, Any] = {"plain_worst_utilisation": found.worst_utilisation}
+    summary: dict[str, Any] = {
+        "plain_worst_utilisation": found.worst_utilisation,
+        "plain_worst_link": list(found.arc),
+    }
     arrays: dict[str, Array] = {}
     if review.begins("both where hardly any room is left"):
         arrays |= tight_arrays(instance, ensemble, plain, settings.tight, seed=settings.seed)

@@ -27,6 +27,7 @@ def report(summary: Mapping[str, Any]) -> str:
         f"{summary['total_s']:.1f} s: {_stopped(summary)}.",
         "",
         plain(_table(summary)),
+        *_beside(summary),
         guarantee(summary),
         "",
         _members(summary),
@@ -34,7 +35,6 @@ def report(summary: Mapping[str, Any]) -> str:
         f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
         f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",
         *_speed(summary),
-        *_cost(summary),
         *cut_short(summary),
     ]
     if summary["note"]:
@@ -55,11 +55,39 @@ def _table(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
             "": name,
             "worst link utilisation found": f"{summary[f'{key}worst_utilisation']:.6f}",
             "overload found": summary[f"{key}worst_utilisation"] > FEASIBLE,
-            "MLU above optimal, mean": _known(summary.get(f"{key}mean_mlu_gap")),
-            "largest": _known(summary.get(f"{key}max_mlu_gap")),
+            **_distance(summary, key),
         }
         for name, key in routers
         if f"{key}worst_utilisation" in summary
+    ]
+
+
+def _distance(summary: Mapping[str, Any], key: str) -> dict[str, str]:
+    """How far a router is from the best routing, by what it was trained for."""
+    if summary["objective"] == "cost":
+        gap = summary.get(f"{key}mean_cost_gap")
+        known = _known(None) if gap is None else f"{100 * gap:+.2f} %"
+        return {"path cost, the cheapest that fits being 0": known}
+    return {
+        "MLU above optimal, mean": _known(summary.get(f"{key}mean_mlu_gap")),
+        "largest": _known(summary.get(f"{key}max_mlu_gap")),
+    }
+
+
+def _beside(summary: Mapping[str, Any]) -> list[str]:
+    """Where plain networks overload, if that was found."""
+    worst = summary.get("plain_worst_utilisation")
+    if worst is None or worst <= FEASIBLE:
+        return []
+    often = ""
+    if "plain_overloaded" in summary:
+        count = summary["validation"]
+        hit = round(summary["plain_overloaded"] * count)
+        often = f", and some link at {hit:,} of {count:,} validation vectors"
+    return [
+        f"Plain networks overload link {'->'.join(summary['plain_worst_link'])} to "
+        f"{100 * worst:.0f} % of its capacity at the worst vector found{often}.",
+        "",
     ]
 
 
@@ -83,17 +111,6 @@ def _speed(summary: Mapping[str, Any]) -> list[str]:
         f"Speed: 1,000 demand vectors in {1000 * summary['predict_1000_s']:.1f} ms; solving them "
         f"one by one takes {1000 * summary['highs_1000_s']:.0f} ms "
         f"({summary['speedup']:.0f} times as long)."
-    ]
-
-
-def _cost(summary: Mapping[str, Any]) -> list[str]:
-    if "mean_cost_gap" not in summary:
-        return []
-    beside = summary.get("plain_mean_cost_gap")
-    more = "" if beside is None else f" (plain networks: {100 * beside:.2f} %)"
-    return [
-        f"Total path cost: {100 * summary['mean_cost_gap']:.2f} % above the least possible on "
-        f"average{more}."
     ]
 
 

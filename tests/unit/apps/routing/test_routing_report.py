@@ -1,0 +1,62 @@
+"""What people read of a routing run: where plain networks overload, and by which measure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cg4ai.apps.routing.report import report
+from cg4ai.records import StopReason, Strength
+
+SUMMARY: dict[str, Any] = {
+    "network": "tiny",
+    "demands": 2,
+    "paths": 2,
+    "links": 3,
+    "corner_mlu": 0.99,
+    "load": 0.99,
+    "scale": 1.0,
+    "objective": "mlu",
+    "guarantee": "shielded",
+    "strength": Strength.SHIELDED,
+    "iterations": 2,
+    "stop_reason": StopReason.ITERATION_LIMIT,
+    "note": "",
+    "attack": {},
+    "constants": 1,
+    "active_constants": 0,
+    "columns": 3,
+    "active_members": 1,
+    "rows": 4,
+    "preparing_s": 0.1,
+    "pricing_s": 1.0,
+    "separation_s": 0.0,
+    "master_s": 0.0,
+    "total_s": 1.1,
+    "evaluation_s": 2.0,
+    "worst_utilisation": 1.0,
+    "validation": 10_000,
+    "mean_mlu_gap": 0.001,
+    "max_mlu_gap": 0.01,
+    "overloaded": 0.0,
+}
+
+
+@pytest.mark.parametrize(("worst", "said"), [(1.19, True), (0.995, False)])
+def test_overloads_of_plain_networks_are_told_where_there_are_some(
+    worst: float, said: bool
+) -> None:
+    plain = {"plain_worst_utilisation": worst, "plain_worst_link": ["a", "b"]}
+    text = report(SUMMARY | plain | {"plain_overloaded": 0.0014})
+    told = "overload link a->b to 119 % of its capacity" in text
+    assert told == ("at 14 of 10,000 validation vectors" in text) == said
+
+
+def test_routers_for_cost_are_compared_by_cost() -> None:
+    costs = {"mean_cost_gap": 0.0089, "plain_mean_cost_gap": -0.0141}
+    plain = {"plain_worst_utilisation": 1.6, "plain_worst_link": ["a", "b"]}
+    text = report(SUMMARY | {"objective": "cost"} | costs | plain)
+    assert "+0.89 %" in text
+    assert "-1.41 %" in text
+    assert "MLU above optimal" not in text
