@@ -7,7 +7,7 @@ the set stay in it. So a proof about the anchor is one about the ensemble.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.members.shielded import ShieldedMembers
+from cg4ai.proofs.records import Certification
 from cg4ai.proofs.rules import ProofRules
 from cg4ai.rules.guards import Guard
 from cg4ai.rules.regions import Region
@@ -44,6 +45,32 @@ class Shielded:
                 f"is the rule to be proven, with its limits, over {region}: certify what the "
                 "shield keeps, or ensemble.unshielded if that is a mixture of plain members"
             )
+
+    def answer(self, found: Certification) -> Certification:
+        """What is known of the anchor, as an answer about the shielded ensemble.
+
+        An anchor that breaks a rule refutes no prediction: it only leaves them without a proof.
+        """
+        if found.status != "refuted" or found.counterexample is None:
+            return replace(found, shield=self.of)
+        place = ", ".join(f"{value:.6g}" for value in found.counterexample[:6])
+        more = ", ..." if len(found.counterexample) > 6 else ""
+        return replace(
+            found,
+            status="unknown",
+            rules=tuple(
+                replace(proof, status="unknown" if proof.status == "refuted" else proof.status)
+                for proof in found.rules
+            ),
+            note=f"the anchor of the shield breaks rule {found.counterexample_rule}: it reaches "
+            f"{found.counterexample_value:.9g} at x = [{place}{more}]; take another anchor",
+            counterexample=None,
+            counterexample_rule=None,
+            counterexample_value=None,
+            violations={},
+            exhausted=True,
+            shield=self.of,
+        )
 
 
 def shield_of(ensemble: Ensemble) -> Shielded | None:

@@ -27,7 +27,7 @@ from cg4ai.proofs import certify, rules_of
 from cg4ai.rules import Linear, Margin, Probability
 from cg4ai.rules.regions import Ball, Box
 
-certification = sys.modules["cg4ai.proofs.certify"]  # the function has the same name
+certification = sys.modules["cg4ai.proofs.certifier"]
 LOWER, UPPER = np.array([-0.8, -0.5]), np.array([0.6, 0.9])
 BOX = Box(LOWER, UPPER)
 

@@ -1,0 +1,286 @@
+"""A proof in the making: the rules taken apart, a search of cells for each, and what was found."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.errors import InvalidInput
+from cg4ai.proofs.bounds.bound import Ball as Sphere
+from cg4ai.proofs.bounds.bound import CellBound, Cells, Square, bound_cells, cell_bytes
+from cg4ai.proofs.bounds.limits import Limits, limiting_rows, root
+from cg4ai.proofs.bounds.rounding import check_magnitudes, margins, square_margins
+from cg4ai.proofs.bounds.search import Batch, Search
+from cg4ai.proofs.bounds.terms import Parts, RuleTerms
+from cg4ai.proofs.records import Certification, Progress
+from cg4ai.proofs.rules import ProofRules
+from cg4ai.records import Array
+from cg4ai.rules.regions import Ball, Region
+
+CPU_VALUES = 2**16  # hidden values of a batch of cells that stay in cache
+GPU_VALUES = 2**25
+FIRST_ROUND = 4096  # cells per rule in the first round; each later round has eight times more
+TELL_EVERY_S = 0.5  # progress is told no more often
+LOOKS = 64  # cells of a batch at whose worst corner the ensemble itself is asked
+
+
+@dataclass(frozen=True)
+class Limited:
+    """When a search ends: after so many cells, at a moment of `time.perf_counter`, or, unless
+    `all_rules`, at the first rule that is refuted.
+    """
+
+    cells: int
+    until: float
+    all_rules: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """An input at which a rule is broken, and the rule's value there."""
+
+    point: Array
+    value: float
+
+
+class Certifier:
+    """One call of `certify`: the rules taken apart, a search per rule, and what was found."""
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        rules: ProofRules,
+        *,
+        region: Region,
+        device: str,
+        batch: int,
+        memory_limit: int,
+        subject: str,
+    ) -> None:
+        self.started = time.perf_counter()
+        self.ensemble, self.rules, self.region, self.batch = ensemble, rules, region, batch
+        self.memory_limit = memory_limit
+        self.subject = subject
+        check_magnitudes(ensemble, rules, region)
+        self.lower, self.upper = root(region)
+        used = ensemble.to(device).used
+        self.parts = Parts(used, ensemble.layout, lower=self.lower, upper=self.upper)
+        self.device = self.parts.device
+        self.weights = torch.as_tensor(
+            np.concatenate([part.weights for part in ensemble.used]), device=self.device
+        )
+        self.margins, self.targets = square_margins(self.parts, rules), rules.targets
+        rows, most = limiting_rows(region)
+        self.limits = [Limits.of(rules, rule, rows, most) for rule in range(len(rules))]
+        self.searches = [
+            Search(
+                float(self.targets[rule]),
+                float(self.margins[rule]),
+                lower=self.lower,
+                upper=self.upper,
+                uses=self.limits[rule].size,
+            )
+            for rule in range(len(rules))
+        ]
+        self.found: dict[int, Found] = {}
+        self.sphere = self._sphere()
+
+    def resume(self, earlier: Certification) -> None:
+        if earlier.subject != self.subject:
+            raise InvalidInput(
+                "the certification to resume was made for another mixture, region or rules; "
+                "resume with what it was made for, or start anew without resume"
+            )
+        for proof, search in zip(earlier.rules, self.searches, strict=True):
+            search.resume(
+                proof.dimensions,
+                proof.leaf_bounds,
+                cells=proof.cells,
+                leaf_uses=proof.leaf_uses,
+            )
+
+    def outside(self, lower: Array, upper: Array) -> NDArray[np.bool_]:
+        """Cells surely further from the centre than the radius, rounding included."""
+        if self.sphere is None:
+            return np.zeros(len(lower), bool)
+        centre = self.sphere.centre.cpu().numpy()
+        gap = np.maximum(np.maximum(lower - centre, centre - upper), 0.0)
+        # a power of two near the radius: nothing is rounded, and squares stay in range
+        unit = 2.0 ** math.floor(math.log2(self.sphere.radius))
+        return np.asarray(np.linalg.norm(gap / unit, axis=1) > self.sphere.radius / unit)
+
+    def _sphere(self) -> Sphere | None:
+        """The Euclidean ball that the region is, a hair larger so that rounding loses nothing."""
+        if not isinstance(self.region, Ball) or self.region.norm != 2:
+            return None
+        scale = self.region.radius + float(np.abs(self.region.centre).max())
+        centre = torch.as_tensor(self.region.centre, device=self.device)
+        return Sphere(centre, self.region.radius + 1e-11 * scale)
+
+    def bounder(self, rule: int) -> tuple[Callable[[Cells], CellBound], int]:
+        """The bound of one rule, and how many cells to give it at a time."""
+        terms, squares = self.parts.take_apart(self.rules.affine, rule), self._squares(rule)
+
+        def bound(cells: Cells) -> CellBound:
+            moved = Cells(cells.lower.to(self.device), cells.upper.to(self.device))
+            return bound_cells(
+                terms,
+                moved,
+                weights=self.weights,
+                ball=self.sphere,
+                limits=self.limits[rule],
+                target=self.searches[rule].limit - self.searches[rule].margin,
+                squares=squares,
+            )
+
+        return bound, self._batch_size(terms)
+
+    def _squares(self, rule: int) -> list[Square]:
+        """The sums of outputs that a rule squares, taken apart."""
+        if rule not in self.rules.square_rule:
+            return []
+        forms = self.rules.forms(rule)
+        count, margin = len(forms) // 2, margins(self.parts, forms)
+        return [
+            Square(
+                self.parts.take_apart(forms, number),
+                self.parts.take_apart(forms, count + number),
+                float(margin[number]),
+            )
+            for number in range(count)
+        ]
+
+    def _batch_size(self, terms: RuleTerms) -> int:
+        """As many cells as are quick together, fewer where half the memory holds no more."""
+        values = 1
+        for group in terms.groups:
+            hidden = group.networks.architecture.hidden
+            width = sum(hidden) * max(hidden[1:], default=1)
+            values += len(group.weights_at) * max(width, group.networks.output_size)
+        budget = CPU_VALUES if self.device.type == "cpu" else GPU_VALUES
+        quick = int(min(self.batch, max(16, budget // values)))
+        own = cell_bytes(terms, input_size=len(self.lower))
+        room = self.memory_limit // 2 // own
+        if room < 1:
+            raise InvalidInput(
+                f"one cell of rule {terms.rule} needs about {own / 2**20:.0f} MiB, more than half "
+                f"of memory_limit, {self.memory_limit} bytes: raise memory_limit"
+            )
+        return min(quick, room)
+
+    @property
+    def full(self) -> bool:
+        """Whether trees and open cells fill the other half of the memory."""
+        return sum(search.stored_bytes for search in self.searches) > self.memory_limit // 2
+
+    def look(self, rule: int, batch: Batch) -> None:
+        """Ask the ensemble itself at the centres and worst corners of some open cells."""
+        if not len(batch.bounds):
+            return
+        worst = np.argsort(-batch.bounds, kind="stable")[:LOOKS]
+        lower, upper = batch.lower[worst], batch.upper[worst]
+        corner = np.where(batch.direction[worst] >= 0, upper, lower)
+        self.test(np.concatenate([0.5 * (lower + upper), corner]), rule)
+
+    def _values(self, points: Array) -> Array:
+        return self.rules.measured(points, self.ensemble.predict(points, outside="ignore"))
+
+    def test(self, points: Array, rule: int | None) -> None:
+        """Remember each rule's worst point if it breaks the rule, also when asked by itself."""
+        points = self.region.project(torch.as_tensor(points)).numpy()
+        points = points[self.region.contains(points)]
+        if not len(points):
+            return
+        excess = self._values(points) - self.targets
+        for number in range(len(self.rules)) if rule is None else (rule,):
+            at = int(excess[:, number].argmax())
+            if excess[at, number] <= 0 or number in self.found:
+                continue
+            # matrix products of another size round differently: what is reported is this one
+            point = points[at : at + 1]
+            value = float(self._values(point)[0, number])
+            if value > self.targets[number]:
+                self.found[number] = Found(point[0].copy(), value)
+
+    def look_first(self) -> None:
+        """Test extremes and random points before any cell is bounded."""
+        generator = torch.Generator().manual_seed(0)
+        region = self.region
+        first = torch.cat([region.extremes(512, generator), region.sample(512, generator)])
+        self.test(first.numpy(), None)
+
+    def search(self, limited: Limited, progress: Callable[[Progress], None] | None) -> None:
+        """Rounds over open rules, each with eight times the cells: easy rules are not kept waiting.
+
+        Which rule resists is known early, and a violation anywhere is found early.
+        """
+        budget = FIRST_ROUND
+        effort = _Effort(self, limited, progress)
+        while waiting := self._waiting(limited):
+            for rule in waiting:
+                if not self._search_rule(rule, budget, effort):
+                    return
+            budget *= 8
+
+    def _waiting(self, limited: Limited) -> list[int]:
+        if self.found and not limited.all_rules:
+            return []
+        return [
+            rule
+            for rule, search in enumerate(self.searches)
+            if search.waiting and rule not in self.found
+        ]
+
+    def _search_rule(self, rule: int, budget: int, effort: _Effort) -> bool:
+        """Bound so many more cells of one rule; False if the whole search has to end."""
+        search = self.searches[rule]
+        bound, count = self.bounder(rule)
+        until = search.cells + budget
+        while search.waiting and search.cells < until and rule not in self.found:
+            room = effort.room()
+            if room <= 0:
+                return False
+            before = search.cells
+            self.look(rule, search.step(min(count, room), bound, outside=self.outside))
+            effort.spent += search.cells - before
+        return not self.found or effort.limited.all_rules
+
+    def progress(self) -> Progress:
+        """How far the search has come."""
+        searches = self.searches
+        bounded = [search.bound - search.limit for search in searches if search.cells]
+        return Progress(
+            sum(not search.open for search in searches),
+            len(searches),
+            sum(search.cells for search in searches),
+            sum(search.open for search in searches if search.cells),
+            max(bounded, default=np.inf),
+            time.perf_counter() - self.started,
+        )
+
+
+class _Effort:
+    """Counts the cells of one search, and tells how far it is now and then."""
+
+    def __init__(
+        self, work: Certifier, limited: Limited, progress: Callable[[Progress], None] | None
+    ) -> None:
+        self.work, self.limited, self.tell = work, limited, progress
+        self.spent, self.told = 0, -math.inf
+
+    def room(self) -> int:
+        """How many more cells may be bounded: none where a limit is reached."""
+        left, now = self.limited.cells - self.spent, time.perf_counter()
+        if left <= 0 or now > self.limited.until or self.work.full:
+            return 0
+        if self.tell is not None and now - self.told > TELL_EVERY_S and self.spent:
+            self.tell(self.work.progress())
+            self.told = now
+        return left
