@@ -15,6 +15,7 @@ from cg4ai.rules.linear import Linear
 from cg4ai.rules.place import Requirement
 from cg4ai.rules.quadratic import Quadratic
 from cg4ai.rules.regions import Ball, Box, Polytope, Pool
+from cg4ai.rules.shapes import Curvature, Monotone, Shape
 from cg4ai.rules.sums import Difference, Rate
 
 __all__ = [
@@ -24,17 +25,20 @@ __all__ = [
     "Box",
     "Completion",
     "Concave",
+    "Curvature",
     "Difference",
     "Equality",
     "Largest",
     "Linear",
     "Margin",
+    "Monotone",
     "Polytope",
     "Pool",
     "Probability",
     "Quadratic",
     "Rate",
     "Requirement",
+    "Shape",
     "Smallest",
     "contradictions",
     "improbable",
