@@ -21,7 +21,7 @@ from cg4ai.estimators.kinds import EXACT, Task, is_module, kinds_of, network, pr
 from cg4ai.estimators.parameters import Parameters, one_of
 from cg4ai.estimators.simple import SHRINKAGE, simple_members
 from cg4ai.layout import Layout
-from cg4ai.members.modules import picklable
+from cg4ai.members.factories import picklable
 from cg4ai.objectives import LossFunction, Supervised
 from cg4ai.protocols import Members, Pricer
 from cg4ai.records import Array, IntArray, IterationRecord, StopReason

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -25,16 +25,12 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members import layers
 from cg4ai.members.checks import (
     as_array,
-    check_stack,
-    checked_indices,
-    checked_inputs,
-    common_device,
-    frozen_tensor,
     in_chunks,
     state_array,
     state_field,
 )
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
+from cg4ai.members.stacked import StackedMembers
 from cg4ai.protocols import Members, Parameters
 from cg4ai.records import Array, IntArray, MemberState, below
 from cg4ai.runs import files
@@ -190,60 +186,10 @@ class FeedbackArchitecture:
         return {name: tensor.clone() for name, tensor in members.parameters.items()}
 
 
-class FeedbackMembers:
-    """A stack of trained networks with feedback, float64; parameters are copied and fixed."""
+class FeedbackMembers(StackedMembers[FeedbackArchitecture]):
+    """A stack of trained networks with feedback."""
 
     kind = "feedback"
-    differentiable = True
-
-    def __init__(self, architecture: FeedbackArchitecture, parameters: Mapping[str, Any]) -> None:
-        self.architecture = architecture
-        self.parameters: Parameters = {
-            name: frozen_tensor(value, f"parameter {name}") for name, value in parameters.items()
-        }
-        check_stack(self.parameters, architecture.shapes(), "parameters of a network with feedback")
-        self.device = common_device(self.parameters)
-
-    @property
-    def input_size(self) -> int:
-        return self.architecture.input_size
-
-    @property
-    def output_size(self) -> int:
-        return self.architecture.output_size
-
-    def __len__(self) -> int:
-        return len(self.parameters["weight_0"])
-
-    def outputs(self, inputs: Tensor) -> Tensor:
-        """(n, d) -> (len(self), n, output_size) float64."""
-        x = checked_inputs(inputs, self.input_size, self.device)
-        return self.architecture.forward_in_chunks(self.parameters, x)
-
-    def take(self, indices: IntArray) -> Self:
-        positions = checked_indices(indices, len(self), self.device)
-        return self._known({name: tensor[positions] for name, tensor in self.parameters.items()})
-
-    def to(self, device: torch.device | str) -> Self:
-        return self._known({name: tensor.to(device) for name, tensor in self.parameters.items()})
-
-    def _known(self, parameters: Parameters) -> Self:
-        made = copy.copy(self)
-        made.parameters, made.device = parameters, parameters["weight_0"].device
-        return made
-
-    def compatible(self, other: Self) -> bool:
-        """Whether both can be one stack."""
-        return self.architecture == other.architecture and self.device == other.device
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """One stack of several that are compatible."""
-        joined = {
-            name: torch.cat([part.parameters[name] for part in parts])
-            for name in parts[0].parameters
-        }
-        return cls(parts[0].architecture, joined)
 
     def tensors(self) -> dict[str, Tensor]:
         """What outputs are computed from."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
+from torch.func import functional_call, vmap
 from torch.nn.parameter import is_lazy
 
 from cg4ai.errors import InvalidInput, MissingFactory, did_you_mean
@@ -26,37 +24,12 @@ from cg4ai.members.checks import (
     state_array,
     state_field,
 )
+from cg4ai.members.factories import FAILURES, fused_attention, line, picklable, stacked_state
 from cg4ai.protocols import Members, Parameters
 from cg4ai.records import IntArray, MemberState
 
 Factory = Callable[[], nn.Module]
 CHUNK_VALUES = 2**22  # outputs, or inputs where those are wider, over all members at a time
-
-
-# what factories and modules of others raise when they are called in a way they are not made for
-FAILURES = (
-    *(ArithmeticError, AssertionError, AttributeError, LookupError),
-    *(RuntimeError, TypeError, ValueError),
-)
-
-
-@dataclass(frozen=True)
-class LostFactory:
-    """Stands in a pickle for a factory that no pickle can hold: a lambda, or a local function."""
-
-    __name__: str
-
-    def __call__(self) -> nn.Module:
-        raise InvalidInput(
-            f"the factory {self.__name__!r} was lost in a pickle, which holds functions of modules "
-            "only: predictions need it no more; to train again, give it anew"
-        )
-
-
-def picklable(factory: Any) -> Any:
-    """What a pickle can hold of it: anything but lambdas and local functions as it is."""
-    name = getattr(factory, "__qualname__", "")
-    return LostFactory(factory.__name__) if "<" in name else factory
 
 
 class ModuleArchitecture:
@@ -101,7 +74,7 @@ class ModuleArchitecture:
                 raise
             except FAILURES as error:
                 raise InvalidInput(
-                    f"factory {self.name!r} fails ({_line(error)}); give a function that makes a "
+                    f"factory {self.name!r} fails ({line(error)}); give a function that makes a "
                     "module without arguments, such as lambda: Net(...)"
                 ) from error
         if not isinstance(module, nn.Module):
@@ -114,7 +87,7 @@ class ModuleArchitecture:
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(4, self.input_size, generator=generator, dtype=torch.float64)
         modules = [self.template, self._build(seed=1).double()]
-        parameters, buffers = _stacked(modules)
+        parameters, buffers = stacked_state(modules)
         expected = self._probe(parameters, buffers, x)
         if expected.shape != (2, 4, self.output_size):
             raise InvalidInput(
@@ -136,7 +109,7 @@ class ModuleArchitecture:
             values = self._vectorised(parameters, buffers, x, buffer_axis=0)
             self._gradient(self._vectorised, parameters, buffers, x)
         except (RuntimeError, InvalidInput) as error:
-            self.loop_reason = f"vmap cannot run it: {_line(error)}"
+            self.loop_reason = f"vmap cannot run it: {line(error)}"
             return
         self.vectorised = bool(torch.allclose(values, expected))
         self.loop_reason = "" if self.vectorised else "vmap gives other outputs than single calls"
@@ -149,7 +122,7 @@ class ModuleArchitecture:
             raise
         except FAILURES as error:
             raise InvalidInput(
-                f"module {self.name!r} fails on float64 inputs {tuple(x.shape)} ({_line(error)}); "
+                f"module {self.name!r} fails on float64 inputs {tuple(x.shape)} ({line(error)}); "
                 "inputs are rows of numbers: a module for pictures or sequences begins with "
                 "nn.Unflatten(1, (...)), one for whole numbers with a cast"
             ) from error
@@ -166,11 +139,11 @@ class ModuleArchitecture:
         except RuntimeError as error:
             raise InvalidInput(
                 f"module {self.name!r} cannot be trained: its outputs have no gradient "
-                f"({_line(error)})"
+                f"({line(error)})"
             ) from error
 
     def _call(self, parameters: Parameters, buffers: Parameters, inputs: Tensor) -> Tensor:
-        with _fused_attention(off=self._attends):
+        with fused_attention(off=self._attends):
             result: object = functional_call(self.template, (parameters, buffers), (inputs,))
         if not isinstance(result, Tensor):
             raise InvalidInput(
@@ -214,7 +187,7 @@ class ModuleArchitecture:
         """The factory's own initialisation, one seed from `generator` for each member."""
         checked_size(count, "count")
         seeds = torch.randint(2**62, (count,), generator=generator).tolist()
-        parameters, buffers = _stacked([self._build(seed=seed) for seed in seeds])
+        parameters, buffers = stacked_state([self._build(seed=seed) for seed in seeds])
         for key, stacked in buffers.items():
             own = self.buffers[key].to(stacked.dtype)
             if not torch.equal(stacked, own.expand_as(stacked)):
@@ -258,40 +231,13 @@ class ModuleArchitecture:
                     f"modules must be {type(self.template).__name__}, as {self.name!r} makes, "
                     f"got {type(module).__name__}"
                 )
-        parameters, buffers = _stacked(modules)
+        parameters, buffers = stacked_state(modules)
         return ModuleMembers(self, parameters, buffers)
 
     def matches(self, other: ModuleArchitecture) -> bool:
         """The same name, sizes and parameters: the name is the user's word for the factory."""
         own = (self.name, self.input_size, self.output_size, self.shapes)
         return own == (other.name, other.input_size, other.output_size, other.shapes)
-
-
-def _line(error: Exception) -> str:
-    """An error of somebody else's code in one line."""
-    first = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {first}"
-
-
-@contextmanager
-def _fused_attention(*, off: bool) -> Iterator[None]:
-    """Without torch's fused kernel of attention in eval mode, which has no gradient."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    if off:
-        torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        if off:
-            torch.backends.mha.set_fastpath_enabled(before)
-
-
-def _stacked(modules: Sequence[nn.Module]) -> tuple[Parameters, Parameters]:
-    parameters, buffers = stack_module_state(list(modules))
-    return (
-        {key: value.detach() for key, value in parameters.items()},
-        {key: value.detach() for key, value in buffers.items()},
-    )
 
 
 class ModuleMembers:

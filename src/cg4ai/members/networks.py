@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal, Self
@@ -22,19 +22,17 @@ from cg4ai.members.checks import (
     as_array,
     as_tensor,
     check_stack,
-    checked_indices,
     checked_inputs,
     checked_size,
     checked_weights,
-    common_device,
-    frozen_tensor,
     in_chunks,
     state_array,
     state_field,
     state_sizes,
 )
+from cg4ai.members.stacked import StackedMembers
 from cg4ai.protocols import Members, Parameters
-from cg4ai.records import Array, IntArray, MemberState
+from cg4ai.records import Array, MemberState
 
 Activation = Literal["relu", "gelu", "tanh"]
 Output = Literal["linear", "softmax", "grouped"]
@@ -290,11 +288,10 @@ class NetworkArchitecture:
         }
 
 
-class NetworkMembers:
-    """A stack of trained networks of one architecture, float64; parameters are copied and fixed."""
+class NetworkMembers(StackedMembers[NetworkArchitecture]):
+    """A stack of trained networks of one architecture."""
 
     kind = "network"
-    differentiable = True
 
     def __init__(self, architecture: NetworkArchitecture, parameters: Mapping[str, Any]) -> None:
         if architecture.scales_outputs:
@@ -302,28 +299,7 @@ class NetworkMembers:
                 "members have no output_shift or output_scale; architecture.members(parameters) "
                 "folds them into the last layer"
             )
-        self.architecture = architecture
-        self.parameters: Parameters = {
-            name: frozen_tensor(value, f"parameter {name}") for name, value in parameters.items()
-        }
-        self._count = check_stack(self.parameters, architecture.shapes(), "parameters of a network")
-        self.device = common_device(self.parameters)
-
-    @property
-    def input_size(self) -> int:
-        return self.architecture.input_size
-
-    @property
-    def output_size(self) -> int:
-        return self.architecture.output_size
-
-    def __len__(self) -> int:
-        return self._count
-
-    def outputs(self, inputs: Tensor) -> Tensor:
-        """(n, d) -> (len(self), n, output_size) float64; memory beyond that stays small."""
-        x = checked_inputs(inputs, self.input_size, self.device)
-        return self.architecture.forward_in_chunks(self.parameters, x)
+        super().__init__(architecture, parameters)
 
     def mixture(self, inputs: Tensor, weights: Tensor | Array) -> Tensor:
         """`sum_i weights_i outputs_i`: (n, d), (len(self),) -> (n, output_size).
@@ -344,36 +320,6 @@ class NetworkMembers:
         if shares.ndim != 2 or shares.shape[1] != len(self):
             raise InvalidInput(f"shares must be (mixtures, {len(self)}), got {tuple(shares.shape)}")
         return self.architecture.mixture(self.parameters, x, shares)
-
-    def take(self, indices: IntArray) -> Self:
-        positions = checked_indices(indices, len(self), self.device)
-        return self._known({name: tensor[positions] for name, tensor in self.parameters.items()})
-
-    def to(self, device: torch.device | str) -> Self:
-        if torch.empty(0, device=device).device == self.device:
-            return self
-        return self._known({name: tensor.to(device) for name, tensor in self.parameters.items()})
-
-    def _known(self, parameters: Parameters) -> Self:
-        """Members of parameters that were checked, and copied, when these here were made."""
-        made = object.__new__(type(self))
-        made.architecture, made.parameters = self.architecture, parameters
-        made._count = len(parameters["weight_0"])
-        made.device = parameters["weight_0"].device
-        return made
-
-    def compatible(self, other: Self) -> bool:
-        """Whether both can be one stack."""
-        return self.architecture == other.architecture and self.device == other.device
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """One stack of several that are compatible."""
-        joined = {
-            name: torch.cat([part.parameters[name] for part in parts])
-            for name in parts[0].parameters
-        }
-        return cls(parts[0].architecture, joined)
 
     def tensors(self) -> dict[str, Tensor]:
         """What outputs are computed from: the parameters, and `normalise_` shift and scale."""
