@@ -26,7 +26,7 @@ ROUNDS = 12
 SETTLED = 1e-4  # a round that gains no more than this share of all gains is the last
 FLAT = 0.01  # curvatures count as at least this share of the largest, and as positive
 RIDGE = 1e-3  # of the inputs' second moments, added to them: a step, not the loss, is held back
-BENT = 500  # inputs at which curvature is looked at
+ASIDE = 0.05  # of the spread of outputs: how far apart slopes are compared
 DENSE = 1000  # numbers of a rule up to which correlations of the inputs are counted in
 HALVINGS = 12
 
@@ -81,29 +81,38 @@ class _Search:
         return self.fixed + torch.as_tensor(self.features @ W.T @ self.space.basis.T)
 
     def around(self, W: Array) -> _Local:
-        outputs = self._outputs(W).requires_grad_(True)
-        value = self.loss.value(outputs)
-        (slope,) = torch.autograd.grad(value, outputs, create_graph=True)
-        curvature = self.space.basis.T @ _bent(slope, outputs) @ self.space.basis
+        outputs = self._outputs(W)
+        value, slope = self._sloped(outputs)
+        curvature = self.space.basis.T @ self._bent(outputs) @ self.space.basis
         size, axes = np.linalg.eigh((curvature + curvature.T) / 2)
-        largest = np.abs(size).max() or float(slope.detach().norm()) or 1.0
+        largest = np.abs(size).max() or float(np.linalg.norm(slope)) or 1.0
         size = np.maximum(np.abs(size), FLAT * largest)
-        along = self.space.basis.T @ slope.detach().numpy().T @ self.features
-        return _Local(float(value.detach()), along, (axes * size) @ axes.T)
+        along = self.space.basis.T @ slope.T @ self.features
+        return _Local(value, along, (axes * size) @ axes.T)
 
+    def _sloped(self, outputs: Tensor) -> tuple[float, Array]:
+        free = outputs.detach().requires_grad_(True)
+        value = self.loss.value(free)
+        (slope,) = torch.autograd.grad(value, free)
+        return float(value.detach()), slope.numpy()
 
-def _bent(slope: Tensor, outputs: Tensor) -> Array:
-    """The sum over inputs of the losses' second derivatives (r, r), from the first of them."""
-    count, size = outputs.shape
-    result = torch.zeros(size, size, dtype=torch.float64)
-    if slope.requires_grad:
-        for output in range(size):
-            (row,) = torch.autograd.grad(
-                slope[:BENT, output].sum(), outputs, retain_graph=True, allow_unused=True
-            )
-            if row is not None:
-                result[output] = row.sum(0)
-    return result.numpy() * (count / min(count, BENT))
+    def _bent(self, outputs: Tensor) -> Array:
+        """The mean over inputs of the losses' second derivatives (r, r), by slopes on both sides.
+
+        One output is moved at each input, so that two slopes are enough, and the loss need not
+        be differentiable twice; one with kinks is as bent as it is on average.
+        """
+        count, size = outputs.shape
+        spread = outputs.std(0, correction=0).numpy()
+        steps = ASIDE * np.maximum(spread, max(float(spread.mean()), ASIDE))
+        which = np.random.default_rng(0).permutation(count) % size
+        aside = torch.zeros_like(outputs)
+        aside[np.arange(count), which] = torch.as_tensor(steps[which])
+        change = self._sloped(outputs + aside)[1] - self._sloped(outputs - aside)[1]
+        rows = np.zeros((size, size))
+        np.add.at(rows, which, change / (2 * steps[which])[:, None])
+        share = np.bincount(which, minlength=size) / count
+        return np.nan_to_num(rows / np.maximum(share, 1 / count)[:, None], posinf=0, neginf=0)
 
 
 def least_loss(
