@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.checker.bands import Array
-from cg4ai.checker.bound import Coefficients, Limits, Member, RuleTerms
 from cg4ai.checker.cells import check_tree
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
 from cg4ai.checker.parts import PartSource, build_part
 from cg4ai.checker.region import Region
 from cg4ai.checker.scale import LARGEST, LARGEST_SUM, within_scale
+from cg4ai.checker.terms import Coefficients, Limits, Member, RuleTerms
 
 CLAIM_KEYS = {
     *("title", "requirement", "region", "input_size", "output_size", "blocks", "parts"),

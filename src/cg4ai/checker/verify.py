@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.checker.bands import Array
-from cg4ai.checker.bound import RuleTerms, rule_bound
+from cg4ai.checker.bound import rule_bound
 from cg4ai.checker.cells import Cells, leaf_cells
 from cg4ai.checker.claim import Claim
 from cg4ai.checker.equality import EqualityVerdict, check_equality
 from cg4ai.checker.errors import OutOfTime, Rejected
 from cg4ai.checker.file import Content, parse_certificate, read_certificate
+from cg4ai.checker.terms import RuleTerms
 from cg4ai.checker.words import closest, ends, formulas, predicted, shape
 
 CHUNK = 1024  # cells bounded at once, if they are small

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cg4ai.checker.bound import largest_value, rule_bound
+from cg4ai.checker.bound import rule_bound
 from cg4ai.checker.cells import Cells
+from cg4ai.checker.total import largest_value
 
 INPUTS = 3
 MIXTURES = {

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cg4ai.checker import Rejected, check
-from cg4ai.checker.bound import Limits, RuleTerms, rule_bound
+from cg4ai.checker.bound import rule_bound
 from cg4ai.checker.cells import Cells
 from cg4ai.checker.region import Region
+from cg4ai.checker.terms import Limits, RuleTerms
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, Shield, ShieldedMembers, affine
