@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from cg4ai.apps.runner import ARRAYS
+from cg4ai.apps.folders import ARRAYS
 from cg4ai.errors import RunFolderError
 from cg4ai.extras import optional
 from cg4ai.runs import files

@@ -20,7 +20,8 @@ from cg4ai.apps.digits.data import CLASSES, Split, digits
 from cg4ai.apps.digits.members import network
 from cg4ai.apps.digits.problem import Demand, DigitLoss, digits_problem
 from cg4ai.apps.digits.settings import DigitsSettings, Recipe
-from cg4ai.apps.runner import complete, perform
+from cg4ai.apps.folders import complete
+from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.runs import files
 from cg4ai.runs.folder import FolderLock, Run

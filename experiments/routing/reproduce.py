@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from cg4ai.apps.folders import DESCRIPTION, check_same, complete
 from cg4ai.apps.routing.app import Prepared, Routing
 from cg4ai.apps.routing.data import CONFIGURATIONS
 from cg4ai.apps.routing.separation import FEASIBLE
 from cg4ai.apps.routing.settings import RouteSettings
-from cg4ai.apps.runner import DESCRIPTION, check_same, complete, perform
+from cg4ai.apps.runner import perform
 from cg4ai.apps.tables import cell, csv_text, markdown
 from cg4ai.errors import Cg4aiError, InvalidInput, did_you_mean
 from cg4ai.records import StopReason, Strength

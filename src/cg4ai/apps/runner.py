@@ -16,23 +16,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, cast
 
-from cg4ai.apps.protocol import (
-    Application,
-    Evaluation,
-    P,
-    Review,
-    RunSettings,
-    S,
-    Task,
-    Trained,
-)
+from cg4ai.apps.folders import ARRAYS, DESCRIPTION, about_of, check_application, open_run
+from cg4ai.apps.protocol import Application, Evaluation, P, Review, S, Task
 from cg4ai.apps.tables import wrapped
-from cg4ai.ensemble.saved import load
-from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
+from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.pricing.gradient.training import step_listener
 from cg4ai.records import IterationRecord, StopReason
 from cg4ai.runs import files
@@ -42,9 +32,6 @@ from cg4ai.solving.clock import Deadline
 from cg4ai.solving.result import Result
 
 KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130
-ARRAYS = "arrays.safetensors"
-DESCRIPTION = "description"
-APPLICATIONS = {"train": "tabular", "route": "routing", "digits": "digits"}
 USUAL_THREADS = 2  # more hardly ever help: members are small
 
 
@@ -180,11 +167,6 @@ def choose(app: Application[S, P], given: Mapping[str, Any], options: RunOptions
     return Chosen(settings, described if only_longer else None)
 
 
-def check_application(run: Run, name: str) -> None:
-    if run.command != name:
-        raise RunFolderError(f"{run.folder} holds a run of {run.command!r}, not of {name!r}")
-
-
 # ---- one run -------------------------------------------------------------------------------------
 
 
@@ -294,11 +276,6 @@ def _within(task: Task, time_limit_s: float, ready_s: float) -> Settings:
     return replace(task.settings, time_limit_s=min(left, task.settings.time_limit_s))
 
 
-def about_of(app: Application[S, P], prepared: P) -> dict[str, Any]:
-    """What a mixture says of itself: its application, and that one's description."""
-    return {"application": APPLICATIONS[app.name], **app.describe(prepared)}
-
-
 def outcome_in_numbers(result: Result, *, preparing_s: float) -> dict[str, Any]:
     """What every summary holds; the seconds of the steps sum to the total."""
     return {
@@ -322,95 +299,3 @@ def free_threads() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     return max(1, min(USUAL_THREADS, int((cores or 1) - busy + 0.5)))
-
-
-# ---- the folder ----------------------------------------------------------------------------------
-
-
-def open_run(
-    app: Application[S, P], settings: S, prepared: P, out: Path, *, resume: bool, force: bool
-) -> Run:
-    """A new run, or with `resume` the one that is there if it was started alike."""
-    if not resume or not (out / "run.json").exists():
-        record = {**_located(settings), DESCRIPTION: app.describe(prepared)}
-        created = Run.create(out, app.name, record, force=force)
-        for path in [*out.glob("*.cg4ai"), *out.glob("*.jsonl"), out / ARRAYS]:
-            path.unlink(missing_ok=True)
-        return created
-    opened = Run.open(out)
-    try:
-        check_same(opened, app, settings, prepared)
-    except (InvalidSettings, RunFolderError):
-        opened.close()
-        raise
-    if (summary := opened.summary()) is not None and not complete(summary):
-        (out / "summary.json").unlink()  # about to be out of date
-    return opened
-
-
-def check_same(run: Run, app: Application[S, P], settings: S, prepared: P) -> None:
-    """An error unless the run was started by this application with these settings and data."""
-    check_application(run, app.name)
-    run.check_settings(
-        {**_located(settings), DESCRIPTION: run.settings.get(DESCRIPTION)},
-        may_differ=app.may_differ,
-    )
-    now, then = files.jsonable(app.describe(prepared)), run.settings.get(DESCRIPTION) or {}
-    other = sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))
-    if other:
-        raise InvalidSettings(
-            f"the run in {run.folder} was started with other data: {', '.join(other)} differ; "
-            "give the same files to resume it, or start anew in another --out"
-        )
-
-
-def _located(settings: RunSettings) -> dict[str, Any]:
-    """The settings with full paths, so that the run can go on from any folder."""
-    return {
-        name: str(value.absolute()) if isinstance(value, Path) else value
-        for name, value in settings.as_dict().items()
-    }
-
-
-def complete(summary: Mapping[str, Any]) -> bool:
-    """Whether a summary is that of a run that came to its end."""
-    return bool(summary.get("stop_reason") != StopReason.INTERRUPTED.value)
-
-
-# ---- finished runs -------------------------------------------------------------------------------
-
-
-def application(name: str) -> Application[Any, Any]:
-    """The application whose command has this name."""
-    if name not in APPLICATIONS:
-        raise RunFolderError(
-            f"a run of {name!r} is of none of the applications {', '.join(APPLICATIONS)}; use "
-            "cg4ai.load in Python"
-        )
-    module = import_module(f"cg4ai.apps.{APPLICATIONS[name]}.app")
-    return cast("Application[Any, Any]", module.APPLICATION)
-
-
-def trained(folder: Path) -> tuple[Any, Trained]:
-    """The mixture of a finished run of any application, and what it says of itself."""
-    if not folder.is_dir():
-        raise RunFolderError(f"{folder} is no folder: name one that a run was saved in")
-    settings: Mapping[str, Any] = {}
-    if (folder / "run.json").exists():
-        run = Run.open(folder, read_only=True)
-        settings = run.settings
-        if not (folder / "ensemble.json").exists():
-            raise RunFolderError(
-                f"the run in {folder} has not ended, so there is no mixture yet: continue it with "
-                f"cg4ai {run.command} --resume --out {folder}"
-            )
-    ensemble = load(folder)
-    about = ensemble.about
-    if "application" not in about:
-        raise RunFolderError(
-            f"the ensemble in {folder} does not say of which application it is, so its inputs have "
-            "no names; use cg4ai.load in Python instead"
-        )
-    commands = [name for name, home in APPLICATIONS.items() if home == about["application"]]
-    app = application(commands[0] if commands else str(about["application"]))
-    return ensemble, app.restore(ensemble, about, settings)

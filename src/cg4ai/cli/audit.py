@@ -33,7 +33,7 @@ def audit(
     """
     from cg4ai.apps import wording
     from cg4ai.apps.csvdata import read_csv
-    from cg4ai.apps.runner import trained
+    from cg4ai.apps.folders import trained
     from cg4ai.runs import files
 
     ensemble, described = trained(folder)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from cg4ai.apps.folders import trained
 from cg4ai.apps.protocol import Proposition
-from cg4ai.apps.runner import trained
 from cg4ai.checker.words import at_most
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.ensemble import Ensemble

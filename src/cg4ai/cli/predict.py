@@ -36,7 +36,7 @@ def predict(
     outside the region of a guarantee are marked in a column of their own.
     """
     from cg4ai.apps.csvdata import read_csv
-    from cg4ai.apps.runner import trained
+    from cg4ai.apps.folders import trained
     from cg4ai.apps.tables import csv_text
     from cg4ai.errors import InvalidInput
     from cg4ai.runs import files

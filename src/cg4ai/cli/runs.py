@@ -59,7 +59,8 @@ def digits(given: Given, options: RunOptions) -> int:
 def _run(name: str, given: Given, options: RunOptions) -> int:
     """The application of this command, with a screen to show itself on."""
     started = time.perf_counter()  # what is imported now takes seconds of a time limit
-    from cg4ai.apps.runner import application, execute
+    from cg4ai.apps.folders import application
+    from cg4ai.apps.runner import execute
     from cg4ai.cli.progress import progress
 
     mode = "json" if options.json else "quiet" if options.quiet else "auto"

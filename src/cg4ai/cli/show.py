@@ -22,7 +22,7 @@ def show(
     ],
 ) -> None:
     """Show the settings, the last iterations and the result of a run, finished or not."""
-    from cg4ai.apps.runner import APPLICATIONS, DESCRIPTION, application, complete
+    from cg4ai.apps.folders import APPLICATIONS, DESCRIPTION, application, complete
     from cg4ai.apps.tables import cell, plain
     from cg4ai.runs.folder import Run
 

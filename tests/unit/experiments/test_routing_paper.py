@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
+from cg4ai.apps.folders import open_run
 from cg4ai.apps.routing import CONFIGURATIONS, instance
 from cg4ai.apps.routing.app import Routing
 from cg4ai.apps.routing.members import SplitNetwork
 from cg4ai.apps.routing.settings import RouteSettings
-from cg4ai.apps.runner import open_run
 from cg4ai.apps.tables import csv_text
 from cg4ai.errors import InvalidInput, InvalidSettings, SolverFailure
 from cg4ai.pricing.gradient.training import Training

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cg4ai.apps.folders import about_of
 from cg4ai.apps.protocol import Evaluation, Review, Solver, Task
 from cg4ai.apps.routing.data import Instance, instance
 from cg4ai.apps.routing.description import Router, described, restored
@@ -32,7 +33,6 @@ from cg4ai.apps.routing.problem import (
 from cg4ai.apps.routing.report import report
 from cg4ai.apps.routing.settings import LEAN, RouteSettings
 from cg4ai.apps.routing.shield import record_cuts
-from cg4ai.apps.runner import about_of
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
 from cg4ai.proofs import Certification
 from cg4ai.proofs.phase import ProofRecipe

@@ -1,0 +1,115 @@
+"""The folders of runs: made or opened again, and what a finished one holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+from cg4ai.apps.protocol import Application, P, RunSettings, S, Trained
+from cg4ai.ensemble.saved import load
+from cg4ai.errors import InvalidSettings, RunFolderError
+from cg4ai.records import StopReason
+from cg4ai.runs import files
+from cg4ai.runs.folder import Run
+
+ARRAYS = "arrays.safetensors"
+DESCRIPTION = "description"
+APPLICATIONS = {"train": "tabular", "route": "routing", "digits": "digits"}
+
+
+def check_application(run: Run, name: str) -> None:
+    if run.command != name:
+        raise RunFolderError(f"{run.folder} holds a run of {run.command!r}, not of {name!r}")
+
+
+def about_of(app: Application[S, P], prepared: P) -> dict[str, Any]:
+    """What a mixture says of itself: its application, and that one's description."""
+    return {"application": APPLICATIONS[app.name], **app.describe(prepared)}
+
+
+def open_run(
+    app: Application[S, P], settings: S, prepared: P, out: Path, *, resume: bool, force: bool
+) -> Run:
+    """A new run, or with `resume` the one that is there if it was started alike."""
+    if not resume or not (out / "run.json").exists():
+        record = {**_located(settings), DESCRIPTION: app.describe(prepared)}
+        created = Run.create(out, app.name, record, force=force)
+        for path in [*out.glob("*.cg4ai"), *out.glob("*.jsonl"), out / ARRAYS]:
+            path.unlink(missing_ok=True)
+        return created
+    opened = Run.open(out)
+    try:
+        check_same(opened, app, settings, prepared)
+    except (InvalidSettings, RunFolderError):
+        opened.close()
+        raise
+    if (summary := opened.summary()) is not None and not complete(summary):
+        (out / "summary.json").unlink()  # about to be out of date
+    return opened
+
+
+def check_same(run: Run, app: Application[S, P], settings: S, prepared: P) -> None:
+    """An error unless the run was started by this application with these settings and data."""
+    check_application(run, app.name)
+    run.check_settings(
+        {**_located(settings), DESCRIPTION: run.settings.get(DESCRIPTION)},
+        may_differ=app.may_differ,
+    )
+    now, then = files.jsonable(app.describe(prepared)), run.settings.get(DESCRIPTION) or {}
+    other = sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))
+    if other:
+        raise InvalidSettings(
+            f"the run in {run.folder} was started with other data: {', '.join(other)} differ; "
+            "give the same files to resume it, or start anew in another --out"
+        )
+
+
+def _located(settings: RunSettings) -> dict[str, Any]:
+    """The settings with full paths, so that the run can go on from any folder."""
+    return {
+        name: str(value.absolute()) if isinstance(value, Path) else value
+        for name, value in settings.as_dict().items()
+    }
+
+
+def complete(summary: Mapping[str, Any]) -> bool:
+    """Whether a summary is that of a run that came to its end."""
+    return bool(summary.get("stop_reason") != StopReason.INTERRUPTED.value)
+
+
+def application(name: str) -> Application[Any, Any]:
+    """The application whose command has this name."""
+    if name not in APPLICATIONS:
+        raise RunFolderError(
+            f"a run of {name!r} is of none of the applications {', '.join(APPLICATIONS)}; use "
+            "cg4ai.load in Python"
+        )
+    module = import_module(f"cg4ai.apps.{APPLICATIONS[name]}.app")
+    return cast("Application[Any, Any]", module.APPLICATION)
+
+
+def trained(folder: Path) -> tuple[Any, Trained]:
+    """The mixture of a finished run of any application, and what it says of itself."""
+    if not folder.is_dir():
+        raise RunFolderError(f"{folder} is no folder: name one that a run was saved in")
+    settings: Mapping[str, Any] = {}
+    if (folder / "run.json").exists():
+        run = Run.open(folder, read_only=True)
+        settings = run.settings
+        if not (folder / "ensemble.json").exists():
+            raise RunFolderError(
+                f"the run in {folder} has not ended, so there is no mixture yet: continue it with "
+                f"cg4ai {run.command} --resume --out {folder}"
+            )
+    ensemble = load(folder)
+    about = ensemble.about
+    if "application" not in about:
+        raise RunFolderError(
+            f"the ensemble in {folder} does not say of which application it is, so its inputs have "
+            "no names; use cg4ai.load in Python instead"
+        )
+    commands = [name for name, home in APPLICATIONS.items() if home == about["application"]]
+    app = application(commands[0] if commands else str(about["application"]))
+    return ensemble, app.restore(ensemble, about, settings)
