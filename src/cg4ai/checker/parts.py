@@ -22,6 +22,7 @@ CONFIGS = {
     "constant": {"input_size"},
 }
 TREE_NODES = ("feature", "threshold", "left", "right")
+WHOLE = ("feature", "left", "right", "missing", "subset", "subsets")
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def build_part(source: PartSource, input_size: int, region: tuple[Array, Array])
     if type(config["input_size"]) is not int or config["input_size"] != input_size:
         raise Rejected(f"members do not say that they take {input_size} inputs")
     for name, array in arrays.items():
-        wanted = np.int64 if name in ("feature", "left", "right") else np.float64
+        wanted = np.int64 if name in WHOLE else np.float64
         if array.dtype != wanted or array.ndim == 0:
             raise Rejected(
                 f"the array {name!r} of {source.kind} members must be of {np.dtype(wanted)}"
@@ -130,8 +131,12 @@ def _trees(config: dict[str, Any], arrays: dict[str, NDArray[Any]], count: int) 
     value = arrays.get("value")
     if value is None or value.ndim != 4:
         raise Rejected("trees need values (count, trees, nodes, outputs)")
+    if "subset" in arrays or "subsets" in arrays:
+        raise Rejected("trees that ask for categories cannot be checked: only thresholds can")
     _, trees, nodes, outputs = value.shape
     nodewise: dict[str, tuple[int | None, ...]] = dict.fromkeys(TREE_NODES, (count, trees, nodes))
+    if "missing" in arrays:  # where NaN goes: no input of a region is NaN
+        nodewise["missing"] = (count, trees, nodes)
     _shapes(
         arrays,
         {

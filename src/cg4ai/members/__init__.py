@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.members.boosted import from_lightgbm, from_xgboost
 from cg4ai.members.completed import CompletedArchitecture, CompletedMembers
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.conversion import from_sklearn
@@ -36,7 +37,9 @@ __all__ = [
     "TreeMembers",
     "affine",
     "concatenate",
+    "from_lightgbm",
     "from_sklearn",
+    "from_xgboost",
     "fuse",
     "restore",
 ]

@@ -1,4 +1,4 @@
-"""Fitted scikit-learn models as members: trees and linear models become plain arrays."""
+"""Fitted models of other libraries as members: trees and linear models become plain arrays."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from cg4ai.errors import InvalidInput
+from cg4ai.members.boosted import from_histograms, from_lightgbm, from_xgboost
 from cg4ai.members.networks import NetworkMembers, affine
+from cg4ai.members.tree_arrays import (
+    ABSENT_SCORE,
+    ClassColumns,
+    Tree,
+    class_columns,
+    one_member,
+    sum_of_scores,
+)
 from cg4ai.members.trees import TreeMembers
 from cg4ai.records import Array
 
 if TYPE_CHECKING:
     from cg4ai.protocols import Members
 
-# A score under a softmax that gives probability exactly zero, and is still a finite number.
-ABSENT_SCORE = -1e9
 SUPPORTED = (
-    "DecisionTree, ExtraTree, RandomForest, ExtraTrees and GradientBoosting classifiers and "
-    "regressors, LogisticRegression, LinearRegression and Ridge"
+    "DecisionTree, ExtraTree, RandomForest, ExtraTrees, GradientBoosting and HistGradientBoosting "
+    "classifiers and regressors, LogisticRegression, LinearRegression and Ridge of scikit-learn, "
+    "models of LightGBM and XGBoost"
 )
 
 
@@ -29,14 +36,22 @@ def from_sklearn(estimator: Any, *, classes: int | None = None) -> Members:
     """One member with the outputs of a fitted model: `predict_proba`, or `predict` of a regressor.
 
     A classifier's columns follow its `classes_`. With `classes` they are put into 0..classes-1
-    and labels the model has not seen get probability zero. Trees round inputs to float32, as
-    scikit-learn does.
+    and labels the model has not seen get probability zero. Trees round inputs to float32 and
+    send missing values where the model does. Models of LightGBM and XGBoost are taken as well.
     """
+    library = type(estimator).__module__.partition(".")[0]
+    if library in ("lightgbm", "xgboost"):
+        if hasattr(estimator, "fit"):  # not a Booster, which is always trained
+            _check_fitted(estimator)
+        take = from_lightgbm if library == "lightgbm" else from_xgboost
+        return take(estimator, classes=classes)
     from sklearn.ensemble import (
         ExtraTreesClassifier,
         ExtraTreesRegressor,
         GradientBoostingClassifier,
         GradientBoostingRegressor,
+        HistGradientBoostingClassifier,
+        HistGradientBoostingRegressor,
         RandomForestClassifier,
         RandomForestRegressor,
     )
@@ -58,6 +73,9 @@ def from_sklearn(estimator: Any, *, classes: int | None = None) -> Members:
     if isinstance(estimator, GradientBoostingClassifier | GradientBoostingRegressor):
         _check_fitted(estimator)
         return _boosted(estimator, classes)
+    if isinstance(estimator, HistGradientBoostingClassifier | HistGradientBoostingRegressor):
+        _check_fitted(estimator)
+        return from_histograms(estimator, classes)
     if isinstance(estimator, LogisticRegression):
         _check_fitted(estimator)
         return _logistic(estimator, classes)
@@ -84,27 +102,9 @@ def _check_fitted(estimator: Any) -> None:
         raise InvalidInput(f"{name} is not fitted; call fit(X, y) first") from error
 
 
-def _positions(estimator: Any, classes: int | None) -> tuple[NDArray[np.int64], int] | None:
+def _positions(estimator: Any, classes: int | None) -> ClassColumns | None:
     """Where each class column goes and how many columns there are; None for regressors."""
-    labels = getattr(estimator, "classes_", None)
-    if labels is None:
-        if classes is not None:
-            raise InvalidInput(
-                f"classes is for classifiers; {type(estimator).__name__} is a regressor"
-            )
-        return None
-    if isinstance(labels, list):
-        raise InvalidInput(
-            f"{type(estimator).__name__} was fitted on several label columns; fit one per column"
-        )
-    if classes is None:
-        return np.arange(len(labels)), len(labels)
-    if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= classes:
-        raise InvalidInput(
-            f"with classes={classes} the labels must be integers in 0..{classes - 1}, "
-            f"got {labels.tolist()}"
-        )
-    return labels.astype(np.int64), classes
+    return class_columns(getattr(estimator, "classes_", None), type(estimator).__name__, classes)
 
 
 def _mean_of_trees(trees: list[Any], estimator: Any, classes: int | None) -> TreeMembers:
@@ -115,49 +115,29 @@ def _mean_of_trees(trees: list[Any], estimator: Any, classes: int | None) -> Tre
         if place is None:
             values.append(raw[:, :, 0])
         else:
-            positions, size = place
-            spread = np.zeros((len(raw), size))
-            spread[:, positions] = raw[:, 0, : len(positions)]
+            spread = np.zeros((len(raw), place.size))
+            spread[:, place.positions] = raw[:, 0, : len(place.positions)]
             values.append(spread)
-    return _tree_member(trees, values, factor=1.0 / len(trees))
-
-
-def _tree_member(
-    trees: list[Any],
-    values: list[Array],
-    *,
-    factor: float,
-    initial: Array | None = None,
-    link: str = "identity",
-) -> TreeMembers:
-    """Pads the trees of one member to a common number of nodes."""
-    nodes = max(tree.tree_.node_count for tree in trees)
-    shape = (1, len(trees), nodes)
-    feature, threshold = np.zeros(shape, np.int64), np.zeros(shape)
-    left = np.broadcast_to(np.arange(nodes), shape).copy()
-    right = left.copy()
-    value = np.zeros((*shape, values[0].shape[1]))
-    for position, (tree, leaf_values) in enumerate(zip(trees, values, strict=True)):
-        arrays = tree.tree_
-        used = slice(0, arrays.node_count)
-        inner = arrays.children_left != -1
-        own = np.arange(arrays.node_count)
-        feature[0, position, used] = np.where(inner, arrays.feature, 0)
-        threshold[0, position, used] = np.where(inner, arrays.threshold, 0.0)
-        left[0, position, used] = np.where(inner, arrays.children_left, own)
-        right[0, position, used] = np.where(inner, arrays.children_right, own)
-        value[0, position, used] = leaf_values
-    return TreeMembers(
-        feature,
-        threshold,
-        left=left,
-        right=right,
-        value=value,
+    missing = bool(estimator.__sklearn_tags__().input_tags.allow_nan)
+    return one_member(
+        [
+            _tree(tree.tree_, value, missing=missing)
+            for tree, value in zip(trees, values, strict=True)
+        ],
         input_size=int(trees[0].n_features_in_),
-        initial=None if initial is None else initial[None],
-        factor=np.array([factor]),
-        link="softmax" if link == "softmax" else "identity",
+        factor=1.0 / len(trees),
         single_precision=True,
+    )
+
+
+def _tree(arrays: Any, value: Array, *, missing: bool) -> Tree:
+    return Tree(
+        arrays.feature,
+        arrays.threshold,
+        arrays.children_left,
+        arrays.children_right,
+        value,
+        1 - arrays.missing_go_to_left.astype(np.int64) if missing else None,
     )
 
 
@@ -174,48 +154,37 @@ def _boosted(estimator: Any, classes: int | None) -> TreeMembers:
         )
     place = _positions(estimator, classes)
     per_round = estimator.estimators_.shape[1]
-    trees = list(estimator.estimators_.ravel())
-    own = [tree.tree_.value[:, 0, 0] for tree in trees]
-    raw = _one_column_each(own, [k % per_round for k in range(len(own))], per_round)
-    factor = float(estimator.learning_rate)
-    probe = np.zeros((1, estimator.n_features_in_))
-    reached = _tree_member(trees, raw, factor=factor).outputs(torch.from_numpy(probe))[0, 0].numpy()
+    fitted = [tree.tree_ for tree in estimator.estimators_.ravel()]
+    trees = [_tree(tree, tree.value[:, 0, :], missing=False) for tree in fitted]
+    scores = [number % per_round for number in range(len(trees))]
+    factor, inputs = float(estimator.learning_rate), int(estimator.n_features_in_)
+
+    def member(initial: Array, columns: ClassColumns | None, scale: float = 1.0) -> TreeMembers:
+        return sum_of_scores(
+            trees,
+            scores,
+            scale * initial,
+            columns=columns,
+            input_size=inputs,
+            factor=scale * factor,
+            single_precision=True,
+        )
+
+    probe = np.zeros((1, inputs))
+    reached = member(np.zeros(per_round), None).outputs(torch.from_numpy(probe))[0, 0].numpy()
     with warnings.catch_warnings():
         # A model fitted on a data frame would complain that the probe has no column names.
         warnings.simplefilter("ignore", UserWarning)
         score = estimator.predict if place is None else estimator.decision_function
         initial = np.ravel(score(probe)) - reached
-    if place is None:
-        return _tree_member(trees, raw, factor=factor, initial=initial)
-    positions, size = place
-    scores = np.full(size, ABSENT_SCORE)
-    scores[positions] = 0.0
-    if len(positions) == 2:
-        doubled = 2.0 if estimator.loss == "exponential" else 1.0
-        columns = [int(positions[1])] * len(own)
-        initial, factor = doubled * initial, doubled * factor
-        scores[positions[1]] = initial[0]
-    else:
-        columns = [int(positions[k % per_round]) for k in range(len(own))]
-        scores[positions] = initial
-    spread = _one_column_each(own, columns, size)
-    return _tree_member(trees, spread, factor=factor, initial=scores, link="softmax")
-
-
-def _one_column_each(values: list[Array], columns: list[int], size: int) -> list[Array]:
-    spread = []
-    for own, column in zip(values, columns, strict=True):
-        full = np.zeros((len(own), size))
-        full[:, column] = own
-        spread.append(full)
-    return spread
+    return member(initial, place, 2.0 if estimator.loss == "exponential" else 1.0)
 
 
 def _logistic(estimator: Any, classes: int | None) -> NetworkMembers:
     place = _positions(estimator, classes)
     if place is None:
         raise InvalidInput("this LogisticRegression has no classes_; fit it again")
-    positions, size = place
+    positions, size = place.positions, place.size
     one_versus_rest = estimator.solver == "liblinear" and len(positions) > 2
     if one_versus_rest or getattr(estimator, "multi_class", "auto") in ("ovr", "multinomial"):
         raise InvalidInput(

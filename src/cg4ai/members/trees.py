@@ -1,6 +1,6 @@
 """Stacked decision trees and sums of trees as plain arrays, evaluated level by level.
 
-Members made from scikit-learn models come from `cg4ai.members.conversion.from_sklearn`.
+Members made from fitted models of other libraries come from `cg4ai.members.conversion`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ from cg4ai.records import IntArray, MemberState
 Link = Literal["identity", "softmax"]
 LINKS = ("identity", "softmax")
 ARRAYS = ("feature", "threshold", "left", "right", "value", "initial", "factor")
+NODEWISE = ("feature", "threshold", "left", "right")
+OPTIONAL = ("missing", "subset", "subsets")
+WHOLE = ("feature", "left", "right", *OPTIONAL)
+BITS = 64  # categories in one word of a subset
 TREE_CHUNK = 2**21  # (tree, input) pairs followed at a time
 
 
@@ -44,6 +48,12 @@ class TreeMembers:
     trees has `factor` (count,) 1 / T, boosting its learning rate; `initial` is (count, r).
     With `single_precision` inputs are rounded to float32 before they are compared, as
     scikit-learn does.
+
+    `missing` (count, trees, nodes) says where NaN goes: 0 left, 1 right, -1 nowhere, so that NaN
+    is refused in that input; without it, in all. `subset` (count, trees, nodes) makes a node ask
+    for a category: where it is k >= 0, an input whose whole part c >= 0 is in the member's subset
+    k goes left and any other right. Bit c % 64 of `subsets[member, k, c // 64]` says whether c is
+    in it; `subsets` is (count, subsets, words) int64.
     """
 
     kind = "tree"
@@ -60,6 +70,9 @@ class TreeMembers:
         input_size: int,
         initial: Any = None,
         factor: Any = None,
+        missing: Any = None,
+        subset: Any = None,
+        subsets: Any = None,
         link: Link = "identity",
         single_precision: bool = False,
     ) -> None:
@@ -77,6 +90,11 @@ class TreeMembers:
         zeros, ones = self.value.new_zeros(count, size), self.value.new_ones(count)
         self.initial = zeros if initial is None else frozen_tensor(initial, "initial")
         self.factor = ones if factor is None else frozen_tensor(factor, "factor")
+        if (subset is None) != (subsets is None):
+            raise InvalidInput("subset and subsets go together: give both or neither")
+        self.missing = None if missing is None else frozen_tensor(missing, "missing", torch.int64)
+        self.subset = None if subset is None else frozen_tensor(subset, "subset", torch.int64)
+        self.subsets = None if subsets is None else frozen_tensor(subsets, "subsets", torch.int64)
         self.input_size = checked_size(input_size, "input_size")
         if link not in LINKS:
             raise InvalidInput(
@@ -91,10 +109,13 @@ class TreeMembers:
     def _check(self) -> None:
         count, trees, nodes, size = self.value.shape
         for name, shape in (
-            *((name, (count, trees, nodes)) for name in ARRAYS[:4]),
+            *((name, (count, trees, nodes)) for name in NODEWISE),
+            *((name, (count, trees, nodes)) for name in OPTIONAL[:2]),
             ("initial", (count, size)),
             ("factor", (count,)),
         ):
+            if getattr(self, name) is None:
+                continue
             if tuple(getattr(self, name).shape) != shape:
                 raise InvalidInput(
                     f"{name} must be {shape}, got {tuple(getattr(self, name).shape)}"
@@ -109,6 +130,19 @@ class TreeMembers:
             )
         if not bool(((self.feature >= 0) & (self.feature < self.input_size)).all()):
             raise InvalidInput(f"feature must name inputs 0..{self.input_size - 1} in every node")
+        self._check_categories()
+
+    def _check_categories(self) -> None:
+        if self.missing is not None and not bool((self.missing.abs() <= 1).all()):
+            raise InvalidInput("missing must be 0 (left), 1 (right) or -1 (refused) in every node")
+        if self.subset is None or self.subsets is None:
+            return
+        if self.subsets.ndim != 3 or len(self.subsets) != len(self) or 0 in self.subsets.shape[1:]:
+            raise InvalidInput(
+                f"subsets must be ({len(self)}, subsets, words), got {tuple(self.subsets.shape)}"
+            )
+        if not bool(((self.subset >= -1) & (self.subset < self.subsets.shape[1])).all()):
+            raise InvalidInput(f"subset must be -1 or one of 0..{self.subsets.shape[1] - 1}")
 
     def _flatten(self) -> None:
         """Flat copies with absolute node numbers."""
@@ -118,6 +152,13 @@ class TreeMembers:
         self._children = torch.stack([self.left + offset, self.right + offset], dim=-1).flatten()
         self._feature, self._threshold = self.feature.flatten(), self.threshold.flatten()
         self._leaf_values = self.value.view(-1, size)
+        self._missing = None if self.missing is None else self.missing.flatten()
+        self._first_word = self._words = None
+        if self.subset is not None and self.subsets is not None:
+            _, sets, words = self.subsets.shape
+            own = (torch.arange(count, device=self.device) * sets).view(count, 1, 1)
+            first = torch.where(self.subset >= 0, (self.subset + own) * words, -1)
+            self._first_word, self._words = first.flatten(), self.subsets.flatten()
 
     def _depth(self) -> int:
         """Of the deepest tree."""
@@ -137,8 +178,8 @@ class TreeMembers:
     def outputs(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (len(self), n, output_size) float64, without gradients."""
         x = checked_inputs(inputs, self.input_size, self.device).detach()
-        if not torch.compiler.is_compiling() and not bool(torch.isfinite(x).all()):
-            raise InvalidInput("trees need finite inputs; fill in missing values first")
+        if not torch.compiler.is_compiling():
+            self._check_finite(x)
         if self.single_precision:
             x = x.float().double()
         trees = self.value.shape[1]
@@ -150,6 +191,44 @@ class TreeMembers:
 
         return in_chunks(evaluate, len(self), x.shape[0], steps=(member_step, input_step), axis=1)
 
+    def missing_allowed(self) -> Tensor:
+        """(input_size,) bool: the inputs that may be NaN, since every node there knows its way."""
+        node = torch.arange(self.left.shape[2], device=self.device)
+        lost = self.left != node
+        if self.missing is not None:
+            lost = lost & (self.missing < 0)
+        allowed = torch.ones(self.input_size, dtype=torch.bool, device=self.device)
+        allowed[self.feature[lost]] = False
+        return allowed
+
+    def _check_finite(self, x: Tensor) -> None:
+        if bool(torch.isfinite(x).all()):
+            return
+        if self.missing is None:
+            raise InvalidInput("trees need finite inputs; fill in missing values first")
+        if bool(torch.isinf(x).any()):
+            raise InvalidInput("trees need finite inputs or NaN, got infinite ones")
+        absent = torch.isnan(x).any(0) & ~self.missing_allowed()
+        if bool(absent.any()):
+            raise InvalidInput(
+                f"input {int(absent.nonzero()[0])} is missing (NaN) and these trees do not say "
+                "where it goes; fill in missing values, or fit the trees to rows that lack it"
+            )
+
+    def _right(self, value: Tensor, node: Tensor, *, some_missing: bool) -> Tensor:
+        """Which inputs go right, given the value that their node asks for."""
+        right = value > self._threshold[node]
+        if self._first_word is not None and self._words is not None and self.subsets is not None:
+            first, bits = self._first_word[node], BITS * self.subsets.shape[2]
+            known = (value >= 0) & (value < bits)  # false for NaN
+            category = torch.where(known, value, 0.0).long()
+            word = self._words[first.clamp_min(0) + category // BITS]
+            inside = known & ((word >> (category % BITS)) & 1).bool()
+            right = torch.where(first >= 0, ~inside, right)
+        if some_missing and self._missing is not None:
+            right = torch.where(torch.isnan(value), self._missing[node] == 1, right)
+        return right
+
     def _evaluate(self, members: slice, x: Tensor) -> Tensor:
         roots = self._roots[members]
         count, trees = roots.shape
@@ -157,8 +236,10 @@ class TreeMembers:
         flat = x.contiguous().view(-1)
         row = (torch.arange(n, device=x.device) * self.input_size).view(1, n, 1)
         node = roots.view(count, 1, trees).expand(count, n, trees)
+        some_missing = torch.compiler.is_compiling() or bool(torch.isnan(flat).any())
         for _ in range(self.depth):
-            right = flat[row + self._feature[node]] > self._threshold[node]
+            value = flat[row + self._feature[node]]
+            right = self._right(value, node, some_missing=some_missing)
             node = self._children[2 * node + right]
         sums = functional.embedding_bag(node.reshape(-1, trees), self._leaf_values, mode="sum")
         raw = sums.view(count, n, size) * self.factor[members].view(-1, 1, 1)
@@ -175,18 +256,20 @@ class TreeMembers:
             input_size=self.input_size,
             initial=arrays["initial"],
             factor=arrays["factor"],
+            **{name: arrays.get(name) for name in OPTIONAL},
             link=self.link,
             single_precision=self.single_precision,
         )
 
     def tensors(self) -> dict[str, Tensor]:
         """What outputs are computed from."""
-        return {name: getattr(self, name) for name in ARRAYS}
+        present = [name for name in OPTIONAL if getattr(self, name) is not None]
+        return {name: getattr(self, name) for name in (*ARRAYS, *present)}
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
         """The same members with other tensors of these names, which are not looked at."""
         made = copy.copy(self)
-        for name in ARRAYS:
+        for name in self.tensors():
             setattr(made, name, tensors[name])
         made.device = made.value.device
         made._flatten()
@@ -220,22 +303,32 @@ class TreeMembers:
         """One stack of several that are compatible, padded to the largest trees."""
         trees = max(part.value.shape[1] for part in parts)
         nodes = max(part.value.shape[2] for part in parts)
-        padded = [part._padded(trees, nodes) for part in parts]
-        joined = {name: torch.cat([arrays[name] for arrays in padded]) for name in ARRAYS}
+        some = {name for part in parts for name in part.tensors()}
+        sizes = [part.subsets.shape[1:] for part in parts if part.subsets is not None]
+        largest = tuple(map(max, zip(*sizes, strict=True))) if sizes else (1, 1)
+        padded = [part._padded(trees, nodes, largest) for part in parts]
+        joined = {name: torch.cat([arrays[name] for arrays in padded]) for name in some}
         return parts[0]._rebuild(joined)
 
-    def _padded(self, trees: int, nodes: int) -> dict[str, Tensor]:
+    def _padded(self, trees: int, nodes: int, subsets: tuple[int, ...]) -> dict[str, Tensor]:
+        """All arrays, the optional ones too, of these sizes."""
         count, old_trees, old_nodes, size = self.value.shape
         arrays = self.tensors()
         self_loops = torch.arange(nodes, device=self.device).expand(count, trees, nodes)
-        for name in ("feature", "threshold", "left", "right"):
-            pad = self_loops if name in ("left", "right") else torch.zeros_like(self_loops)
-            grown = pad.to(arrays[name].dtype, copy=True).contiguous()
-            grown[:, :old_trees, :old_nodes] = arrays[name]
+        nothing = torch.full_like(self_loops, -1)
+        for name in (*NODEWISE, "missing", "subset"):
+            pad = {"left": self_loops, "right": self_loops, "missing": nothing, "subset": nothing}
+            grown = pad.get(name, torch.zeros_like(self_loops)).contiguous().clone()
+            if name in arrays:
+                grown = grown.to(arrays[name].dtype)
+                grown[:, :old_trees, :old_nodes] = arrays[name]
             arrays[name] = grown
         value = self.value.new_zeros(count, trees, nodes, size)
         value[:, :old_trees, :old_nodes] = self.value
-        return {**arrays, "value": value}
+        words = torch.zeros(count, *subsets, dtype=torch.int64, device=self.device)
+        if self.subsets is not None:
+            words[:, : self.subsets.shape[1], : self.subsets.shape[2]] = self.subsets
+        return {**arrays, "value": value, "subsets": words}
 
     def state(self) -> MemberState:
         config = {
@@ -249,9 +342,12 @@ class TreeMembers:
     @classmethod
     def restore(cls, state: MemberState) -> Self:
         """Members from a saved state; anything missing or misshapen is named."""
-        arrays: dict[str, NDArray[Any]] = {name: state_array(state, name) for name in ARRAYS}
-        for name in ("feature", "left", "right"):
-            if not np.issubdtype(arrays[name].dtype, np.integer):
+        present = [name for name in OPTIONAL if name in state.arrays]
+        arrays: dict[str, NDArray[Any]] = {
+            name: state_array(state, name) for name in (*ARRAYS, *present)
+        }
+        for name in WHOLE:
+            if name in arrays and not np.issubdtype(arrays[name].dtype, np.integer):
                 raise InvalidInput(
                     f"saved tree members: array {name!r} must hold integers, "
                     f"got {arrays[name].dtype}"
@@ -265,6 +361,7 @@ class TreeMembers:
             input_size=state_field(state, "input_size", int),
             initial=arrays["initial"],
             factor=arrays["factor"],
+            **{name: arrays.get(name) for name in OPTIONAL},
             link=state_field(state, "link", str),
             single_precision=state_field(state, "single_precision", bool),
         )

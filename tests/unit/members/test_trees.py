@@ -169,8 +169,10 @@ def test_linear_models_become_networks_with_gradients():
 def test_models_that_cannot_be_converted_are_named():
     with pytest.raises(InvalidInput, match="not fitted"):
         from_sklearn(RandomForestClassifier())
-    with pytest.raises(InvalidInput, match="HistGradientBoostingClassifier cannot"):
+    with pytest.raises(InvalidInput, match="HistGradientBoostingClassifier is not fitted"):
         from_sklearn(HistGradientBoostingClassifier())
+    with pytest.raises(InvalidInput, match="DummyClassifier cannot"):
+        from_sklearn(DummyClassifier().fit(X, LABELS))
     with pytest.raises(InvalidInput, match="str cannot"):
         from_sklearn("tree")
     with pytest.raises(InvalidInput, match="regressor"):
@@ -206,7 +208,10 @@ def test_models_fitted_on_data_frames():
 def test_damaged_states_and_inputs_are_refused():
     members = from_sklearn(DecisionTreeRegressor(max_depth=2).fit(X, TARGETS))
     with pytest.raises(InvalidInput, match="finite inputs"):
-        members.outputs(torch.full((1, 5), torch.nan))
+        members.outputs(torch.full((1, 5), torch.inf))
+    boosted = from_sklearn(GradientBoostingRegressor(n_estimators=2).fit(X, TARGETS[:, 0]))
+    with pytest.raises(InvalidInput, match="finite inputs; fill in missing"):
+        boosted.outputs(torch.full((1, 5), torch.nan))
     state = members.state()
     left = state.arrays["left"].copy()
     left[0, 0, 1] = 0

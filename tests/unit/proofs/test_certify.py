@@ -9,8 +9,9 @@ import pytest
 import torch
 from certification_cases import points_in, random_networks, single_block
 from scipy.optimize import linprog
-from sklearn.ensemble import RandomForestRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 
+from cg4ai.checker import check
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
@@ -24,6 +25,7 @@ from cg4ai.members import (
 from cg4ai.members.mixture import Part
 from cg4ai.members.modules import ModuleArchitecture
 from cg4ai.proofs import certify, rules_of
+from cg4ai.proofs.certificate import certificate_bytes
 from cg4ai.rules import Linear, Margin, Probability
 from cg4ai.rules.regions import Ball, Box
 
@@ -172,6 +174,30 @@ def test_mixtures_of_trees_networks_and_constants():
     assert answer.status == "proven"
     answer = certify(ensemble, Linear(BOX, [1.0, -1.0], top - 1e-3, sense="<="), time_limit_s=20)
     assert answer.status == "refuted"
+
+
+@pytest.mark.parametrize("categorical", [False, True])
+def test_boosted_trees_that_know_missing_values_are_certified_unless_they_ask_for_categories(
+    categorical,
+):
+    generator = np.random.default_rng(3)
+    X = np.round(generator.uniform(0, 4, (400, 2)))
+    y = X[:, 0] + 3 * (X[:, 1] % 2)
+    model = HistGradientBoostingRegressor(
+        max_iter=3, max_leaf_nodes=5, categorical_features=[1] if categorical else None
+    ).fit(np.where(generator.random(X.shape) < 0.1, np.nan, X), y)
+    ensemble = one(from_sklearn(model))
+    grid = np.stack(np.meshgrid(*2 * [np.linspace(0, 4, 41)]), -1).reshape(-1, 2)
+    top = float(ensemble.predict(grid).max())
+    rule = Linear(Box([0.0, 0.0], [4.0, 4.0]), [1.0], top + 1e-6, sense="<=")
+    if categorical:
+        with pytest.raises(InvalidInput, match="categorical splits cannot be certified"):
+            certify(ensemble, rule, time_limit_s=20)
+        return
+    answer = certify(ensemble, rule, time_limit_s=20)
+    assert answer.status == "proven"
+    data = certificate_bytes(ensemble, requirement=rule, certification=answer)
+    assert check(data).room.min() >= 0
 
 
 def hard():

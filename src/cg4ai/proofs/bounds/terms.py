@@ -131,6 +131,11 @@ class Parts:
                     f"members of kind {type(part.members).__name__} cannot be certified; "
                     "networks, affine models, trees and constants can"
                 )
+            if isinstance(part.members, TreeMembers) and part.members.subset is not None:
+                raise InvalidInput(
+                    "trees with categorical splits cannot be certified: bounds over boxes know "
+                    "thresholds only; fit them without categorical features"
+                )
             self.device = part.members.device  # one for all parts
         self.parts, self.layout = parts, layout
         self.lower, self.upper = lower, upper

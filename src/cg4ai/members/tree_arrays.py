@@ -1,0 +1,198 @@
+"""One tree as arrays, in whatever order its library keeps nodes, and several as one member."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai.errors import InvalidInput
+from cg4ai.members.trees import BITS, TreeMembers
+from cg4ai.records import Array, IntArray
+
+# A score under a softmax that gives probability exactly zero, and is still a finite number.
+ABSENT_SCORE = -1e9
+LARGEST_THRESHOLD = 1e60  # in place of infinite ones; proofs account for numbers up to it
+LARGEST_CATEGORY = 2**20  # a subset holds a bit for each smaller one
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """Arrays (nodes,), the root first; leaves have -1 for `left` and `right`; `value` (nodes, r).
+
+    `missing` is 1 where NaN goes right, 0 where it goes left; None refuses NaN. `subsets` has the
+    categories that go left for the nodes that ask for one.
+    """
+
+    feature: IntArray
+    threshold: Array
+    left: IntArray
+    right: IntArray
+    value: Array
+    missing: IntArray | None = None
+    subsets: Mapping[int, Collection[int]] = field(default_factory=dict)
+
+    def in_order(self) -> Tree:
+        """The same tree with every node before its children, and without what no input reaches."""
+        inner = self.left >= 0
+        own = np.arange(len(inner))
+        if (~inner | ((self.left > own) & (self.right > own))).all():
+            return self
+        levels, frontier = [], np.zeros(1, np.int64)
+        while len(frontier):
+            levels.append(frontier)
+            inside = frontier[inner[frontier]]
+            frontier = np.concatenate([self.left[inside], self.right[inside]])
+        kept = np.concatenate(levels)
+        place = np.full(len(inner) + 1, -1, np.int64)  # the last is where -1 points
+        place[kept] = np.arange(len(kept))
+        return Tree(
+            self.feature[kept],
+            self.threshold[kept],
+            place[self.left[kept]],
+            place[self.right[kept]],
+            self.value[kept],
+            None if self.missing is None else self.missing[kept],
+            {int(place[node]): some for node, some in self.subsets.items() if place[node] >= 0},
+        )
+
+
+def one_member(
+    trees: Sequence[Tree],
+    *,
+    input_size: int,
+    factor: float = 1.0,
+    initial: Array | None = None,
+    link: str = "identity",
+    single_precision: bool = False,
+) -> TreeMembers:
+    """`link(initial + factor * sum of trees)`, the trees padded to a common number of nodes."""
+    trees = [tree.in_order() for tree in trees]
+    nodes = max(len(tree.left) for tree in trees)
+    shape = (1, len(trees), nodes)
+    feature, threshold = np.zeros(shape, np.int64), np.zeros(shape)
+    left = np.broadcast_to(np.arange(nodes), shape).copy()
+    right, missing, subset = left.copy(), np.full(shape, -1), np.full(shape, -1)
+    value = np.zeros((*shape, trees[0].value.shape[1]))
+    bits: list[IntArray] = []
+    for number, tree in enumerate(trees):
+        at, inner = (0, number, slice(0, len(tree.left))), tree.left >= 0
+        own = np.arange(len(tree.left))
+        feature[at] = np.where(inner, tree.feature, 0)
+        threshold[at] = np.where(inner, _finite(tree.threshold), 0.0)
+        left[at] = np.where(inner, tree.left, own)
+        right[at] = np.where(inner, tree.right, own)
+        value[at] = tree.value
+        if tree.missing is not None:
+            missing[at] = np.where(inner, tree.missing, -1)
+        for node, categories in tree.subsets.items():
+            subset[0, number, node] = len(bits)
+            bits.append(_bits(categories))
+    return TreeMembers(
+        feature,
+        threshold,
+        left=left,
+        right=right,
+        value=value,
+        input_size=input_size,
+        initial=None if initial is None else initial[None],
+        factor=np.array([factor]),
+        missing=missing if any(tree.missing is not None for tree in trees) else None,
+        subset=subset if bits else None,
+        subsets=_padded(bits)[None] if bits else None,
+        link="softmax" if link == "softmax" else "identity",
+        single_precision=single_precision,
+    )
+
+
+def _finite(threshold: Array) -> Array:
+    """Infinite thresholds, where all numbers go one way, as the largest that stand for such."""
+    return np.asarray(np.clip(threshold, -LARGEST_THRESHOLD, LARGEST_THRESHOLD))
+
+
+def _bits(categories: Collection[int]) -> IntArray:
+    codes = np.array(sorted(categories), np.int64)
+    if len(codes) and (codes[0] < 0 or codes[-1] >= LARGEST_CATEGORY):
+        raise InvalidInput(
+            f"categories must be whole numbers 0..{LARGEST_CATEGORY - 1}, got "
+            f"{int(codes[0])}..{int(codes[-1])}; number them from 0 on"
+        )
+    words = np.zeros(1 + (int(codes[-1]) // BITS if len(codes) else 0), np.uint64)
+    np.bitwise_or.at(words, codes // BITS, np.uint64(1) << (codes % BITS).astype(np.uint64))
+    return np.asarray(words.view(np.int64))
+
+
+def _padded(bits: Sequence[IntArray]) -> IntArray:
+    words = np.zeros((len(bits), max(map(len, bits))), np.int64)
+    for row, own in zip(words, bits, strict=True):
+        row[: len(own)] = own
+    return words
+
+
+@dataclass(frozen=True, slots=True)
+class ClassColumns:
+    """Where the column of each of a classifier's labels goes, among how many."""
+
+    positions: NDArray[np.int64]
+    size: int
+
+
+def class_columns(labels: Any, name: str, classes: int | None) -> ClassColumns | None:
+    """From a model's `classes_`, None for regressors; `name` is for what is refused."""
+    if labels is None:
+        if classes is not None:
+            raise InvalidInput(f"classes is for classifiers; {name} is a regressor")
+        return None
+    if isinstance(labels, list):
+        raise InvalidInput(f"{name} was fitted on several label columns; fit one per column")
+    if classes is None:
+        return ClassColumns(np.arange(len(labels)), len(labels))
+    if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= classes:
+        raise InvalidInput(
+            f"with classes={classes} the labels must be integers in 0..{classes - 1}, "
+            f"got {labels.tolist()}"
+        )
+    return ClassColumns(labels.astype(np.int64), classes)
+
+
+def sum_of_scores(
+    trees: Sequence[Tree],
+    scores: Sequence[int],
+    initial: Array,
+    *,
+    columns: ClassColumns | None,
+    input_size: int,
+    factor: float = 1.0,
+    single_precision: bool = False,
+) -> TreeMembers:
+    """Boosting: tree t, with values (nodes, 1), adds to score `scores[t]`, from `initial` (s,) on.
+
+    Scores are a regressor's outputs. Probabilities of two classes with one score z are the
+    softmax of (0, z), those of more classes the softmax of a score each.
+    """
+    start = np.asarray(initial, np.float64)
+    if columns is None:
+        places, size, link = np.arange(len(start)), len(start), "identity"
+    else:
+        seen = columns.positions
+        places, size, link = seen if len(start) > 1 else seen[1:], columns.size, "softmax"
+        full = np.full(size, ABSENT_SCORE)
+        full[seen] = 0.0
+        full[places] = start
+        start = full
+    spread = []
+    for tree, score in zip(trees, scores, strict=True):
+        value = np.zeros((len(tree.value), size))
+        value[:, places[score]] = tree.value[:, 0]
+        spread.append(replace(tree, value=value))
+    return one_member(
+        spread,
+        input_size=input_size,
+        factor=factor,
+        initial=start,
+        link=link,
+        single_precision=single_precision,
+    )
