@@ -15,17 +15,8 @@ import cg4ai
 from cg4ai.apps.digits import digits
 from cg4ai.cli.main import main
 from cg4ai.runs.files import read_json, write_json
+from small_network import NETWORK
 
-NETWORK = {
-    "directed": True,
-    "multigraph": False,
-    "graph": {"demands": {"a": {"d": 4.0}, "b": {"d": 2.0}}},
-    "nodes": [{"id": name} for name in "abcd"],
-    "links": [
-        {"source": s, "target": t, "capacity": 5.0, "length": 1.0}
-        for s, t in ("ab", "ac", "ad", "bd", "cd", "bc")
-    ],
-}
 ROUTE = (
     *("scenarios=30", "priced=50", "first_steps=60", "later_steps=30", "batch_size=64"),
     *("starts=2", "rounds=3", "validation=200", "attack_starts=4", "attack_vectors=500"),

@@ -21,17 +21,8 @@ from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.proofs.prover import Prover
 from experiments.routing.__main__ import main as experiment
 from experiments.routing.paper_mode import PaperRouting, PaperSettings
+from small_network import NETWORK
 
-NETWORK = {
-    "directed": True,
-    "multigraph": False,
-    "graph": {"demands": {"a": {"d": 4.0}, "b": {"d": 2.0}}},
-    "nodes": [{"id": name} for name in "abcd"],
-    "links": [
-        {"source": s, "target": t, "capacity": 5.0, "length": 1.0}
-        for s, t in ("ab", "ac", "ad", "bd", "cd", "bc")
-    ],
-}
 KEPT, BAD_INPUT, NOT_KEPT, INTERRUPTED = 0, 2, 3, 130
 
 

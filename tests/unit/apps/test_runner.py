@@ -21,17 +21,8 @@ from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.errors import InvalidSettings, RunFolderError
 from cg4ai.settings import RunOptions, Settings
 from cg4ai.solving.clock import Deadline
+from small_network import NETWORK
 
-NETWORK = {
-    "directed": True,
-    "multigraph": False,
-    "graph": {"demands": {"a": {"d": 4.0}, "b": {"d": 2.0}}},
-    "nodes": [{"id": name} for name in "abcd"],
-    "links": [
-        {"source": s, "target": t, "capacity": 5.0, "length": 1.0}
-        for s, t in ("ab", "ac", "ad", "bd", "cd", "bc")
-    ],
-}
 TINY: dict[str, Any] = {
     "demands": 2,
     "scenarios": 20,
