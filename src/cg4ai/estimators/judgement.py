@@ -31,7 +31,7 @@ class Score:
     model fitted to them without rules (None where a class is missing there). Where no rows were
     held out (`held_out` False) all are on the rows trained on. The model's members were weighed by
     the held-out rows, so its figure is a little too good; so is `without_rules`, the figure of the
-    mixture that the same training found before the rules were bound (None: it was not sought).
+    best mixture of the same members without the rules (None: it was not sought).
     """
 
     measure: Literal["accuracy", "R2"]

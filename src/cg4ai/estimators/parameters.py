@@ -57,8 +57,8 @@ PARAMETERS = """
     ----------------------
     audit_ : what was found for each requirement, recomputed from predictions; print it.
     score_ : how well it predicts rows that no member was trained on, beside a constant, a linear
-        model and the best mixture without the rules: `score_.model`, `score_.constant`,
-        `score_.linear`, `score_.without_rules`; print it.
+        model and the best mixture of its members without the rules: `score_.model`,
+        `score_.constant`, `score_.linear`, `score_.without_rules`; print it.
     cautions_ : what `fit` warned of (`cg4ai.FitWarning`), as sentences; empty if nothing.
     ensemble_ : the members with their weights, `cg4ai.Ensemble`: save it, audit it, fuse it.
     result_ : `cg4ai.Result`: `feasible`, `loss`, `bound`, `gap`, `note`; `str(result_)` tells all.

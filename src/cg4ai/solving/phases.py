@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from cg4ai.objectives import Objective, Supervised
-from cg4ai.records import Array, MasterSolution, PartState, StopReason
+from cg4ai.records import MasterSolution, StopReason
 from cg4ai.seeds import derived_seed
 from cg4ai.solving.problem import Problem, unwrapped
 from cg4ai.solving.result import settle
@@ -75,31 +75,27 @@ class Phase(Protocol):
 def usual_phases(problem: Problem) -> Sequence[Phase]:
     """Column generation with cuts; first without the rules, where members are fitted to data."""
     ruled = (NormalPhase(), SlackPhase())
-    fitted = all(
-        any(getattr(one, "fits_data", False) for _, one in unwrapped(pricer))
-        for pricer in problem.pricers
-    )
+    asked = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
+    fitted = any(getattr(one, "fits_data", False) for one in asked)
     objective = problem.objective
     to_learn = isinstance(objective, Supervised) and objective.loss != "none"
     if problem.bare is not None:  # what rules alone keep in bounds has no optimum without them
         to_learn = to_learn and not isinstance(objective, Objective)
-    asked = problem.plain_first and (problem.requirements or problem.bare is not None)
-    return (PlainPhase(), *ruled) if asked and to_learn and fitted else ruled
+    first = problem.plain_first and (problem.requirements or problem.bare is not None)
+    return (PlainPhase(), *ruled) if first and to_learn and fitted else ruled
 
 
 class PlainPhase:
-    """The best mixture without the rules, in a share of the limits; then the rules are bound.
+    """The best mixture without the rules, as long as these cost nothing; then they are bound.
 
     Where the members of that mixture keep them at no cost, the run ends. If not, training under the
-    rules goes on from there. `weights` (columns then,) are what the rules are compared with.
+    rules goes on from there, and at once: members chosen round after round for the objective alone
+    fit its rows by chance as well, and those that keep rules then find no place beside them.
     """
 
     name = PLAIN
     charges_loss = True
     binds_rules = False
-
-    def __init__(self) -> None:
-        self.weights: Array | None = None
 
     def enter(self, run: RunState) -> None:
         run.work.master.minimise_slack(False)
@@ -113,9 +109,9 @@ class PlainPhase:
         return ask_pricers(run, weighed.solution)
 
     def decide(self, run: RunState, weighed: Weighed, priced: Priced) -> Decision:
-        if priced.outcome is Outcome.IMPROVED:
+        if priced.outcome is Outcome.IMPROVED and self._free(run):
             return GoOn()
-        self._bind(run)
+        run.work.bind_rules()
         stalled = run.stalled()
         done = priced.trainings > 0 or stalled  # else a share of the limits ended it
         if done and priced.outcome is Outcome.NOTHING:
@@ -128,19 +124,16 @@ class PlainPhase:
         return GoOn("training under the rules", NORMAL)
 
     def settle(self, run: RunState, reason: StopReason) -> Settled:
-        if self.weights is None:
+        if not run.work.rules_bound:
             run.notes.append("the run ended before members were trained under the rules")
-        self._bind(run)
-        settled = settle(run, reason)
-        assert self.weights is not None
-        return replace(settled, plain=self.weights)
+            run.work.bind_rules()
+        return replace(settle(run, reason), compares=True)
 
-    def _bind(self, run: RunState) -> None:
-        """Remember the mixture without the rules, and bind them."""
-        if self.weights is None:
-            with run.watch.timed("master"):
-                self.weights = run.work.final_weights(run.solve_whole_master())
-        run.work.bind_rules()
+    def _free(self, run: RunState) -> bool:
+        """Whether the members there are keep all known rows as well as they fit without them."""
+        with run.watch.timed("master"):
+            plain, ruled = run.solve_whole_master(), run.work.under_rules()
+        return ruled.penalised <= plain.penalised + run.settings.epsilon and not run.unmet(ruled)
 
     def _share_spent(self, run: RunState) -> bool:
         s = run.settings
@@ -149,12 +142,6 @@ class PlainPhase:
             or len(run.work.columns) >= PLAIN_SHARE * s.column_limit
             or run.deadline.left() < (1 - PLAIN_SHARE) * s.time_limit_s
         )
-
-    def state(self) -> PartState:
-        return PartState({}, {} if self.weights is None else {"weights": self.weights})
-
-    def restore(self, state: PartState) -> None:
-        self.weights = state.arrays.get("weights")
 
 
 def _kept(decision: Stop, *, stalled: bool) -> Stop:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,8 +77,8 @@ class Result:
     every requirement from predictions; `feasible` is read from them alone. Of the `rows`,
     `rule_rows` come from requirements and not from the objective (None: not counted). The seconds
     of `history` and `ending` add up to `seconds`; `cut` names what the time limit left out of the
-    ending. `plain` is the mixture that the same training found before the rules were bound (None:
-    it was not sought): what it does better on data that it never saw is what the rules cost.
+    ending. `plain` is the best mixture of the same members without the rules (None: it was not
+    sought): what it does better on data that it never saw is what the rules cost.
     `shield` says how often and how much the members' shield acts (None: they have none).
     """
 
@@ -157,7 +157,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
             if isinstance(requirement, Equality) and found.strength == Strength.CONSTRUCTED:
                 record_constructed(ensemble, requirement)
         loss = run.work.true_loss(ensemble)
-        plain = None if settled.plain is None else _plain(run, settled.plain)
+        plain = _plain(run) if settled.compares else None
         shield = _shield_use(ensemble, run.problem.objective.inputs)
     ending = run.record_ending()
     return Result(
@@ -199,16 +199,10 @@ def _thetas(ensemble: Ensemble, inputs: Tensor) -> Array:
     return np.asarray(torch.cat(parts).cpu().numpy())
 
 
-def _plain(run: RunState, weights: Array) -> Plain:
-    later = np.zeros(len(run.work.columns) - len(weights))  # members trained under the rules
-    ruled = run.work.whole_ensemble(np.append(weights, later))
-    parts = tuple(
-        replace(part, members=part.members.inner)
-        if isinstance(part.members, ShieldedMembers)
-        else part
-        for part in ruled.parts
-    )
-    ensemble = Ensemble(parts, ruled.layout, device=str(ruled.device))
+def _plain(run: RunState) -> Plain | None:
+    if not run.has_time("the mixture without the rules"):
+        return None
+    ensemble = run.work.without_rules()
     return Plain(ensemble, run.work.true_loss(ensemble))
 
 

@@ -110,13 +110,13 @@ Decision = GoOn | Stop
 class Settled:
     """What a run ends with: the weights of all columns and the master's solution behind them.
 
-    `plain` (columns,) are the weights of the best mixture without the rules, where it was sought.
+    `compares` asks for the best mixture of the same members without the rules beside it.
     """
 
     solution: MasterSolution
     weights: Array
     reason: StopReason
-    plain: Array | None = None
+    compares: bool = False
 
 
 # ---- cuts ----------------------------------------------------------------------------------------

@@ -96,10 +96,12 @@ def _obstacle(problem: Problem) -> str:
     """Why members cannot be put into a frame one by one; empty if they can."""
     if len(problem.layout) > 1:
         return f"members fill {len(problem.layout)} blocks, and a rule ties them together"
-    asked = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
-    exact = [type(one).__name__ for one in asked if isinstance(one, EXACT)]
-    if exact:
-        return f"{exact[0]} proves bounds for members as they are"
+    exact = [
+        [type(one).__name__ for _, one in unwrapped(pricer) if isinstance(one, EXACT)]
+        for pricer in problem.pricers
+    ]
+    if all(exact):  # beside a pricer that proves nothing there are no bounds to lose
+        return f"{exact[0][0]} proves bounds for members as they are"
     return ""
 
 

@@ -66,6 +66,23 @@ class Workspace:
             self._shield_members(self.problem.shield)
         self._bind_rows()
 
+    def under_rules(self) -> MasterSolution:
+        """What the master would come to with the rules bound; all stays as it is."""
+        trial = Workspace(self.problem, self.settings)
+        for stack in self.columns.stacks:
+            trial.add_columns(stack.members, stack.blocks)
+        trial.bind_rules()
+        return trial.solve_master()
+
+    def without_rules(self) -> Ensemble:
+        """The best mixture of the same members without rows and shields; all stays as it is."""
+        trial = Workspace(self.problem, self.settings)
+        for stack in self.columns.stacks:
+            own = stack.members
+            bare = own.inner if isinstance(own, ShieldedMembers) else own
+            trial.add_columns(bare, stack.blocks)
+        return trial.whole_ensemble(trial.final_weights(trial.solve_master()))
+
     @property
     def bare(self) -> bool:
         """Whether members stand without the shield that they will be behind."""

@@ -155,4 +155,8 @@ def test_how_much_a_shield_acts_is_told() -> None:
     assert 0 < use.moved < 0.6
     assert 0 < use.mean <= use.largest <= 1
     assert str(use) in str(model.result_)
+    without = model.score_.without_rules
+    assert without is not None
+    assert without > 0.9 > model.score_.model
+    assert f"without the rules {without:.3f}" in str(model.result_)
     assert ConstrainedRegressor(**QUICK).fit(X, y).result_.shield is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from torch import nn
 
 from cg4ai import (
+    Box,
     ConstrainedClassifier,
     ConstrainedRegressor,
     Linear,
@@ -28,7 +30,12 @@ from cg4ai import (
     Probability,
     StopReason,
 )
+from cg4ai.checker.verify import check
+from cg4ai.ensemble.saved import load
 from cg4ai.errors import InvalidInput
+from cg4ai.members import NetworkMembers, ShieldedMembers, TreeMembers
+from cg4ai.proofs import certify
+from cg4ai.proofs.certificate import write_certificate
 
 QUICK: dict[str, Any] = {
     "hidden": (6,),
@@ -182,6 +189,37 @@ def test_logit_networks_stay_within_the_output_limit() -> None:
     model.fit(X, y, [Margin(X[10:14], y[10:14], 1.0)])
     assert model.result_.feasible
     assert np.abs(model.decision_function(X)).max() <= 3.0 + 1e-4
+
+
+def test_trees_lines_and_networks_stand_behind_one_shield(tmp_path: Path) -> None:
+    """The shield's closed form proves the rule, whatever the members inside are."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(120, 2))
+    y = np.where(X[:, 0] > 0, 1.0, -1.0) + X[:, 1] + 2 * X[:, 0] * X[:, 1]
+    box = Box([-1.0, -1.0], [1.0, 1.0])
+    band = [Linear(box, [1.0], 2.0, "<=", name="cap"), Linear(box, [1.0], -1.0, name="floor")]
+    model = ConstrainedRegressor(members=["tree", "affine", "network"], **QUICK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y, requirements=band)
+    members = [part.members for part in model.ensemble_.parts]
+    shielded = [one for one in members if isinstance(one, ShieldedMembers)]
+    assert len(shielded) == len(members)
+    assert {type(one.inner) for one in shielded} >= {TreeMembers, NetworkMembers}
+    assert [audit.strength for audit in model.audit_] == ["shielded", "shielded"]
+    inputs = rng.uniform(-1, 1, size=(100_000, 2))
+    outputs = model.predict(inputs)
+    assert outputs.min() >= -1.0
+    assert outputs.max() <= 2.0
+    assert model.score_.without_rules is not None
+    model.ensemble_.save(tmp_path)
+    np.testing.assert_array_equal(load(tmp_path).predict(inputs)[:, 0], outputs)
+    proof = certify(model.ensemble_, band[0], time_limit_s=60)
+    assert proof.status == "proven"
+    write_certificate(
+        tmp_path / "cap.cg4ai", model.ensemble_, requirement=band[0], certification=proof
+    )
+    check(tmp_path / "cap.cg4ai")  # raises where it is not proven
 
 
 @pytest.mark.parametrize(

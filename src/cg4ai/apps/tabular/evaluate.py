@@ -19,7 +19,7 @@ MOST_ROWS = 20_000  # that the plain model is fitted to: more take long and hard
 def held_out_scores(problem: Problem, result: Result, *, classes: int | None) -> dict[str, Any]:
     """Accuracy (classes) or R2 on rows that no member was trained on, or else on all rows.
 
-    Beside it the score of the mixture found before the rules were bound, that of a linear model
+    Beside it the score of the same members mixed without the rules, that of a linear model
     fitted to the rows that members were trained on, and that of always guessing the majority or
     the mean there.
     """
