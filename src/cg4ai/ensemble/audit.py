@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from cg4ai.ensemble.constructed import constructed
+from cg4ai.ensemble.constructed import Built, constructed
 from cg4ai.records import Array, IntArray, SeparationResult, Strength
-from cg4ai.rules import Equality, Rate
+from cg4ai.rules import OutputRule, Rate
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import ConcaveRows, shortfall
 from cg4ai.separation import BlackBox, GradientAscent, default_separator
@@ -133,7 +133,7 @@ def audit(
     from cg4ai.ensemble.shield import kept_by_shield
 
     requirement.check(ensemble.input_size, ensemble.output_size)
-    if isinstance(requirement, Equality):
+    if isinstance(requirement, Built):
         if constructed(ensemble, requirement):
             return _constructed(requirement, ensemble, tolerance)
         requirement.need_inputs()
@@ -181,18 +181,12 @@ def _places(rows: Rows) -> int:
     return len(rows.inputs)
 
 
-def _constructed(equality: Equality, ensemble: Ensemble, tolerance: float) -> Audit:
+def _constructed(rule: Built, ensemble: Ensemble, tolerance: float) -> Audit:
     """Kept by structure; what rounding leaves is measured at a few inputs all the same."""
-    if isinstance(equality.region, Region):
-        inputs = candidates(equality.region, 64, torch.Generator().manual_seed(0))
-    elif equality.inputs is None:
-        generator = torch.Generator().manual_seed(0)
-        inputs = torch.randn(512, ensemble.input_size, generator=generator).double().numpy()
-    else:
-        inputs = equality.points
-    missed = equality.missed(inputs, predictions(ensemble, inputs).numpy())
+    inputs = _looked_at(rule, ensemble.input_size)
+    missed = rule.missed(inputs, predictions(ensemble, inputs).numpy())
     return Audit(
-        requirement=equality.name,
+        requirement=rule.name,
         strength=Strength.CONSTRUCTED,
         place="every input",
         rows=0,
@@ -204,6 +198,16 @@ def _constructed(equality: Equality, ensemble: Ensemble, tolerance: float) -> Au
         descriptions=(),
         effort={"search": "structure of every member", "evaluations": len(inputs)},
     )
+
+
+def _looked_at(rule: Built, input_size: int) -> Array:
+    """Those of its region or list; of a rule that names none, some at random."""
+    if isinstance(rule.region, Region):
+        return candidates(rule.region, 64, torch.Generator().manual_seed(0))
+    if isinstance(rule, OutputRule) or rule.inputs is None:
+        generator = torch.Generator().manual_seed(0)
+        return torch.randn(512, input_size, generator=generator).double().numpy()
+    return rule.points
 
 
 def _attacked(requirement: Requirement, found: SeparationResult, tolerance: float) -> Audit:

@@ -18,11 +18,10 @@ import torch
 from numpy.typing import NDArray
 
 from cg4ai import arrays
-from cg4ai.ensemble.constructed import constructed
+from cg4ai.ensemble.constructed import Built, constructed
 from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray, Strength
-from cg4ai.rules.equality import Equality
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Region, region_of
 from cg4ai.rules.rows import LinearRows, Rows, shortfall
@@ -128,14 +127,14 @@ def record_certified(
     _record(ensemble, certification.strength, requirement.name, where)
 
 
-def record_constructed(ensemble: Ensemble, equality: Equality) -> None:
-    """Note that every member of this mixture keeps the equality by its structure."""
-    if not constructed(ensemble, equality):
+def record_constructed(ensemble: Ensemble, rule: Built) -> None:
+    """Note that every member of this mixture keeps the rule by its structure."""
+    if not constructed(ensemble, rule):
         raise InvalidInput(
-            f"not every member keeps {equality.name} by its structure; complete them with "
-            "cg4ai.members.CompletedMembers, or use record_audited"
+            f"not every member keeps {rule.name} by its structure; put them into "
+            "cg4ai.members.CompletedMembers (equalities) or ArrangedMembers, or use record_audited"
         )
-    _record(ensemble, Strength.CONSTRUCTED, equality.name, {"rules": equality.digest})
+    _record(ensemble, Strength.CONSTRUCTED, rule.name, {"rules": rule.digest})
 
 
 def record_audited(

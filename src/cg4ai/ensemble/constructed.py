@@ -1,4 +1,4 @@
-"""Which equalities a mixture keeps by the structure of its members, read from their arrays."""
+"""Which rules a mixture keeps by the structure of its members; of equalities, by their arrays."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cg4ai.ensemble.output_sets import keeps
 from cg4ai.members.completed import CompletedMembers
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
+from cg4ai.rules.arranged import OutputRule
 from cg4ai.rules.equality import Equality
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble
+
+
+Built = Equality | OutputRule  # rules that members keep by construction
 
 
 class Form(NamedTuple):
@@ -28,10 +33,12 @@ class Form(NamedTuple):
     basis: Array
 
 
-def constructed(ensemble: Ensemble, equality: Equality) -> bool:
+def constructed(ensemble: Ensemble, rule: Built) -> bool:
     """Whether every member that is used keeps it at every input, but for rounding."""
+    if isinstance(rule, OutputRule):
+        return keeps(ensemble, rule)
     forms = forms_of(ensemble)
-    return bool(forms) and all(equality.kept_by(*form) for form in forms)
+    return bool(forms) and all(rule.kept_by(*form) for form in forms)
 
 
 def forms_of(ensemble: Ensemble) -> list[Form]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.networks import NetworkMembers, affine
 from cg4ai.protocols import Members
 from cg4ai.records import Array
+from cg4ai.rules.arranged import OutputSet
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +75,18 @@ class Space:
         offset = np.concatenate([np.full(count, 1.0 / count) for count in groups])
         projector = np.eye(size) - sums.T @ (sums / np.asarray(groups)[:, None])
         return cls(offset, np.zeros((size, input_size)), projector, np.eye(size), np.zeros(size))
+
+    @classmethod
+    def inside(cls, outputs: OutputSet, input_size: int) -> Space:
+        """Outputs of a set: those with its totals, and its other rows as `least`."""
+        size = outputs.output_size
+        offset, projector = np.zeros(size), np.eye(size)
+        for one in outputs.totals:
+            own = np.isin(np.arange(size), one.outputs)
+            offset[own] = one.value / own.sum()
+            projector[np.ix_(own, own)] -= 1.0 / own.sum()
+        matrix, bound = replace(outputs, totals=()).rows
+        return cls(offset, np.zeros((size, input_size)), projector, matrix, bound)
 
     def outputs(self, slopes: Array, offsets: Array) -> AffineMap:
         """The map of `z = slopes x + offsets`."""

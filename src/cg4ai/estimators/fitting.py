@@ -26,6 +26,7 @@ from cg4ai.objectives import LossFunction, Supervised
 from cg4ai.protocols import Members, Pricer
 from cg4ai.records import Array, IntArray, IterationRecord, StopReason
 from cg4ai.rules import (
+    OutputRule,
     Probability,
     Requirement,
     contradictions,
@@ -106,6 +107,12 @@ class ConstrainedEstimator(Parameters):
                     f"{requirement.name} is a rule on probabilities, but the outputs are "
                     f"{'logits' if task.classification else 'values'}; use scores='probability' "
                     "in a classifier, or Margin or Linear"
+                )
+            if isinstance(requirement, OutputRule) and task.links == "softmax":
+                raise InvalidInput(
+                    f"{requirement.name} binds outputs as they are, but these are probabilities, "
+                    "which lie in [0, 1] and sum to 1 already; set scores='logit' to bind logits, "
+                    "or bind probabilities by Linear over a Box"
                 )
         kinds = kinds_of(self.members)
         self.target_scale_ = task.spread

@@ -20,7 +20,7 @@ from cg4ai import arrays
 from cg4ai.errors import InvalidInput, MissingExtra
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.records import Array
-from cg4ai.rules import Equality, Linear, Requirement
+from cg4ai.rules import Equality, Linear, OutputRule, Requirement
 from cg4ai.rules.place import Placed
 from cg4ai.rules.regions import Ball, Box, Polytope, Pool
 
@@ -41,6 +41,8 @@ def transformed(requirement: Requirement, pipeline: Pipeline) -> Requirement:
             f"{requirement.name} has coefficients or a bound that depend on the input, which is "
             "another one after the earlier steps; state the requirement in the space after them"
         )
+    if isinstance(requirement, OutputRule):  # it names no inputs
+        return requirement
     if not isinstance(requirement, Placed):
         raise InvalidInput(
             f"{requirement.name} is not one of cg4ai's own requirements; state it in the space "

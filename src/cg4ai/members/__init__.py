@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.members.arranged import ArrangedArchitecture, ArrangedMembers
 from cg4ai.members.boosted import from_lightgbm, from_xgboost
 from cg4ai.members.completed import CompletedArchitecture, CompletedMembers
 from cg4ai.members.constants import ConstantMembers
@@ -21,6 +22,8 @@ from cg4ai.protocols import Members
 from cg4ai.records import MemberState
 
 __all__ = [
+    "ArrangedArchitecture",
+    "ArrangedMembers",
     "CompletedArchitecture",
     "CompletedMembers",
     "ConstantMembers",
@@ -66,7 +69,11 @@ _KINDS: tuple[type[_Stack], ...] = (
 )
 
 
-_WRAPPERS: tuple[type[WrappedMembers[Any]], ...] = (ShieldedMembers, CompletedMembers)
+_WRAPPERS: tuple[type[WrappedMembers[Any]], ...] = (
+    ShieldedMembers,
+    CompletedMembers,
+    ArrangedMembers,
+)
 
 
 def restore(state: MemberState, factories: Mapping[str, Any] | None = None) -> Members:

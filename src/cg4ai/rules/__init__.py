@@ -5,6 +5,7 @@ members' values is at most the value of the mixture (Jensen), so a mixture whose
 meet a row meets the rule itself.
 """
 
+from cg4ai.rules.arranged import Ordered, OutputRule, OutputSet, Range, SumTo
 from cg4ai.rules.bounds import AffineBound, Largest, Smallest
 from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.concave import Concave
@@ -32,14 +33,19 @@ __all__ = [
     "Linear",
     "Margin",
     "Monotone",
+    "Ordered",
+    "OutputRule",
+    "OutputSet",
     "Polytope",
     "Pool",
     "Probability",
     "Quadratic",
+    "Range",
     "Rate",
     "Requirement",
     "Shape",
     "Smallest",
+    "SumTo",
     "contradictions",
     "improbable",
 ]

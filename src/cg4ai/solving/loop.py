@@ -17,6 +17,7 @@ from cg4ai.errors import SolverFailure
 from cg4ai.records import IterationRecord, StopReason
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
+from cg4ai.solving.arranging import arranged
 from cg4ai.solving.completing import completed
 from cg4ai.solving.interrupts import Interrupted, Interrupts
 from cg4ai.solving.phases import usual_phases
@@ -41,7 +42,7 @@ def solve(
     `progress` is called after each iteration; `run` keeps history and checkpoints on disk and, if
     it already holds a checkpoint, the run continues from there to the identical result.
     """
-    problem = completed(problem)
+    problem = arranged(completed(problem))
     settings = settings or Settings()
     if settings.guarantee != "attacked" and problem.phases is None:
         problem = through_shield(problem, demanded=settings.guarantee == "shielded")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cg4ai.errors import InvalidInput
@@ -77,6 +77,27 @@ class Problem:
                     f"{len(self.requirements)} counted from 0"
                 )
 
+    def keeping(self, kept: Sequence[Requirement], **changes: Any) -> Problem:
+        """The problem, changed, whose members keep these requirements, which leave the master."""
+        numbers = [
+            number
+            for number, one in enumerate(self.requirements)
+            if not any(one is other for other in kept)
+        ]
+        place = {number: new for new, number in enumerate(numbers)}
+        return replace(
+            self,
+            requirements=tuple(self.requirements[number] for number in numbers),
+            kept=(*self.kept, *kept),
+            asked=self.asked or tuple(self.requirements),
+            start_rows=tuple(
+                replace(rows, requirement=place[rows.requirement])
+                for rows in self.start_rows
+                if rows.requirement in place
+            ),
+            **changes,
+        )
+
     def _refuse_labelled(self) -> None:
         """Refuse pricers that fit labels where the objective has none."""
         asked = [one for pricer in self.pricers for _, one in unwrapped(pricer)]
@@ -105,6 +126,13 @@ class Problem:
                 "prices linear rows only; state a margin with form='pairwise', or use members "
                 "trained by gradient"
             )
+
+
+def softmax_groups(problem: Problem) -> tuple[int, ...]:
+    """Sizes of the groups of outputs that are probabilities, as far as is known."""
+    asked = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
+    known = [getattr(getattr(one, "architecture", None), "softmax_groups", ()) for one in asked]
+    return problem.probabilities or next((groups for groups in known if groups), ())
 
 
 def unwrapped(part: object, key: str = "") -> Iterator[tuple[str, object]]:

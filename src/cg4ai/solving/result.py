@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_constructed
+from cg4ai.ensemble.constructed import Built
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
 from cg4ai.master import LinearMaster
 from cg4ai.members.shielded import ShieldedMembers
@@ -24,7 +25,6 @@ from cg4ai.records import (
     StopReason,
     Strength,
 )
-from cg4ai.rules.equality import Equality
 from cg4ai.separation.scan import CHUNK
 from cg4ai.solving.steps import LAST_SEARCH, Settled, search_in_time
 from cg4ai.solving.workspace import Workspace
@@ -154,7 +154,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
     with run.watch.timed("audits"):
         audits = _audits(run, ensemble, settled.weights)
         for requirement, found in zip(asked, audits, strict=True):
-            if isinstance(requirement, Equality) and found.strength == Strength.CONSTRUCTED:
+            if isinstance(requirement, Built) and found.strength == Strength.CONSTRUCTED:
                 record_constructed(ensemble, requirement)
         loss = run.work.true_loss(ensemble)
         plain = _plain(run) if settled.compares else None

@@ -25,6 +25,7 @@ from cg4ai.ensemble.anchors import (
 from cg4ai.ensemble.decisions import MeanLoss
 from cg4ai.ensemble.maps import AffineMap, Space, affine_map
 from cg4ai.errors import InvalidInput
+from cg4ai.members.arranged import moved
 from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.pricing.exact.affine import AffinePricer
@@ -37,13 +38,15 @@ from cg4ai.rules import Requirement
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Region
+from cg4ai.solving.arranging import output_set_of
 from cg4ai.solving.completing import completion_of
-from cg4ai.solving.problem import unwrapped
+from cg4ai.solving.problem import softmax_groups, unwrapped
 
 if TYPE_CHECKING:
     from cg4ai.solving.problem import Problem
 
 EXACT = (AffinePricer, StumpPricer, FinitePricer)
+AGREES = 1e-9  # rounding that an anchor of the user's own may have
 RIDGE = 1e-3  # of the affine fit that anchors stay close to, per row of the data
 SAMPLE = 4000  # inputs over which an anchor of least loss is sought
 FITTED = ("squared", "log_loss", "none")  # losses whose best affine fit is known, or is none
@@ -86,7 +89,9 @@ def _coupled(problem: Problem) -> tuple[tuple[int, ...], ...]:
         if isinstance(one, Equality)
         for row in one.matrix
     ]
-    groups = _groups(problem)
+    inside = output_set_of(problem)
+    tied += [np.array(one) for one in ([] if inside is None else inside.tied)]
+    groups = softmax_groups(problem)
     ends = np.cumsum([0, *groups])
     tied += [np.arange(first, last) for first, last in pairwise(ends)] if groups else []
     return tuple(tuple(int(output) for output in one) for one in tied)
@@ -110,25 +115,35 @@ def _anchor(problem: Problem, ruled: Sequence[Requirement]) -> Anchor | NoAnchor
     outputs, inputs = problem.layout.output_size, problem.objective.inputs.shape[1]
     guards = [guard_of(one, outputs) for one in ruled]
     if problem.anchor is not None:
-        return check_given(guards, _given(problem.anchor, outputs, inputs))
+        given = _given(problem.anchor, outputs, inputs)
+        _need_inside(problem, given)
+        return check_given(guards, given)
     space = Space.free(outputs, inputs)
     completion = completion_of(problem)
     if completion is not None:
         space = replace(
             space, offset=completion.offset, slope=completion.slope, basis=completion.basis
         )
-    elif groups := _groups(problem):
+    elif (inside := output_set_of(problem)) is not None:
+        space = Space.inside(inside, inputs)
+    elif groups := softmax_groups(problem):
         space = Space.probabilities(groups, inputs)
     return find_anchor(
         guards, space=space, reference=_reference(problem, space), loss=_mean_loss(problem)
     )
 
 
-def _groups(problem: Problem) -> tuple[int, ...]:
-    """Sizes of the groups of outputs that are probabilities, as far as is known."""
-    asked = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
-    known = [getattr(getattr(one, "architecture", None), "softmax_groups", ()) for one in asked]
-    return problem.probabilities or next((groups for groups in known if groups), ())
+def _need_inside(problem: Problem, anchor: AffineMap) -> None:
+    """Refuse an anchor that could take outputs out of the set that members keep."""
+    inside = output_set_of(problem)
+    if inside is None:
+        return
+    matrix, bound = inside.rows
+    if not anchor.is_constant or (matrix @ anchor.offsets < bound - AGREES).any():
+        raise InvalidInput(
+            "the anchor must keep the rules on outputs at every input, which only numbers that "
+            "keep them do; give such numbers, or none to have them found"
+        )
 
 
 def _given(anchor: Any, outputs: int, inputs: int) -> AffineMap:
@@ -157,6 +172,8 @@ def _reference(problem: Problem, space: Space) -> AffineMap | None:
     targets = np.asarray(objective.targets, np.float64)
     if targets.ndim == 2 and not len(space.least):
         return _into(space, _affine_fit(objective.inputs, targets))
+    if targets.ndim == 2 and (inside := output_set_of(problem)) is not None:
+        return AffineMap.constant(moved(inside, targets.mean(0)), objective.inputs.shape[1])
     if targets.ndim == 1 and len(space.least):
         shares = np.bincount(targets.astype(np.int64), minlength=problem.layout.output_size)
         return AffineMap.constant(shares / shares.sum(), objective.inputs.shape[1])
@@ -201,26 +218,12 @@ def _shielded(problem: Problem, shield: Shield, kept: Sequence[Requirement], not
     def architecture(inner: Architecture) -> Architecture:
         return ShieldedArchitecture(inner, shield)
 
-    numbers = [
-        number
-        for number, one in enumerate(problem.requirements)
-        if not any(one is other for other in kept)
-    ]
-    place = {number: new for new, number in enumerate(numbers)}
-    return replace(
-        problem,
-        requirements=tuple(problem.requirements[number] for number in numbers),
-        kept=(*problem.kept, *kept),
-        asked=problem.asked or tuple(problem.requirements),
+    return problem.keeping(
+        kept,
         pricers=tuple(
             rebuilt(one, architecture=architecture, members=members) for one in problem.pricers
         ),
         start=tuple((members(start), blocks) for start, blocks in problem.start),
-        start_rows=tuple(
-            replace(rows, requirement=place[rows.requirement])
-            for rows in problem.start_rows
-            if rows.requirement in place
-        ),
         notes=(*problem.notes, note),
         shield=shield,
         bare=problem,

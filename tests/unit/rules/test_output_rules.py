@@ -1,0 +1,76 @@
+"""Rules on outputs at every input: what is accepted, joined and refused."""
+
+from typing import cast
+
+import numpy as np
+import pytest
+
+from cg4ai.errors import InvalidInput
+from cg4ai.rules import Ordered, Range, SumTo
+from cg4ai.rules.arranged import joined
+
+
+def test_the_rules_become_one_set() -> None:
+    made = joined([Range(0, 1), Ordered(), SumTo(2)], 3)
+    matrix, bound = made.rows
+    for outputs, inside in (
+        ([0.4, 0.6, 1.0], True),
+        ([0.6, 0.4, 1.0], False),
+        ([0.1, 0.2, 0.3], False),
+        ([0.0, 0.9, 1.1], False),
+    ):
+        assert bool((matrix @ np.array(outputs) >= bound - 1e-12).all()) is inside
+
+
+def test_ends_are_passed_on_along_an_order() -> None:
+    """Between f0 <= f1 <= f2 with f0 >= 1 and f1 <= 5 nothing else is possible."""
+    made = joined([Ordered((0, 1)), Ordered((1, 2)), Range(1, None, [0]), Range(None, 5, [1])], 3)
+    assert made.chains == ((0, 1, 2),)
+    assert made.low.tolist() == [1, 1, 1]
+    assert made.high.tolist() == [5, 5, np.inf]
+
+
+def test_what_is_missed_is_measured() -> None:
+    rule = Range([0.0, 10.0], [1.0, 11.0])
+    missed = rule.missed(np.zeros((3, 1)), np.array([[0.5, 10.5], [1.25, 10.5], [0.5, 9.0]]))
+    np.testing.assert_allclose(missed, [0, 0.25, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Range(2, 1), "no numbers between"),
+        (lambda: Range([0, 3], [1, 2]), "no numbers between low 3 and high 2"),
+        (lambda: Range("a", 1), "must be numbers"),
+        (lambda: Range(0, np.nan), "one number or several"),
+        (lambda: Range(np.inf, np.inf), "no numbers between"),
+        (lambda: Range([0, 1], [1, 2, 3]), "as many as outputs"),
+        (lambda: Range([0, 1], 2, [0, 1, 2]), "as many as outputs"),
+        (lambda: Range(0, 1, [0, 0]), "each once"),
+        (lambda: Range(0, 1, ["a"]), "positions"),
+        (lambda: Range(0, 1, [True]), "positions"),
+        (lambda: Range(0, 1, name=cast(str, 3)), "must be text"),
+        (lambda: Range([0, 1], 2).check(1, 3), "2 low ends for 3 outputs"),
+        (lambda: Range(0, 1, [5]).check(1, 3), "names output 5"),
+        (lambda: Ordered([0]).check(1, 3), "two outputs or more"),
+        (lambda: Ordered().check(1, 1), "two outputs or more"),
+        (lambda: SumTo(np.inf), "one finite number"),
+        (lambda: SumTo([1, 2]), "one finite number"),
+        (lambda: SumTo(-1).check(1, 3), "allow sums in"),
+        (lambda: joined([SumTo(5), Range(0, 1)], 3), "allow sums in"),
+        (lambda: joined([Range(3, 4, [0]), Range(0, 1, [1]), Ordered()], 2), "contradict"),
+        (lambda: joined([Range(0, 1), Range(2, 3)], 2), "contradict"),
+        (lambda: joined([Ordered((0, 1)), Ordered((1, 0))], 2), "circle"),
+        (lambda: joined([Ordered((0, 1)), Ordered((0, 2))], 3), "one line"),
+        (lambda: joined([SumTo(1, [0, 1]), SumTo(2, [1, 2])], 3), "two sums"),
+        (lambda: joined([SumTo(1, [0, 1]), SumTo(2, [0, 1])], 3), "two sums"),
+        (lambda: joined([SumTo(1, [0, 1]), Ordered()], 3), "not all of them are in the same"),
+    ],
+)
+def test_what_cannot_be_is_refused(make: object, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        make()  # type: ignore[operator]
+
+
+def test_a_total_may_be_at_its_ends() -> None:
+    assert joined([SumTo(0.3, low=0.1)], 3).totals[0].value == 0.3
