@@ -1,15 +1,15 @@
 """Bounds of given cells for training: differentiable in parameters, and as rows of the master.
 
 Training asks for a few cells of every rule at a time. So the terms of all rules stand in tables; a
-cell is paired with the terms of its rule, and each pair is bounded by itself. The search, which
-has many cells of one rule, does not need this.
+cell is paired with the terms of its rule, and pairs stand beside each other network by network, so
+that a few calls bound them all. The search, which has many cells of one rule, does not need this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,16 +25,22 @@ from cg4ai.proofs.bounds.bound import (
     quadratic,
     quadratic_above,
     separable_peak,
-    shares_above,
 )
 from cg4ai.proofs.bounds.networks import Relaxation, relax
-from cg4ai.proofs.bounds.softmax import Above
+from cg4ai.proofs.bounds.softmax import (
+    Above,
+    log_sum_exp_above,
+    ratio_above,
+    scores_above,
+)
 from cg4ai.proofs.bounds.terms import Group, Parts, RuleTerms
 from cg4ai.protocols import Parameters
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Requirement
 from cg4ai.rules.affine import rules_of
 from cg4ai.rules.regions import Ball, Box
+
+SLOTS = 8  # pairs of one network that are bounded beside each other
 
 
 class CellBounds:
@@ -54,6 +60,7 @@ class CellBounds:
         self.weights = torch.as_tensor(
             np.concatenate([part.weights for part in ensemble.parts]), device=self.parts.device
         )
+        self._pairs: dict[torch.dtype, _Pairs] = {}
 
     @cached_property
     def _terms(self) -> list[RuleTerms]:
@@ -64,10 +71,6 @@ class CellBounds:
                     f"rule {one.rule} involves trees, whose bounds have no gradients and no pieces"
                 )
         return terms
-
-    @cached_property
-    def _pairs(self) -> _Pairs:
-        return _Pairs(self._terms)
 
     def _cells(self, lower: Array, upper: Array) -> Cells:
         device = self.parts.device
@@ -85,15 +88,16 @@ class CellBounds:
         """(m,): the bound of rule `rules[j]` on the cell `lower[j]` to `upper[j]`.
 
         Differentiable in `parameters` (by part, stacked like the members' own, any precision) and
-        in `weights` (of all members); both default to the ensemble's. Without rounding margin.
+        in `weights` (of all members); both default to the ensemble's. Without rounding margin, and
+        in the precision of the parameters: twice as fast in single, which proves nothing.
         """
         mixing = self.weights if weights is None else weights
-        given = {
-            part: {name: value.double() for name, value in own.items()}
-            for part, own in (parameters or {}).items()
-        }
-        cells = self._cells(lower, upper)
-        return self._pairs.upper(rules, cells, weights=mixing, parameters=given)
+        given = parameters or {}
+        dtype = next((v.dtype for own in given.values() for v in own.values()), torch.float64)
+        if dtype not in self._pairs:
+            self._pairs[dtype] = _Pairs(self._terms, dtype)
+        cells = Cells(*(corner.to(dtype) for corner in self._cells(lower, upper)))
+        return self._pairs[dtype].upper(rules, cells, weights=mixing.to(dtype), parameters=given)
 
     def coefficients(
         self, rules: IntArray, lower: Array, upper: Array, *, weights: Array | None = None
@@ -145,21 +149,22 @@ class _Sums:
         self.linear, self.ceiling_slope = (cells.lower.new_zeros(batch, size) for _ in range(2))
         self.square = cells.lower.new_zeros(batch, size, size)
 
-    def add(
-        self, cell: Tensor, weight: Tensor, *, factor: Tensor, slope: Tensor, above: Above
-    ) -> None:
-        """weight (factor + slope . delta)(share), pair by pair: share <= value + q . delta."""
-        value, q, ceiling = above.value[:, 0], above.slope[:, 0], above.ceiling[:, 0]
-        wide = weight.unsqueeze(-1)
+    def add_affine(self, cell: Tensor, value: Tensor, slope: Tensor) -> None:
+        """value + slope . delta, pair by pair."""
+        self.constant = self.constant.index_add(0, cell, value)
+        self.linear = self.linear.index_add(0, cell, slope)
+        self.ceiling = self.ceiling.index_add(0, cell, value)
+        self.ceiling_slope = self.ceiling_slope.index_add(0, cell, slope)
+
+    def add_shares(self, cell: Tensor, factor: Tensor, slope: Tensor, above: Above) -> None:
+        """(factor + slope . delta)(share), pair by pair: share <= value + q . delta."""
+        value, q, ceiling = above.value, above.slope, above.ceiling
         linear = factor.unsqueeze(-1) * q + value.unsqueeze(-1) * slope
-        self.constant = self.constant.index_add(0, cell, weight * factor * value)
-        self.linear = self.linear.index_add(0, cell, wide * linear)
-        products = (wide * slope).unsqueeze(-1) * q.unsqueeze(-2)
-        self.square = self.square.index_add(0, cell, products)
-        self.ceiling = self.ceiling.index_add(0, cell, weight * factor * ceiling)
-        self.ceiling_slope = self.ceiling_slope.index_add(
-            0, cell, (weight * ceiling).unsqueeze(-1) * slope
-        )
+        self.constant = self.constant.index_add(0, cell, factor * value)
+        self.linear = self.linear.index_add(0, cell, linear)
+        self.square = self.square.index_add(0, cell, slope.unsqueeze(-1) * q.unsqueeze(-2))
+        self.ceiling = self.ceiling.index_add(0, cell, factor * ceiling)
+        self.ceiling_slope = self.ceiling_slope.index_add(0, cell, ceiling.unsqueeze(-1) * slope)
 
     def upper(self, radius: Tensor) -> Tensor:
         form = Quadratic(self.constant, self.linear, 0.5 * (self.square + self.square.mT))
@@ -167,23 +172,18 @@ class _Sums:
         return torch.minimum(quadratic_above(form, radius), ceiling)
 
 
-@dataclass(frozen=True)
-class _Table:
-    """Terms of all rules that one call can bound; rule l has those from `start[l]` on."""
-
-    start: IntArray
-    terms: Group
-
-
 class _Pairs:
-    """The rules of a requirement, each taken apart, in tables."""
+    """The rules of a requirement, each taken apart, in tables of one precision."""
 
-    def __init__(self, rules: Sequence[RuleTerms]) -> None:
-        self._tables = _tables(rules)
-        self._base_start = np.cumsum([0, *(len(rule.base_at) for rule in rules)])
-        self._base_at = torch.cat([rule.base_at for rule in rules])
-        self._base_constant = torch.cat([rule.base_constant for rule in rules])
-        self._base_slope = torch.cat([rule.base_slope for rule in rules])
+    def __init__(self, rules: Sequence[RuleTerms], dtype: torch.dtype) -> None:
+        self._tables = [_Table(rules, part, dtype) for part in _parts_of(rules)]
+        # most bases are nothing: of members some of whose outputs a rule leaves out
+        kept = [(rule.base_constant != 0) | (rule.base_slope != 0).any(-1) for rule in rules]
+        own = list(zip(rules, kept, strict=True))
+        self._base_start = np.cumsum([0, *(int(some.sum()) for some in kept)])
+        self._base_at = torch.cat([rule.base_at[some] for rule, some in own])
+        self._base_constant = torch.cat([rule.base_constant[some] for rule, some in own]).to(dtype)
+        self._base_slope = torch.cat([rule.base_slope[some] for rule, some in own]).to(dtype)
 
     def upper(
         self,
@@ -193,79 +193,156 @@ class _Pairs:
         weights: Tensor,
         parameters: Mapping[int, Parameters],
     ) -> Tensor:
-        centre, sums = cells.centre, _Sums(cells)
-        term, cell = _paired(self._base_start, rules, device=centre.device)
-        slope = self._base_slope[term]
-        factor = self._base_constant[term] + (slope * centre[cell]).sum(-1)
-        one = torch.ones_like(factor).unsqueeze(-1)
-        flat = Above(one, torch.zeros_like(slope).unsqueeze(1), one, one)
-        weight = weights[self._base_at[term]]
-        sums.add(cell, weight, factor=factor, slope=slope, above=flat)
+        centre, radius, sums = cells.centre, cells.radius, _Sums(cells)
+        term, cell = (_index(found, centre) for found in _paired(self._base_start, rules))
+        if len(term):
+            weight, slope = weights[self._base_at[term]], self._base_slope[term]
+            value = self._base_constant[term] + (slope * centre[cell]).sum(-1)
+            sums.add_affine(cell, weight * value, weight.unsqueeze(-1) * slope)
         for table in self._tables:
-            term, cell = _paired(table.start, rules, device=centre.device)
-            if len(term):
-                terms = table.terms.take(term)
-                relaxed = _relaxed(terms, cell, cells, parameters.get(terms.part))
-                above = shares_above(terms, relaxed)
-                factor = terms.constant + (terms.slope * centre[cell]).sum(-1)
-                weight = weights[terms.weights_at]
-                sums.add(cell, weight, factor=factor, slope=terms.slope, above=above)
-        return sums.upper(cells.radius)
+            table.add(sums, rules, centre, radius, weights=weights, given=parameters)
+        return sums.upper(radius)
 
 
-def _relaxed(terms: Group, cell: Tensor, cells: Cells, parameters: Parameters | None) -> Relaxation:
-    """The network of term p on cell `cell[p]` for every p; with its own parameters if None.
+class _Table:
+    """The terms of one part in all rules, by the number of outputs on; 0: linear outputs.
 
-    A network meets few of the cells, so each pair is relaxed by itself; but not deep ones, whose
-    weights are too many to be copied for every pair.
+    Of each of these kinds rule l has the terms from `start[l]` on.
     """
-    given = terms.networks.parameters if parameters is None else parameters
-    architecture = terms.networks.architecture
-    if architecture.depth <= 1:
-        own = {name: value[terms.members] for name, value in given.items()}
-        centre, radius = cells.centre[cell].unsqueeze(1), cells.radius[cell].unsqueeze(1)
-        return relax(architecture, own, centre=centre, radius=radius)
-    used, network = torch.unique(terms.members, return_inverse=True)
-    chosen = {name: value[used] for name, value in given.items()}
-    relaxed = relax(architecture, chosen, centre=cells.centre, radius=cells.radius)
-    return relaxed.pairs(network, cell)
+
+    def __init__(self, rules: Sequence[RuleTerms], part: int, dtype: torch.dtype) -> None:
+        self.part = part
+        by_kind: dict[int, list[list[Group]]] = {}
+        for number, rule in enumerate(rules):
+            for group in rule.groups:
+                if group.part == part:
+                    own = by_kind.setdefault(_kind(group), [[] for _ in rules])
+                    own[number].append(group)
+        self.starts, groups, first = [], [], 0
+        for kind in sorted(by_kind):
+            counts = [sum(len(g.weights_at) for g in own) for own in by_kind[kind]]
+            self.starts.append(first + np.cumsum([0, *counts]))
+            first += sum(counts)
+            groups.append([group for own in by_kind[kind] for group in own])
+        every = [group for own in groups for group in own]
+        self.networks = every[0].networks
+        self.own = {name: v.to(dtype) for name, v in self.networks.parameters.items()}
+        self.network = torch.cat([group.network for group in every]).cpu().numpy()
+        self.weights_at = torch.cat([group.weights_at for group in every])
+        self.constant = torch.cat([group.constant for group in every]).to(dtype)
+        self.slope = torch.cat([group.slope for group in every]).to(dtype)
+        self.on = [_joined([group.on for group in own]) for own in groups]
+        self.off = _joined([group.off for group in every])
+        combination = _joined([group.combination for group in every])
+        self.combination = None if combination is None else combination.to(dtype)
+
+    def add(
+        self,
+        sums: _Sums,
+        rules: IntArray,
+        centre: Tensor,
+        radius: Tensor,
+        *,
+        weights: Tensor,
+        given: Mapping[int, Parameters],
+    ) -> None:
+        """Bound the terms of these rules on the cell beside each, and add them up by cell."""
+        beside = _beside([_paired(start, rules) for start in self.starts], self.network)
+        if beside is None:
+            return
+        own, used = given.get(self.part, self.own), _index(beside.networks, centre)
+        cell, term = _index(beside.cell, centre), _index(beside.term, centre)
+        relaxed = relax(
+            self.networks.architecture,
+            {name: value.index_select(0, used) for name, value in own.items()},
+            centre=centre[cell],
+            radius=radius[cell],
+        )
+        above, real = self._above(relaxed, term, beside.kinds), _index(beside.real, centre)
+        cell, term = cell.flatten()[real], term.flatten()[real]
+        weight, slope = weights[self.weights_at[term]], self.slope[term]
+        factor = weight * (self.constant[term] + (slope * centre[cell]).sum(-1))
+        taken = Above(*(one.flatten(0, 1).index_select(0, real) for one in above))
+        sums.add_shares(cell, factor, weight.unsqueeze(-1) * slope, taken)
+
+    def _above(self, relaxed: Relaxation, term: Tensor, kinds: list[slice]) -> Above:
+        if self.combination is not None:
+            return scores_above(relaxed, self.combination[term])
+        assert self.off is not None
+        values, combinations = [], []
+        for on, start, rows in zip(self.on, self.starts, kinds, strict=True):
+            if rows.start < rows.stop:
+                assert on is not None
+                own = relaxed.take(rows)
+                value, combination = log_sum_exp_above(own, on[term[rows] - int(start[0])])
+                values.append(value)
+                combinations.append(combination)
+        return ratio_above(relaxed, torch.cat(values), torch.cat(combinations), off=self.off[term])
 
 
-def _paired(start: IntArray, rules: IntArray, *, device: torch.device) -> tuple[Tensor, Tensor]:
+class _Beside(NamedTuple):
+    """Pairs laid out as (rows, `SLOTS`): those of one network, `networks[row]`, stand in a row.
+
+    Rows that are not full repeat their first pair; `real` are the places of the pairs, rows one
+    after another. `kinds` are the rows of each number of outputs on.
+    """
+
+    networks: IntArray
+    term: IntArray
+    cell: IntArray
+    real: IntArray
+    kinds: list[slice]
+
+
+def _beside(pairs: list[tuple[IntArray, IntArray]], network: IntArray) -> _Beside | None:
+    networks, terms, cells, reals, kinds, first = [], [], [], [], [], 0
+    for term, cell in pairs:
+        order = np.argsort(network[term], kind="stable")
+        term, cell = term[order], cell[order]
+        used, counts = np.unique(network[term], return_counts=True)
+        rows = -(-counts // SLOTS)
+        # places skip what the last row of every network leaves empty
+        skipped = np.cumsum(rows * SLOTS - counts) - (rows * SLOTS - counts)
+        real = np.arange(len(term)) + np.repeat(skipped, counts)
+        begin = np.arange(rows.sum()) * SLOTS
+        filled = np.repeat(np.searchsorted(real, begin), SLOTS)
+        filled[real] = np.arange(len(term))
+        networks.append(np.repeat(used, rows))
+        terms.append(term[filled])
+        cells.append(cell[filled])
+        reals.append(first * SLOTS + real)
+        kinds.append(slice(first, first + int(rows.sum())))
+        first = kinds[-1].stop
+    if not first:
+        return None
+    shape = (first, SLOTS)
+    return _Beside(
+        np.concatenate(networks),
+        np.concatenate(terms).reshape(shape),
+        np.concatenate(cells).reshape(shape),
+        np.concatenate(reals),
+        kinds,
+    )
+
+
+def _paired(start: IntArray, rules: IntArray) -> tuple[IntArray, IntArray]:
     """Every term of a cell's rule beside the cell: term and cell numbers, (pairs,) each."""
     first, count = start[rules], start[rules + 1] - start[rules]
     cell = np.repeat(np.arange(len(rules)), count)
     begin = np.cumsum(count) - count
-    term = np.arange(len(cell)) - np.repeat(begin - first, count)
-    return torch.as_tensor(term, device=device), torch.as_tensor(cell, device=device)
+    return np.arange(len(cell)) - np.repeat(begin - first, count), cell
 
 
-def _tables(rules: Sequence[RuleTerms]) -> list[_Table]:
-    """One table per part and number of outputs on, over all rules."""
-    kinds: dict[tuple[int, int], list[list[Group]]] = {}
-    for number, rule in enumerate(rules):
-        for group in rule.groups:
-            kind = (group.part, 0 if group.on is None else group.on.shape[1])
-            kinds.setdefault(kind, [[] for _ in rules])[number].append(group)
-    return [_table(groups) for groups in kinds.values()]
+def _parts_of(rules: Sequence[RuleTerms]) -> list[int]:
+    return sorted({group.part for rule in rules for group in rule.groups})
 
 
-def _table(by_rule: list[list[Group]]) -> _Table:
-    counts = [sum(len(group.weights_at) for group in groups) for groups in by_rule]
-    groups = [group for own in by_rule for group in own]
-    terms = Group(
-        groups[0].part,
-        groups[0].networks,
-        torch.cat([group.network for group in groups]),
-        None,
-        torch.cat([group.weights_at for group in groups]),
-        torch.cat([group.constant for group in groups]),
-        torch.cat([group.slope for group in groups]),
-        _joined([group.on for group in groups]),
-        _joined([group.off for group in groups]),
-        _joined([group.combination for group in groups]),
-    )
-    return _Table(np.cumsum([0, *counts]), terms)
+def _kind(group: Group) -> int:
+    return 0 if group.on is None else group.on.shape[1]
+
+
+def _index(numbers: IntArray, like: Tensor) -> Tensor:
+    return torch.as_tensor(numbers, device=like.device)
 
 
 def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from cg4ai.errors import InvalidInput
+from cg4ai.proofs.bounds import activations
 from cg4ai.proofs.bounds.activations import (
     GELU_AT_ROOT,
     GELU_LOWEST,
@@ -97,3 +98,21 @@ def test_gradients_are_finite_also_for_points_and_wide_intervals(activation):
 def test_unknown_activation_is_refused():
     with pytest.raises(InvalidInput, match="swish"):
         fitted("swish", 0.0, -1.0, 1.0)
+
+
+def test_gradients_of_gelu_lines_are_those_that_autograd_finds():
+    generator = torch.Generator().manual_seed(0)
+    draw = [torch.rand(20_000, generator=generator, dtype=torch.float64) for _ in range(3)]
+    centre = 8 * draw[0] - 4
+    ends = (centre, centre - 4 * draw[1] ** 3, centre + 4 * draw[2] ** 3)
+    inputs = [value.clone().requires_grad_() for value in ends]
+    ways = [torch.randn(20_000, generator=generator, dtype=torch.float64) for _ in range(4)]
+
+    def gradients(found):
+        total = sum((part * way).sum() for part, way in zip(found, ways, strict=True))
+        return torch.autograd.grad(total, inputs)
+
+    by_hand = gradients(lines("gelu", inputs[0], lower=inputs[1], upper=inputs[2]))
+    recorded = gradients(activations._gelu(*inputs))
+    for own, other in zip(by_hand, recorded, strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-7, atol=1e-7)

@@ -45,11 +45,11 @@ def test_quadratics_stay_below_their_bound_and_separable_ones_reach_it(seed, siz
     assert upper >= best - 1e-12
 
 
-@pytest.fixture(scope="module")
-def routing():
+@pytest.fixture(scope="module", params=[(8,), (6, 5)], ids=["shallow", "deep"])
+def routing(request):
     """Untrained routers, two per demand, beside a constant one, with some weights."""
     network = instance("abilene", 5, 3)
-    split = SplitNetwork(network, hidden=(8,))
+    split = SplitNetwork(network, hidden=request.param)
     parameters = split.initialise(10, torch.Generator().manual_seed(3))
     members = split.members({name: value.double() * 1.0 for name, value in parameters.items()})
     blocks = np.tile(np.arange(5), 2)
@@ -98,6 +98,17 @@ def test_cells_of_many_rules_have_the_bounds_of_the_search(routing):
             terms = bounds.parts.take_apart(bounds.rules, int(rule))
             alone = bound_cells(terms, cells, weights=bounds.weights)
             assert together[own] == pytest.approx(alone.upper.numpy(), abs=1e-12)
+
+
+def test_single_precision_is_for_training_and_differs_by_rounding_alone(routing):
+    network, ensemble, requirement = routing
+    bounds = CellBounds(ensemble, requirement)
+    rules = np.repeat(np.arange(len(network.arcs)), 20)
+    lower, upper = random_cells(network, len(rules), width=0.1)
+    own = {k: v.float() for k, v in ensemble.parts[0].members.parameters.items()}
+    single = bounds.upper(rules, lower, upper, parameters={0: own})
+    assert single.dtype == torch.float32
+    assert single.numpy() == pytest.approx(bounds.upper(rules, lower, upper).numpy(), abs=2e-5)
 
 
 def test_rules_come_back_in_the_order_they_were_given(routing):

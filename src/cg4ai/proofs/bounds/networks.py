@@ -55,7 +55,7 @@ class Relaxation:
     skip: Tensor | None
     radius: Tensor
 
-    def take(self, index: Tensor) -> Relaxation:
+    def take(self, index: Tensor | slice) -> Relaxation:
         """The networks `index` (T,), again and again where wanted."""
         layers = tuple(
             HiddenLayer(
@@ -67,26 +67,8 @@ class Relaxation:
             for layer in self.hidden
         )
         skip = None if self.skip is None else self.skip[index]
-        return Relaxation(self.scores[index], layers, self.last[index], skip, self.radius)
-
-    def pairs(self, network: Tensor, cell: Tensor) -> Relaxation:
-        """Network `network[p]` on cell `cell[p]` for every p: as many networks on one cell each."""
-        layers = tuple(
-            HiddenLayer(
-                Lines(*(part[network, cell].unsqueeze(1) for part in layer.lines)),
-                layer.weight[network],
-                layer.reach[network, cell * (layer.reach.shape[1] > 1)].unsqueeze(1),
-                layer.width[network, cell].unsqueeze(1),
-            )
-            for layer in self.hidden
-        )
-        return Relaxation(
-            self.scores[network, cell].unsqueeze(1),
-            layers,
-            self.last[network],
-            None if self.skip is None else self.skip[network],
-            self.radius[cell].unsqueeze(1),
-        )
+        radius = self.radius if self.radius.ndim == 2 else self.radius[index]
+        return Relaxation(self.scores[index], layers, self.last[index], skip, radius)
 
     def above(self, combination: Tensor, *, spread: bool = False) -> Linear:
         """An upper bound of `combination . (z(x) - z(c))`, combination (N, 1 or B, K)."""
@@ -140,7 +122,10 @@ def _shared_out(errors: Tensor, reach: Tensor) -> Tensor:
 def relax(
     architecture: NetworkArchitecture, parameters: Parameters, *, centre: Tensor, radius: Tensor
 ) -> Relaxation:
-    """Networks (stacked parameters, float64) on the cells `centre` +- `radius`, (B, d) each."""
+    """Networks (stacked parameters) on the cells `centre` +- `radius`.
+
+    Cells are (B, d), or (N, B, d) where every network has its own.
+    """
     x = architecture.normalise(centre)
     depth = architecture.depth
     first = _in_inputs(architecture, parameters["weight_0"])
@@ -160,7 +145,7 @@ def relax(
             down, up, reach = _unit_ranges(weight, tuple(hidden), radius)
             before = values @ weight.mT + parameters[f"bias_{layer}"].unsqueeze(1)
             low, high = before + down.clamp_max(0.0), before + up.clamp_min(0.0)
-            width = (reach * radius[:, None]).sum(-1)
+            width = (reach * radius.unsqueeze(-2)).sum(-1)
         fitted = lines(architecture.activation, before, lower=low, upper=high)
         hidden.append(HiddenLayer(fitted, weight, reach, width.clamp_min(1e-300)))
         values = ACTIVATIONS[architecture.activation](before.clone())
@@ -175,7 +160,7 @@ def _in_inputs(architecture: NetworkArchitecture, weight: Tensor) -> Tensor:
     """Weights on normalised inputs as slopes in the inputs themselves."""
     if architecture.scale is None:
         return weight
-    return weight / torch.as_tensor(architecture.scale.copy(), device=weight.device)
+    return weight / torch.as_tensor(architecture.scale.copy()).to(weight)
 
 
 def _unit_ranges(
@@ -196,13 +181,16 @@ def _unit_ranges(
         )
         for layer in hidden
     )
-    rows = weight.reshape(count * units, 1, -1).expand(-1, len(radius), -1)
+    batch = radius.shape[-2]
+    if radius.ndim == 3:
+        radius = radius.repeat_interleave(units, 0)
+    rows = weight.reshape(count * units, 1, -1).expand(-1, batch, -1)
     bounds = [
         _backwards(signed, repeated, radius=radius, start=None, spread=False)
         for signed in (-rows, rows)
     ]
     down, up = -largest(bounds[0], radius), largest(bounds[1], radius)
-    shape = (count, units, len(radius))
+    shape = (count, units, batch)
     reach = torch.maximum(bounds[0].slope.abs(), bounds[1].slope.abs())
     return (
         down.reshape(shape).transpose(1, 2),

@@ -53,17 +53,18 @@ def sigmoid_above(centre: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def log_sum_exp_above(relaxation: Relaxation, on: Tensor) -> tuple[Tensor, Tensor]:
-    """(value, combination): LSE of the scores `on` (N, n) <= value + combination . (z(x) - z(c)).
+    """(value, combination): LSE of the scores `on` <= value + combination . (z(x) - z(c)).
 
-    LSE(a, b) = b + softplus(a - b) grows in both, so an upper bound of the LSE of the first ones
-    takes its place, and the chord of softplus over the range of a - b lies above it.
+    `on` is (N, n), or (N, B, n) where cells differ in it. LSE(a, b) = b + softplus(a - b) grows in
+    both, so an upper bound of the LSE of the first ones takes its place, and the chord of softplus
+    over the range of a - b lies above it.
     """
     scores, size = relaxation.scores, relaxation.scores.shape[-1]
-    picked = one_hot(on, size).to(scores.dtype)
-    combination = picked[:, :1]
+    picked = one_hot(on if on.ndim == 3 else on.unsqueeze(1), size).to(scores.dtype)
+    combination = picked[:, :, 0]
     value = (scores * combination).sum(-1)
-    for position in range(1, on.shape[1]):
-        other = picked[:, position : position + 1]
+    for position in range(1, on.shape[-1]):
+        other = picked[:, :, position]
         own = (scores * other).sum(-1)
         middle = value - own
         down, up = relaxation.range(combination - other)
@@ -79,16 +80,35 @@ def log_sum_exp_above(relaxation: Relaxation, on: Tensor) -> tuple[Tensor, Tenso
 def share_above(relaxation: Relaxation, on: Tensor, *, off: Tensor, spread: bool = False) -> Above:
     """The share of the outputs `on` (N, n) among those and `off` (N, K, boolean), N networks."""
     value, combination = log_sum_exp_above(relaxation, on)
-    others = relaxation.scores.masked_fill(~off.unsqueeze(1), -torch.inf)
+    chords = None
+    if spread:
+        chords = value - torch.logsumexp(relaxation.scores.gather(-1, _each(on, value)), -1)
+    return ratio_above(relaxation, value, combination, off=off.unsqueeze(1), chords=chords)
+
+
+def ratio_above(
+    relaxation: Relaxation,
+    value: Tensor,
+    combination: Tensor,
+    *,
+    off: Tensor,
+    chords: Tensor | None = None,
+) -> Above:
+    """The share of outputs whose LSE is below `value` + `combination` . (z(x) - z(c)).
+
+    It is that among them and `off` (N, 1 or B, K, boolean). `chords` (N, B), what the value lost
+    by chords, asks for the spread.
+    """
+    others = relaxation.scores.masked_fill(~off, -torch.inf)
     # LSE is convex: it lies above its tangent at the centre, whose slopes are a softmax
-    linear = relaxation.above(combination - torch.softmax(others, -1), spread=spread)
+    against = combination - torch.softmax(others, -1)
+    linear = relaxation.above(against, spread=chords is not None)
     centre = value - torch.logsumexp(others, -1) + linear.offset
     sizes = linear.slope.abs() * relaxation.radius
     reach = sizes.sum(-1)
     raised, slope = sigmoid_above(centre, reach)
     shares = linear.spread
-    if spread:
-        chords = value - torch.logsumexp(relaxation.scores.gather(-1, _each(on, value)), -1)
+    if chords is not None:
         bent = (raised - torch.sigmoid(centre) + slope * chords) / reach.clamp_min(1e-300)
         shares = slope.unsqueeze(-1) * shares + bent.unsqueeze(-1) * sizes
     return Above(raised, slope.unsqueeze(-1) * linear.slope, torch.sigmoid(centre + reach), shares)
@@ -100,8 +120,8 @@ def _each(on: Tensor, like: Tensor) -> Tensor:
 
 
 def scores_above(relaxation: Relaxation, combination: Tensor, *, spread: bool = False) -> Above:
-    """The linear outputs `combination` (N, K) . z(x)."""
-    row = combination.unsqueeze(1)
+    """The linear outputs `combination` (N, K), or (N, B, K) where cells differ in it, . z(x)."""
+    row = combination if combination.ndim == 3 else combination.unsqueeze(1)
     linear = relaxation.above(row, spread=spread)
     value = (relaxation.scores * row).sum(-1) + linear.offset
     ceiling = value + (linear.slope.abs() * relaxation.radius).sum(-1)
