@@ -70,6 +70,8 @@ def slack(run: Path, target: Path) -> Path:
     iterations = np.array([record["iteration"] for record in history])
     lacking = np.array([record["slack"] for record in history])
     overload = _overloads(saved_arrays(run), len(history))
+    if not lacking.any() and not overload.any():
+        raise RunFolderError(f"{run} has neither slack nor an overload: training met none")
     figure, (whole, zoomed) = new_panels(2)
     start = ZOOM_FROM if len(history) > ZOOM_FROM else len(history) // 2
     for axes, first in ((whole, 0), (zoomed, start)):
@@ -255,7 +257,7 @@ def _whole_numbers(axes: Axes) -> None:
     """Iterations have no halves."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def _arcs_of(path: list[str], arcs: list[list[str]]) -> set[int]:

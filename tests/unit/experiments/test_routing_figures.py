@@ -72,7 +72,10 @@ def test_a_run_without_overloads_has_no_bottleneck(tmp_path: Path) -> None:
     assert figures.made == []
     assert "found no overload" in figures.missing["bottleneck-arc"]
     assert "nobel-us-5-3, which has not ended" in figures.missing["slack"]
-    assert routing_figures.slack(run, tmp_path / "slack.png").exists()
+    with pytest.raises(RunFolderError, match="neither slack nor an overload"):
+        routing_figures.slack(run, tmp_path / "slack.png")
+    lacking = saved_run(tmp_path / "lacking", cuts=False, slack=0.1)
+    assert routing_figures.slack(lacking, tmp_path / "slack.png").exists()
 
 
 def test_overloads_of_groups_in_training_are_drawn_beside_those_of_the_mixture() -> None:
