@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.trees import BITS, TreeMembers
+from cg4ai.members.trees import BITS, NODEWISE, TreeMembers
 from cg4ai.records import Array, IntArray
 
 # A score under a softmax that gives probability exactly zero, and is still a finite number.
@@ -195,4 +196,35 @@ def sum_of_scores(
         initial=start,
         link=link,
         single_precision=single_precision,
+    )
+
+
+def one_output_each(parts: Sequence[TreeMembers]) -> TreeMembers:
+    """One member whose output k is the one output of part k, a single member without a link."""
+    members = TreeMembers.concatenate(parts)
+    count, trees, nodes, _ = members.value.shape
+    value = members.value.new_zeros(count, trees, nodes, count)
+    for k in range(count):
+        value[k, :, :, k] = members.factor[k] * members.value[k, :, :, 0]
+    own = members.tensors()
+    flat = {name: own[name].view(1, count * trees, nodes) for name in NODEWISE}
+    extra: dict[str, Any] = (
+        {"missing": own["missing"].view(1, count * trees, nodes)} if "missing" in own else {}
+    )
+    if members.subset is not None and members.subsets is not None:
+        _, sets, words = members.subsets.shape
+        first = sets * torch.arange(count, device=members.device).view(count, 1, 1)
+        subset = torch.where(members.subset >= 0, members.subset + first, -1)
+        extra["subset"] = subset.view(1, count * trees, nodes)
+        extra["subsets"] = members.subsets.view(1, count * sets, words)
+    return TreeMembers(
+        flat["feature"],
+        flat["threshold"],
+        left=flat["left"],
+        right=flat["right"],
+        value=value.view(1, count * trees, nodes, count),
+        input_size=members.input_size,
+        initial=members.initial.view(1, count),
+        **extra,
+        single_precision=members.single_precision,
     )

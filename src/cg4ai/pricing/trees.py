@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,11 @@ import numpy as np
 from cg4ai.errors import InvalidInput
 from cg4ai.members import concatenate
 from cg4ai.members.conversion import from_sklearn
+from cg4ai.members.tree_arrays import one_output_each
+from cg4ai.members.tree_shapes import repaired
+from cg4ai.members.trees import TreeMembers
 from cg4ai.objectives import Supervised
+from cg4ai.pricing.constrained import checked_shapes, constrained, signs_of
 from cg4ai.pricing.exact.finite import best_per_block
 from cg4ai.pricing.reduced_cost import (
     loss_gradient,
@@ -22,6 +27,7 @@ from cg4ai.pricing.reduced_cost import (
 )
 from cg4ai.protocols import Members, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
+from cg4ai.rules.shapes import Monotone, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,8 @@ class TreePricer:
     `scales` trade data against rows, one proposal each: the length of the step (relative to the
     spread of the targets or outputs) for regressors, the weight of the rows for classifiers.
     Concave rows enter by their gradient at the current mixture. Any estimator that `from_sklearn`
-    knows will do; `random_state`, where it has one, is set from the request's seed.
+    knows will do; `random_state`, where it has one, is set from the request's seed. Where it fits
+    one output only, or shapes ask for other signs of each, every output has a model of its own.
     """
 
     fits_data = True
@@ -65,6 +72,13 @@ class TreePricer:
         self.estimator = estimator
         self.scales = tuple(float(scale) for scale in scales)
         self.per_call = per_call
+        self.shapes: tuple[Monotone, ...] = ()
+
+    def keeping(self, shapes: Sequence[Shape]) -> TreePricer:
+        """The same for trees that keep these shapes at every input, by their own constraints."""
+        made = copy.copy(self)
+        made.shapes = checked_shapes(self.estimator, shapes)
+        return made
 
     def price(self, request: PricingRequest) -> PricingResult:
         members: list[Members] = []
@@ -100,11 +114,24 @@ class TreePricer:
         model = clone(self.estimator)
         if "random_state" in model.get_params():
             model.set_params(random_state=seed)
+        classes = len(positions) if is_classifier(model) else None
+        signs = signs_of(self.shapes, sample.inputs.shape[1], len(positions), classes is not None)
         targets = sample.targets
-        if targets.ndim == 2 and targets.shape[1] == 1:
-            targets = targets[:, 0]
-        model.fit(sample.inputs, targets, sample_weight=sample.weights)
-        return from_sklearn(model, classes=len(positions) if is_classifier(model) else None)
+
+        def member(one: Any, wanted: Array | IntArray) -> Members:
+            one.fit(sample.inputs, wanted, sample_weight=sample.weights)
+            return from_sklearn(one, classes=classes)
+
+        if classes is not None or (signs is None and _fits_several(model)):
+            flat = targets.ravel() if targets.ndim == 1 or targets.shape[1] == 1 else targets
+            made = member(model if signs is None else constrained(model, signs[1]), flat)
+        else:
+            models = [clone(model) for _ in positions]
+            if signs is not None:
+                models = [constrained(one, own) for one, own in zip(models, signs, strict=True)]
+            each = [member(one, own) for one, own in zip(models, targets.T, strict=True)]
+            made = each[0] if len(each) == 1 else one_output_each([_trees(one) for one in each])
+        return made if signs is None else repaired(_trees(made), signs)
 
     def _sample(self, request: PricingRequest, positions: IntArray, scale: float) -> _Sample | None:
         from sklearn.base import is_classifier
@@ -123,6 +150,17 @@ class TreePricer:
             np.concatenate([part.targets for part in kept])[used],
             weights[used] / weights[used].mean(),
         )
+
+
+def _fits_several(model: Any) -> bool:
+    """Whether it fits several outputs at once."""
+    return bool(model.__sklearn_tags__().target_tags.multi_output)
+
+
+def _trees(members: Members) -> TreeMembers:
+    if not isinstance(members, TreeMembers):
+        raise InvalidInput(f"expected trees, got members of {type(members).__name__}")
+    return members
 
 
 def _data_weights(request: PricingRequest, objective: Supervised) -> Array:
