@@ -3,8 +3,10 @@
 Prints a table: accuracy (classes) or R2 (numbers) on folds that were not trained on, beside a
 linear model and a network of scikit-learn, processor seconds per fit, and whether every requirement
 held. The requirements are about a seventh of each training fold: probability of the given class at
-least 0.7, or the value within half a standard deviation of the given one. `--quick` takes four data
-sets, `--data` names them, `--seeds N` as many splits into five folds from `--first-seed` on.
+least 0.7, or the value within half a standard deviation of the given one. "ours, region" has one
+rule over the box of the training inputs instead, on data of numbers: the value at most its 0.8
+quantile; its strength is told, too. `--quick` takes four data sets, `--data` names them, and
+`--seeds N` takes as many splits into five folds from `--first-seed` on.
 `--against SRC` measures the estimators of another checkout's `src` too, on the same folds in turn,
 so that both meet the same machine, and prints the mean paired change with its standard error.
 """
@@ -41,7 +43,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Linear, Probability
+from cg4ai import Box, ConstrainedClassifier, ConstrainedRegressor, Linear, Probability
 
 QUICK = ("cancer", "noisy", "diabetes", "friedman1")
 
@@ -61,6 +63,7 @@ class Scores:
     score: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     held: list[bool] = field(default_factory=list)
+    strengths: list[str] = field(default_factory=list)
 
 
 def data_sets() -> Iterator[DataSet]:
@@ -107,32 +110,41 @@ def requirements(inputs: Any, targets: Any, classification: bool) -> list[Any]:
     ]
 
 
-METHODS: dict[str, tuple[Callable[[bool, int], Any], bool]] = {
-    "linear": (linear_model, False),
-    "MLP": (plain_network, False),
-    "ours": (ours, False),
-    "ours, ruled": (ours, True),
+def region_rule(inputs: Any, targets: Any, classification: bool) -> list[Any]:
+    box = Box(inputs.min(0), inputs.max(0))
+    return [Linear(box, [1.0], float(np.quantile(targets, 0.8)), "<=")]
+
+
+Rules = Callable[[Any, Any, bool], list[Any]]
+REGION = "ours, region"
+METHODS: dict[str, tuple[Callable[[bool, int], Any], Rules | None]] = {
+    "linear": (linear_model, None),
+    "MLP": (plain_network, None),
+    "ours": (ours, None),
+    "ours, ruled": (ours, requirements),
+    REGION: (ours, region_rule),
 }
 
 
 def measure(data: DataSet, method: str, seed: int) -> Scores:
     """One split into five folds."""
-    make, ruled = METHODS[method]
+    make, rules = METHODS[method]
     kind = StratifiedKFold if data.classification else KFold
     found = Scores()
     for a, b in kind(5, shuffle=True, random_state=seed).split(data.inputs, data.targets):
         inputs, targets = data.inputs[a], data.targets[a]
-        extra = (
-            {"requirements": requirements(inputs, targets, data.classification)} if ruled else {}
-        )
+        extra = {}
+        if rules is not None:
+            extra["requirements"] = rules(inputs, targets, data.classification)
         started = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = make(data.classification, seed).fit(inputs, targets, **extra)
-        found.seconds.append(time.process_time() - started)
-        found.score.append(float(model.score(data.inputs[b], data.targets[b])))
-        if ruled:
+            found.seconds.append(time.process_time() - started)
+            found.score.append(float(model.score(data.inputs[b], data.targets[b])))
+        if rules is not None:
             found.held.append(bool(model.result_.feasible))
+            found.strengths += [audit.strength for audit in model.audit_]
     return found
 
 
@@ -154,6 +166,8 @@ def rows(names: Sequence[str], seeds: range, against: str | None) -> list[dict[s
             continue
         row: dict[str, Any] = {"data": data.name, "rows": len(data.inputs)}
         for method, (make, _) in METHODS.items():
+            if method == REGION and data.classification:
+                continue
             now = [measure(data, method, seed) for seed in seeds]
             row |= _cells(method, now)
             if against and make is ours:
@@ -179,6 +193,8 @@ def _cells(method: str, found: Sequence[Scores]) -> dict[str, str]:
     held = [value for one in found for value in one.held]
     if held:
         cells[f"{method}: held"] = f"{sum(held)} of {len(held)}"
+        kinds = {value for one in found for value in one.strengths}
+        cells[f"{method}: strength"] = ", ".join(sorted(kinds))
     return cells
 
 

@@ -134,6 +134,9 @@ def audit_report(entries: Sequence[dict[str, Any]], outputs: Sequence[str] = ())
     met = len(entries) - len(broken)
     lines = [f"{met} of {len(entries)} requirements met", ""]
     lines += [f"  {line}" for line in table.splitlines()]
+    searched = [one["requirement"] for one in entries if one["strength"] == "attacked"]
+    if searched:
+        lines += ["", f"NOT PROVEN at every input: {', '.join(searched)} (searched only)"]
     lines += ["", "What this means"]
     for strength in dict.fromkeys(entry["strength"] for entry in entries):
         lines.append(f"  {strength}: {STRENGTHS[Strength(strength)]}")

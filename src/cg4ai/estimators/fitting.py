@@ -203,6 +203,13 @@ class ConstrainedEstimator(Parameters):
         found = [
             f"a requirement is violated: {audit}" for audit in result.audits if not audit.holds
         ]
+        if (self.settings or {}).get("guarantee") != "attacked":
+            found += [
+                f"{audit.requirement} is not proven at every input of {audit.place}: violations "
+                f"were searched for only ({result.note}); see cg4ai.proofs.certify"
+                for audit in result.audits
+                if audit.strength == "attacked" and audit.holds
+            ]
         reason = result.stop_reason
         if reason in LIMITS:
             name = LIMITS[reason]
