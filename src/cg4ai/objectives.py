@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from cg4ai.arrays import matrix
 from cg4ai.errors import InvalidInput, did_you_mean
@@ -55,6 +56,48 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 def no_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Zero: learn from the rows alone."""
     return outputs.sum(-1) * 0.0
+
+
+@dataclass(frozen=True)
+class Pinball:
+    """The mean over outputs, one for each of `quantiles`, of the pinball loss; `targets` (n, q).
+
+    With a `width` above 0 the corner is rounded, `width * softplus(u / width)` in place of
+    max(u, 0), which is at most 0.7 width more: then it has a curvature, by which masters converge.
+    """
+
+    quantiles: tuple[float, ...]
+    width: float = 0.0
+
+    def __post_init__(self) -> None:
+        levels = self.quantiles
+        if (
+            not levels
+            or not all(0 < one < 1 for one in levels)
+            or list(levels) != sorted(set(levels))
+        ):
+            raise InvalidInput(
+                f"quantiles must be rising numbers between 0 and 1, got {list(levels)!r:.80}"
+            )
+        object.__setattr__(self, "_known", {})
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        excess = outputs - targets
+        over = excess.clamp_min(0.0)
+        if self.width:
+            over = self.width * functional.softplus(excess / self.width)
+        return (over - self._levels(outputs) * excess).mean(-1)
+
+    def _levels(self, like: Tensor) -> Tensor:
+        known: dict[Any, Tensor] = self._known  # type: ignore[attr-defined]
+        key = (like.dtype, like.device)
+        if key not in known:
+            with torch.inference_mode(False):
+                known[key] = torch.tensor(self.quantiles, dtype=like.dtype, device=like.device)
+        return known[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"quantiles": self.quantiles, "width": self.width, "_known": {}}
 
 
 LOSSES: dict[str, LossFunction] = {

@@ -16,11 +16,15 @@ from cg4ai.ensemble.audit import Audit
 from cg4ai.errors import InvalidInput
 from cg4ai.estimators.fitting import ConstrainedEstimator, checked_requirements, row_weights
 from cg4ai.estimators.holdout import LabelledData, merged
+from cg4ai.estimators.judgement import quantile_score
 from cg4ai.estimators.kinds import Task
 from cg4ai.estimators.parameters import PARAMETERS, one_of
+from cg4ai.objectives import Pinball
 from cg4ai.records import Array, IntArray
-from cg4ai.rules import Margin, Probability, Requirement
+from cg4ai.rules import Margin, Ordered, Probability, Requirement
 from cg4ai.solving.problem import Problem
+
+ROUNDED = 0.02  # of the spread of y: how far the corner of the pinball loss is rounded
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -149,8 +153,15 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
     (see `cg4ai.fit_with_requirements` for pipelines). Defaults of tolerances and penalties are
     relative to the spread of y; what `settings` gives is taken as it is.
     {PARAMETERS}
+    Further parameters
+    ------------------
+    quantiles : with loss="pinball", the quantiles of y (n,) to predict, rising numbers between 0
+        and 1, (0.1, 0.5, 0.9) by default. Outputs are (n, quantiles) and never cross (`Ordered`).
+
     target_scale_ : after `fit`, the spread of y: the mean over outputs of standard deviations.
     """
+
+    quantiles: Sequence[float] | None = None
 
     def problem(
         self,
@@ -160,16 +171,47 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
         sample_weight: Any = None,
     ) -> Problem:
         x, values = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        self._flat = values.ndim == 1
+        levels = self._levels(values)
+        self._flat = values.ndim == 1 and not levels
         targets = np.asarray(values.reshape(len(x), -1), np.float64)
+        targets = np.repeat(targets, len(levels) or 1, axis=1)
         data = merged(LabelledData(x, targets, row_weights(sample_weight, x)))
         task = Task(
-            inputs=data.inputs, outputs=targets.shape[1], links="linear", targets=data.targets
+            inputs=data.inputs,
+            outputs=targets.shape[1],
+            links="linear",
+            targets=data.targets,
+            quantiles=levels,
         )
-        return self._problem(data, task, checked_requirements(requirements), self.loss or "squared")
+        asked = checked_requirements(requirements)
+        if not levels:
+            return self._problem(data, task, asked, self.loss or "squared")
+        if len(levels) > 1 and not any(isinstance(one, Ordered) for one in asked):
+            asked = [Ordered(name="quantiles in order"), *asked]
+        return self._problem(data, task, asked, Pinball(levels, ROUNDED * task.spread))
+
+    def _levels(self, values: Array) -> tuple[float, ...]:
+        """The quantiles to predict; none without the pinball loss."""
+        if self.loss != "pinball":
+            if self.quantiles is not None:
+                raise InvalidInput(f"quantiles are for loss='pinball', got loss={self.loss!r}")
+            return ()
+        if values.ndim != 1:
+            raise InvalidInput(
+                f"quantiles are of one target, y (n,), but y has the shape {values.shape}"
+            )
+        given = (0.1, 0.5, 0.9) if self.quantiles is None else self.quantiles
+        return Pinball(tuple(map(float, np.atleast_1d(given)))).quantiles
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R2; with quantiles D2, the share of the pinball loss of constant quantiles it saves."""
+        if self.loss != "pinball":
+            return float(super().score(X, y, sample_weight))
+        levels = self._levels(np.asarray(y))
+        return quantile_score(np.asarray(y), self.predict(X), levels, sample_weight)
 
     def predict(self, X: Any) -> Array:
-        """The mixture's outputs, (n,) or (n, outputs) as y was."""
+        """The mixture's outputs, (n,) or (n, outputs) as y was; (n, quantiles) with quantiles."""
         scores = self._scores(X)
         return scores[:, 0] if self._flat else scores
 

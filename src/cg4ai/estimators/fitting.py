@@ -38,7 +38,13 @@ from cg4ai.solving.result import Result
 
 SMALL = 1_000_000  # numbers in the largest array of a training step that one thread does best
 
-USUAL_LOSSES = (None, "squared", "log_loss", "cross_entropy")  # others do not aim at the score
+USUAL_LOSSES = (
+    None,
+    "squared",
+    "pinball",
+    "log_loss",
+    "cross_entropy",
+)  # others do not aim at the score
 
 LIMITS = {
     StopReason.COLUMN_LIMIT: "column_limit",
@@ -133,7 +139,7 @@ class ConstrainedEstimator(Parameters):
             training = _supervised(trained, loss, kind)
             pricers = [HeldOutPricer(pricer, training) for pricer in pricers]
         self.n_held_out_ = len(weighed.inputs) if fraction else 0
-        self._judge = Judge(trained, weighed, task.outputs)
+        self._judge = Judge(trained, weighed, task.outputs, task.quantiles)
         problem = Problem(
             objective=_supervised(weighed, loss, kind),
             requirements=tuple(requirements),
@@ -174,7 +180,7 @@ class ConstrainedEstimator(Parameters):
         room = self.column_limit >= 4 * (1 + len(SHRINKAGE))
         if not (self.simple_members and known and room) or task.output_limit is not None:
             return []
-        members = simple_members(network(self, task), trained)
+        members = simple_members(network(self, task), trained, task.quantiles)
         return [(members, np.zeros(len(members), np.int64))]
 
     def adopt(self, result: Result) -> Self:

@@ -6,12 +6,13 @@ the answer that needs no inputs, and what a linear model without rules would hav
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
-from sklearn.metrics import accuracy_score, r2_score
+from sklearn.metrics import accuracy_score, mean_pinball_loss, r2_score
 
 from cg4ai.estimators.holdout import LabelledData
 from cg4ai.estimators.simple import linear_models
@@ -20,12 +21,16 @@ from cg4ai.records import Array
 SHRINKAGE = 0.01  # of the linear model to compare with
 MOST_ROWS = 20_000  # that it is fitted to: more would cost time for a figure that hardly moves
 
+CONSTANTS = {"accuracy": "the most frequent class", "R2": "the mean", "D2": "constant quantiles"}
+
 Predictor = Callable[[Array], Array]  # (n, d) -> (n, r)
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What was reached on `rows` rows: accuracy of classes, or R2 of numbers.
+    """What was reached on `rows` rows: accuracy of classes, R2 of numbers, D2 of quantiles.
+
+    D2 is the share of the pinball loss of the rows' own quantiles that is saved.
 
     `constant` is the most frequent class or the mean of the rows trained on, `linear` a linear
     model fitted to them without rules (None where a class is missing there). Where no rows were
@@ -34,7 +39,7 @@ class Score:
     best mixture of the same members without the rules (None: it was not sought).
     """
 
-    measure: Literal["accuracy", "R2"]
+    measure: Literal["accuracy", "R2", "D2"]
     model: float
     constant: float
     linear: float | None
@@ -49,7 +54,7 @@ class Score:
 
     def __str__(self) -> str:
         where = "held-out" if self.held_out else "training"
-        constant = "the most frequent class" if self.measure == "accuracy" else "the mean"
+        constant = CONSTANTS[self.measure]
         plain = (
             "" if self.without_rules is None else f"without the rules {self.without_rules:.3f}, "
         )
@@ -60,6 +65,18 @@ class Score:
         )
 
 
+def quantile_score(
+    targets: Array, outputs: Array, quantiles: Sequence[float], weights: Array | None = None
+) -> float:
+    """D2: 1 - pinball loss of the outputs (n, q) / that of the targets' own quantiles."""
+    pinball = partial(mean_pinball_loss, targets, sample_weight=weights)
+    own = np.quantile(targets, quantiles, weights=weights, method="inverted_cdf")
+    pairs = list(enumerate(quantiles))
+    reached = sum(pinball(outputs[:, number], alpha=one) for number, one in pairs)
+    least = sum(pinball(np.full(len(targets), own[number]), alpha=one) for number, one in pairs)
+    return float(1 - reached / least) if least > 0 else float(reached == 0)
+
+
 @dataclass(frozen=True)
 class Judge:
     """Scores predictors on `judged` rows; what they are compared with comes from `trained`."""
@@ -67,13 +84,14 @@ class Judge:
     trained: LabelledData
     judged: LabelledData
     outputs: int
+    quantiles: tuple[float, ...] = ()
 
     def score(self, predict: Predictor, plain: Predictor | None = None) -> Score:
         """The score of a mixture's outputs, and of those of the `plain` one."""
-        lines = linear_models(self._sampled(), self.outputs, (SHRINKAGE,))
+        lines = linear_models(self._sampled(), self.outputs, (SHRINKAGE,), self.quantiles)
         constant, *linear = [self._value(line.outputs(self.judged.inputs)) for line in lines]
         return Score(
-            measure="accuracy" if self.judged.classification else "R2",
+            measure=self._measure(),
             model=self._value(predict(self.judged.inputs)),
             constant=constant,
             linear=linear[0] if linear else None,
@@ -81,6 +99,11 @@ class Judge:
             held_out=self.judged is not self.trained,
             without_rules=None if plain is None else self._value(plain(self.judged.inputs)),
         )
+
+    def _measure(self) -> Literal["accuracy", "R2", "D2"]:
+        if self.judged.classification:
+            return "accuracy"
+        return "D2" if self.quantiles else "R2"
 
     def _sampled(self) -> LabelledData:
         count = len(self.trained.inputs)
@@ -94,4 +117,8 @@ class Judge:
             return float(accuracy_score(targets, outputs.argmax(1), sample_weight=weights))
         if len(targets) < 2:
             return 1.0 if np.allclose(outputs, targets) else 0.0
+        if self.quantiles:
+            return quantile_score(
+                np.asarray(targets[:, 0], float), outputs, self.quantiles, weights
+            )
         return float(r2_score(targets, outputs, sample_weight=weights))

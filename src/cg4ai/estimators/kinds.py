@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
 from sklearn.ensemble import (
     GradientBoostingClassifier,
     GradientBoostingRegressor,
+    HistGradientBoostingRegressor,
     RandomForestClassifier,
     RandomForestRegressor,
 )
@@ -29,6 +30,7 @@ from cg4ai.pricing.exact.affine import AffinePricer
 from cg4ai.pricing.exact.stumps import StumpPricer
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
+from cg4ai.pricing.quantiles import QuantilePricer, at_quantile
 from cg4ai.pricing.trees import TreePricer
 from cg4ai.pricing.wrappers import FreshThenRefined
 from cg4ai.protocols import Architecture, Pricer
@@ -36,6 +38,13 @@ from cg4ai.records import Array, IntArray
 
 KINDS = ("network", "affine", "stump", "tree", "forest", "boosting")
 EXACT = ("affine", "stump")  # kinds whose pricers prove bounds
+# for quantiles: deep ones for large data, and shallow ones, of which the held-out rows choose
+BOOSTED_QUANTILES = (
+    HistGradientBoostingRegressor(max_iter=100, learning_rate=0.1, early_stopping=False),
+    HistGradientBoostingRegressor(
+        max_iter=200, learning_rate=0.05, max_leaf_nodes=8, early_stopping=False
+    ),
+)
 REFINING = 0.25  # of the steps of new modules: for those that are trained on under rules
 
 
@@ -48,6 +57,7 @@ class Task:
     links: Literal["linear", "softmax"]
     targets: Array | IntArray
     output_limit: float | None = None
+    quantiles: tuple[float, ...] = ()
 
     @property
     def classification(self) -> bool:
@@ -77,6 +87,9 @@ def _pricers(kind: Any, parameters: Parameters, task: Task) -> list[Pricer]:
     if isinstance(kind, str):
         return _named(kind, parameters, task)
     if isinstance(kind, BaseEstimator):
+        if task.quantiles:
+            at_quantile(kind, 0.5)
+            return [QuantilePricer((kind,), task.quantiles)]
         _check_model(kind, task)
         return [TreePricer(kind)]
     if is_module(kind):
@@ -133,6 +146,12 @@ def _named(kind: str, parameters: Parameters, task: Task) -> list[Pricer]:
         raise InvalidInput(f"{kind} members give probabilities: set scores='probability'")
     if kind == "stump":
         return [StumpPricer(task.inputs.shape[1], task.outputs)]
+    if task.quantiles:
+        if kind != "boosting":
+            raise InvalidInput(
+                f"{kind} members fit means, not quantiles: use 'network' or 'boosting'"
+            )
+        return [QuantilePricer(BOOSTED_QUANTILES, task.quantiles)]
     return [TreePricer(_tree(kind, task))]
 
 

@@ -28,8 +28,8 @@ PARAMETERS = """
     hidden, activation : of networks: hidden layer sizes, and "relu", "gelu" or "tanh".
     objective : "mixture" minimises the loss of the mixture itself, "average" the mean of the
         members' losses (the paper's bound).
-    loss : "squared", "absolute", "log_loss", "cross_entropy", "none", or a function of
-        (outputs (..., n, r), targets) -> (..., n) in torch; None takes the usual one.
+    loss : "squared", "absolute", "pinball" (for quantiles), "log_loss", "cross_entropy", "none",
+        or a function of (outputs (..., n, r), targets) -> (..., n) in torch; None takes the usual.
     validation_fraction : share of the rows that no member is trained on. By the loss there
         members are admitted and weighed, which keeps the mixture from learning its training
         rows by heart; requirements bind wherever their inputs come from. "auto" is 0.2 (0.1 for
@@ -201,7 +201,9 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     def _default_settings(self) -> dict[str, Any]:
         """What suits estimators, with slack and loss measured in the spread of y."""
         usual, unit = Settings(), float(getattr(self, "target_scale_", 1.0))
-        loss_unit = {"squared": unit**2, "absolute": unit}.get(str(self.loss or "squared"), 1.0)
+        loss_unit = {"squared": unit**2, "absolute": unit, "pinball": unit}.get(
+            str(self.loss or "squared"), 1.0
+        )
         large = max(1.0, unit)
         held_out = getattr(self, "n_held_out_", 0) > 0
         epsilon = IMPROVEMENT if held_out else usual.epsilon

@@ -35,7 +35,9 @@ class LinearModel:
         return np.asarray(inputs @ self.slopes.T + self.offsets)
 
 
-def simple_members(architecture: NetworkArchitecture, data: LabelledData) -> Members:
+def simple_members(
+    architecture: NetworkArchitecture, data: LabelledData, quantiles: Sequence[float] = ()
+) -> Members:
     """A constant and one linear model per shrinkage, fitted to `data`, as members.
 
     The architecture must have a skip, or no hidden layer, and softmax or linear outputs.
@@ -45,7 +47,10 @@ def simple_members(architecture: NetworkArchitecture, data: LabelledData) -> Mem
     if not data.classification:  # labels have no unit, logits or not
         targets = _standardised(architecture, targets)
     models = linear_models(
-        replace(data, inputs=inputs, targets=targets), architecture.output_size, SHRINKAGE
+        replace(data, inputs=inputs, targets=targets),
+        architecture.output_size,
+        SHRINKAGE,
+        quantiles,
     )
     parameters = {
         name: torch.zeros(len(models), *shape, dtype=torch.float64)
@@ -66,9 +71,12 @@ def _standardised(architecture: NetworkArchitecture, targets: Array | IntArray) 
 
 
 def linear_models(
-    data: LabelledData, outputs: int, shrinkages: Sequence[float]
+    data: LabelledData, outputs: int, shrinkages: Sequence[float], quantiles: Sequence[float] = ()
 ) -> list[LinearModel]:
-    """A constant, then a linear model for each shrinkage; of classes only if all are there."""
+    """A constant, then a linear model for each shrinkage; of classes only if all are there.
+
+    For `quantiles`, one output each, a model is moved by those of what it leaves unexplained.
+    """
     deviation = data.inputs.std(0)
     scale = np.where(deviation > 0, deviation, 1.0)
     shift = data.inputs.mean(0)
@@ -77,10 +85,20 @@ def linear_models(
     fitted = (_classifiers if data.classification else _regressors)(
         inputs, data.targets, weights, outputs, shrinkages
     )
+    if quantiles:
+        fitted = [_spread(model, inputs, data, quantiles) for model in fitted]
     return [
         LinearModel(model.slopes / scale, model.offsets - (model.slopes / scale) @ shift)
         for model in fitted
     ]
+
+
+def _spread(
+    model: LinearModel, inputs: Array, data: LabelledData, quantiles: Sequence[float]
+) -> LinearModel:
+    rest = (data.targets - model.outputs(inputs))[:, 0]
+    ends = np.quantile(rest, quantiles, weights=data.weights, method="inverted_cdf")
+    return LinearModel(model.slopes, model.offsets + ends)
 
 
 def _regressors(
