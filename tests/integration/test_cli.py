@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import cg4ai
 from cg4ai.cli.main import app, guarded, main
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "rules.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "rule-files.md"
 HEAVY = ("torch", "numpy", "sklearn", "pandas", "scipy", "highspy", "matplotlib", "rich")
 
 
@@ -28,7 +28,7 @@ def files_of(folder: Path) -> set[str]:
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the example of docs/rules.md, and a regression."""
+    """A folder with the example of docs/rule-files.md, and a regression."""
     text = DOCUMENT.read_text()
     for name in ("patients.csv", "rules.json"):
         found = re.search(rf"<!-- example: {name} -->\n```\w+\n(.*?)```", text, re.DOTALL)
