@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,11 @@ from numpy.typing import NDArray
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Mixture
+from cg4ai.proofs.certificate import verified_rules
 from cg4ai.proofs.certify import certify
 from cg4ai.proofs.records import Certification, RuleCells
+from cg4ai.proofs.refining import refined
+from cg4ai.proofs.rules import proof_rules_of
 from cg4ai.records import Array, IntArray, PartState, SeparationResult
 from cg4ai.rules import Requirement
 from cg4ai.rules.regions import Ball, Box
@@ -134,16 +138,8 @@ class Prover:
         """
         if not isinstance(ensemble, Ensemble):
             raise InvalidInput(f"only ensembles can be proven, got a {type(ensemble).__name__}")
-        answer = certify(
-            ensemble,
-            requirement,
-            time_limit_s=max(LEAST_S, self.deadline.left()),
-            cell_limit=int(self.cells * self.growth**self.tried),
-            device=self.device,
-            all_rules=True,
-        )
+        answer = self._answer(ensemble, requirement, seed=seed)
         self.tried += 1
-        self.memory.learn(answer, seed=seed)
         effort = {"search": "proof", "cells": answer.cells}
         if not answer.violations:
             return ProofResult(None, np.empty(0), answer.excess, effort, answer)
@@ -152,6 +148,33 @@ class Prover:
             ensemble, requirement, points, limit=limit, tolerance=tolerance, effort=effort
         )
         return ProofResult(found.rows, found.violations, found.worst, effort, answer)
+
+    def _answer(self, ensemble: Ensemble, requirement: Requirement, *, seed: int) -> Certification:
+        """As far as the search comes, in trees that the checker closes as they are.
+
+        Cells to train on are those of the search: the checker's are smaller.
+        """
+        started, left = time.perf_counter(), max(LEAST_S, self.deadline.left())
+        cell_limit = int(self.cells * self.growth**self.tried)
+        answer = certify(
+            ensemble,
+            requirement,
+            time_limit_s=left,
+            cell_limit=cell_limit,
+            device=self.device,
+            all_rules=True,
+            verify=False,
+        )
+        self.memory.learn(answer, seed=seed)
+        if answer.status != "proven":
+            return answer
+        region = self.memory.region
+        rules = proof_rules_of(requirement, output_size=ensemble.output_size)
+        until = started + left
+        answer = refined(answer, ensemble, rules, region=region, cell_limit=cell_limit, until=until)
+        left = until - time.perf_counter()
+        answer = verified_rules(answer, ensemble, rules, region=region, time_limit_s=left)
+        return replace(answer, seconds=time.perf_counter() - started)
 
     def thorough(self) -> Prover:
         return self

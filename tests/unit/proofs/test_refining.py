@@ -1,0 +1,58 @@
+"""Trees made finer for the checker: it closes every leaf at once, and the region stays covered."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from cg4ai import Box, Linear
+from cg4ai.checker import check
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.layout import Layout
+from cg4ai.members.mixture import Part
+from cg4ai.members.networks import NetworkArchitecture
+from cg4ai.proofs.certificate import claim_bytes, verified_rules
+from cg4ai.proofs.certify import certify
+from cg4ai.proofs.refining import refined
+from cg4ai.proofs.rules import proof_rules_of
+
+
+@pytest.fixture(scope="module")
+def proven():
+    """A curved network and a rule that the search proves in leaves too wide for the checker."""
+    architecture = NetworkArchitecture(3, 2, hidden=(16,), activation="gelu")
+    parameters = architecture.initialise(1, torch.Generator().manual_seed(2))
+    members = architecture.members({n: 1.5 * v.double() for n, v in parameters.items()})
+    ensemble = Ensemble((Part(members, np.zeros(1, np.int64), np.ones(1)),), Layout.single(2))
+    box = Box(-np.ones(3), np.ones(3))
+    x = box.sample(20_000, torch.Generator().manual_seed(0)).numpy()
+    limit = ensemble.predict(x).max(axis=0) + 0.1
+    requirement = Linear(box, np.eye(2), limit, sense="<=")
+    answer = certify(ensemble, requirement, verify=False)
+    assert answer.status == "proven"
+    return ensemble, requirement, answer, proof_rules_of(requirement, output_size=2)
+
+
+def test_the_checker_needs_no_more_cells(proven):
+    ensemble, requirement, answer, rules = proven
+    box = requirement.region
+    before = check(claim_bytes(ensemble, rules, region=box, certification=answer))
+    assert before.extra_cells > 0
+    finer = refined(answer, ensemble, rules, region=box, cell_limit=10**6, until=math.inf)
+    after = check(claim_bytes(ensemble, rules, region=box, certification=finer))
+    assert after.extra_cells == 0
+    assert after.leaves > before.leaves
+    assert finer.cells > answer.cells
+    assert verified_rules(finer, ensemble, rules, region=box).checked
+
+
+def test_without_cells_or_time_the_proof_stays_as_it_was(proven):
+    ensemble, requirement, answer, rules = proven
+    for cells, until in ((1, math.inf), (10**6, -math.inf)):
+        same = refined(
+            answer, ensemble, rules, region=requirement.region, cell_limit=cells, until=until
+        )
+        for own, other in zip(same.rules, answer.rules, strict=True):
+            np.testing.assert_array_equal(own.dimensions, other.dimensions)
+            np.testing.assert_array_equal(own.leaf_bounds, other.leaf_bounds)
