@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from cg4ai.ensemble.constructed import Built, constructed
+from cg4ai.ensemble import shapes
+from cg4ai.ensemble.constructed import Pointwise, constructed
 from cg4ai.records import Array, IntArray, SeparationResult, Strength
-from cg4ai.rules import OutputRule, Rate
+from cg4ai.rules import OutputRule, Rate, Shape
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import ConcaveRows, shortfall
 from cg4ai.separation import BlackBox, GradientAscent, default_separator
@@ -133,7 +134,9 @@ def audit(
     from cg4ai.ensemble.shield import kept_by_shield
 
     requirement.check(ensemble.input_size, ensemble.output_size)
-    if isinstance(requirement, Built):
+    if isinstance(requirement, Shape):
+        return _shape(requirement, ensemble, tolerance, limit)
+    if isinstance(requirement, Pointwise):
         if constructed(ensemble, requirement):
             return _constructed(requirement, ensemble, tolerance)
         requirement.need_inputs()
@@ -181,7 +184,7 @@ def _places(rows: Rows) -> int:
     return len(rows.inputs)
 
 
-def _constructed(rule: Built, ensemble: Ensemble, tolerance: float) -> Audit:
+def _constructed(rule: Pointwise, ensemble: Ensemble, tolerance: float) -> Audit:
     """Kept by structure; what rounding leaves is measured at a few inputs all the same."""
     inputs = _looked_at(rule, ensemble.input_size)
     missed = rule.missed(inputs, predictions(ensemble, inputs).numpy())
@@ -200,7 +203,7 @@ def _constructed(rule: Built, ensemble: Ensemble, tolerance: float) -> Audit:
     )
 
 
-def _looked_at(rule: Built, input_size: int) -> Array:
+def _looked_at(rule: Pointwise, input_size: int) -> Array:
     """Those of its region or list; of a rule that names none, some at random."""
     if isinstance(rule.region, Region):
         return candidates(rule.region, 64, torch.Generator().manual_seed(0))
@@ -208,6 +211,33 @@ def _looked_at(rule: Built, input_size: int) -> Array:
         generator = torch.Generator().manual_seed(0)
         return torch.randn(512, input_size, generator=generator).double().numpy()
     return rule.points
+
+
+def _shape(shape: Shape, ensemble: Ensemble, tolerance: float, limit: int) -> Audit:
+    """By the signs in the arrays of every member; inputs are compared all the same."""
+    built = np.bool_(shapes.keeps(ensemble, shape))
+    violations, inputs = shapes.worst_pairs(ensemble, shape)
+    order = np.argsort(-violations, kind="stable")[:limit]
+    violated = order[(violations[order] > tolerance) & ~built]
+    how = "structure of every member" if built else "pairs of inputs at random"
+    return Audit(
+        requirement=shape.name,
+        strength=Strength.CONSTRUCTED if built else Strength.ATTACKED,
+        place="every input",
+        rows=len(violated),
+        satisfied=0,
+        worst_violation=max(0.0, float(violations.max())) if built else float(violations.max()),
+        tolerance=tolerance,
+        violated=violated,
+        violations=violations[violated],
+        descriptions=tuple(f"from x = {_shown(inputs[j])}" for j in violated),
+        effort={"search": how, "evaluations": len(violations)},
+    )
+
+
+def _shown(point: Array) -> str:
+    shown = ", ".join(f"{value:.4g}" for value in point[:6])
+    return f"[{shown}{', ...' if len(point) > 6 else ''}]"
 
 
 def _attacked(requirement: Requirement, found: SeparationResult, tolerance: float) -> Audit:

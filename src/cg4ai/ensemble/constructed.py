@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cg4ai.ensemble import shapes
 from cg4ai.ensemble.output_sets import keeps
 from cg4ai.members.completed import CompletedMembers
 from cg4ai.members.constants import ConstantMembers
@@ -17,12 +18,14 @@ from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.arranged import OutputRule
 from cg4ai.rules.equality import Equality
+from cg4ai.rules.shapes import Shape
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble
 
 
-Built = Equality | OutputRule  # rules that members keep by construction
+Pointwise = Equality | OutputRule  # rules about the outputs at one input
+Built = Pointwise | Shape  # rules that members keep by construction
 
 
 class Form(NamedTuple):
@@ -37,6 +40,8 @@ def constructed(ensemble: Ensemble, rule: Built) -> bool:
     """Whether every member that is used keeps it at every input, but for rounding."""
     if isinstance(rule, OutputRule):
         return keeps(ensemble, rule)
+    if isinstance(rule, Shape):
+        return shapes.keeps(ensemble, rule)
     forms = forms_of(ensemble)
     return bool(forms) and all(rule.kept_by(*form) for form in forms)
 

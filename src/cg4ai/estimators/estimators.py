@@ -21,7 +21,7 @@ from cg4ai.estimators.kinds import Task
 from cg4ai.estimators.parameters import PARAMETERS, one_of
 from cg4ai.objectives import Pinball
 from cg4ai.records import Array, IntArray
-from cg4ai.rules import Margin, Ordered, Probability, Requirement
+from cg4ai.rules import Margin, Ordered, Probability, Requirement, Shape
 from cg4ai.solving.problem import Problem
 
 ROUNDED = 0.02  # of the spread of y: how far the corner of the pinball loss is rounded
@@ -107,6 +107,9 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
 
     def _by_position(self, requirement: Requirement) -> Requirement:
         """The requirement with its labels as positions in `classes_`."""
+        if isinstance(requirement, Shape):  # of logits only differences mean anything
+            named = self._by_names(requirement)
+            return named.of_classes(max(2, len(self.classes_)), logits=self.scores == "logit")
         if not isinstance(requirement, Probability | Margin) or not _name_themselves(self.classes_):
             return requirement
         position = np.searchsorted(self.classes_, requirement.labels)

@@ -26,15 +26,18 @@ from cg4ai.objectives import LossFunction, Supervised
 from cg4ai.protocols import Members, Pricer
 from cg4ai.records import Array, IntArray, IterationRecord, StopReason
 from cg4ai.rules import (
+    Curvature,
     OutputRule,
     Probability,
     Requirement,
+    Shape,
     contradictions,
     improbable,
 )
 from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
+from cg4ai.solving.shaping import shaped
 
 SMALL = 1_000_000  # numbers in the largest array of a training step that one thread does best
 
@@ -106,6 +109,10 @@ class ConstrainedEstimator(Parameters):
         loss: str | LossFunction,
     ) -> Problem:
         kind = one_of(self.objective, "objective", ("mixture", "average"))
+        requirements = [
+            self._by_names(one) if isinstance(one, Shape) else one for one in requirements
+        ]
+        task = replace(task, shapes=_shapes(requirements, task))
         for requirement in requirements:
             self._check_names(requirement)
             if isinstance(requirement, Probability) and task.links != "softmax":
@@ -153,7 +160,13 @@ class ConstrainedEstimator(Parameters):
             raise InvalidInput(f"the requirements contradict each other: {clashes[0]}{more}")
         if task.links == "softmax" and (beyond := improbable(problem.requirements)):
             raise InvalidInput(f"no probabilities can keep the requirements: {beyond[0]}")
+        shaped(problem)  # refuses here what cannot be built, and is done by `solve`
         return problem
+
+    def _by_names(self, shape: Shape) -> Shape:
+        """A shape by positions: of the columns of X, and of the classes where there are some."""
+        classes = [str(label) for label in getattr(self, "classes_", ())]
+        return shape.named(list(map(str, getattr(self, "feature_names_in_", ()))), classes)
 
     def _work(self) -> int:
         """Numbers in the largest array of a training step."""
@@ -180,7 +193,7 @@ class ConstrainedEstimator(Parameters):
         room = self.column_limit >= 4 * (1 + len(SHRINKAGE))
         if not (self.simple_members and known and room) or task.output_limit is not None:
             return []
-        members = simple_members(network(self, task), trained, task.quantiles)
+        members = simple_members(network(self, task), trained, task.quantiles, task.shapes)
         return [(members, np.zeros(len(members), np.int64))]
 
     def adopt(self, result: Result) -> Self:
@@ -235,12 +248,31 @@ class ConstrainedEstimator(Parameters):
     def audit(self, requirement: Requirement, *, tolerance: float = 1e-6) -> Audit:
         """Recompute any requirement, also one that was not trained for, from predictions."""
         check_is_fitted(self, "ensemble_")
+        if isinstance(requirement, Shape):
+            requirement = self._by_names(requirement)
         return self.ensemble_.audit(requirement, tolerance=tolerance)
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self, "ensemble_")
         x = validate_data(self, X, reset=False, dtype=np.float64)
         return np.asarray(self.ensemble_.predict(x))
+
+
+def _shapes(requirements: Sequence[Requirement], task: Task) -> tuple[Shape, ...]:
+    """The shapes among the requirements; those that these outputs cannot have are refused."""
+    shapes = tuple(one for one in requirements if isinstance(one, Shape))
+    for shape in shapes:
+        shape.check(task.inputs.shape[1], task.outputs)
+        if task.classification:
+            shape.differences(task.outputs)  # says if it must be told whose score it is about
+        elif shape.ordered:
+            raise InvalidInput(f"{shape.name} is about classes in order, but y holds numbers")
+        if isinstance(shape, Curvature) and task.links == "softmax":
+            raise InvalidInput(
+                f"{shape.name}: probabilities have no curvature that members could keep; set "
+                "scores='logit', or leave it out"
+            )
+    return shapes
 
 
 def _supervised(data: LabelledData, loss: str | LossFunction, kind: str) -> Supervised:

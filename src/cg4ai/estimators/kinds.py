@@ -35,6 +35,7 @@ from cg4ai.pricing.trees import TreePricer
 from cg4ai.pricing.wrappers import FreshThenRefined
 from cg4ai.protocols import Architecture, Pricer
 from cg4ai.records import Array, IntArray
+from cg4ai.rules.shapes import Curvature, Shape
 
 KINDS = ("network", "affine", "stump", "tree", "forest", "boosting")
 EXACT = ("affine", "stump")  # kinds whose pricers prove bounds
@@ -58,6 +59,7 @@ class Task:
     targets: Array | IntArray
     output_limit: float | None = None
     quantiles: tuple[float, ...] = ()
+    shapes: tuple[Shape, ...] = ()
 
     @property
     def classification(self) -> bool:
@@ -218,7 +220,7 @@ def network(parameters: Parameters, task: Task) -> NetworkArchitecture:
         task.inputs.shape[1],
         task.outputs,
         hidden=parameters.layers,
-        activation=parameters.activation,  # type: ignore[arg-type]  # checked there
+        activation=_activation(parameters, task),  # type: ignore[arg-type]  # checked there
         skip=parameters.simple_members and bool(parameters.layers),
         output=task.links,
         shift=task.inputs.mean(0),
@@ -226,6 +228,15 @@ def network(parameters: Parameters, task: Task) -> NetworkArchitecture:
         output_shift=task.targets.mean(0) if regression else None,
         output_scale=None if scale is None else np.where(scale > 0, scale, 1.0),
     )
+
+
+def _activation(parameters: Parameters, task: Task) -> str:
+    """What is given; by itself gelu, and what shapes can be built with where they stand."""
+    if parameters.activation != "auto":
+        return parameters.activation
+    if any(isinstance(shape, Curvature) for shape in task.shapes):
+        return "relu"
+    return "tanh" if task.shapes else "gelu"
 
 
 def _of_networks(architecture: Architecture, parameters: Parameters, task: Task) -> Pricer:

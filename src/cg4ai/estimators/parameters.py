@@ -25,7 +25,8 @@ PARAMETERS = """
         exactly, so that optimality and infeasibility can be proven), "tree", "forest",
         "boosting", a scikit-learn tree, forest, boosting or linear model, a function without
         arguments that makes a torch module, or a list of these, asked in turn.
-    hidden, activation : of networks: hidden layer sizes, and "relu", "gelu" or "tanh".
+    hidden, activation : of networks: hidden layer sizes, and "relu", "gelu" or "tanh". "auto" is
+        gelu, but tanh where a `Monotone` stands, and relu where a `Curvature` does.
     objective : "mixture" minimises the loss of the mixture itself, "average" the mean of the
         members' losses (the paper's bound).
     loss : "squared", "absolute", "pinball" (for quantiles), "log_loss", "cross_entropy", "none",
@@ -86,7 +87,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
 
     members: Any = "network"
     hidden: int | Sequence[int] = (16,)
-    activation: str = "gelu"
+    activation: str = "auto"
     objective: str = "mixture"
     loss: str | LossFunction | None = None
     validation_fraction: float | str = "auto"

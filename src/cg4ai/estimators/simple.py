@@ -12,13 +12,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from scipy.optimize import lsq_linear, minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
+from torch import Tensor
+from torch.nn import functional
 
 from cg4ai.estimators.holdout import LabelledData
+from cg4ai.members.moves import FREE
 from cg4ai.members.networks import NetworkArchitecture
+from cg4ai.members.signed import SignedArchitecture
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
+from cg4ai.rules.shapes import Shape
 
 SHRINKAGE = (1.0, 0.1, 0.01, 0.001)  # ridge penalty per row, on standardised inputs and outputs
 LEAST_SHARE = 1e-3  # class shares of the constant are at least this, so that its loss is finite
@@ -36,9 +42,14 @@ class LinearModel:
 
 
 def simple_members(
-    architecture: NetworkArchitecture, data: LabelledData, quantiles: Sequence[float] = ()
+    architecture: NetworkArchitecture,
+    data: LabelledData,
+    quantiles: Sequence[float] = (),
+    shapes: tuple[Shape, ...] = (),
 ) -> Members:
     """A constant and one linear model per shrinkage, fitted to `data`, as members.
+
+    Where shapes stand, the slopes have signs that keep them.
 
     The architecture must have a skip, or no hidden layer, and softmax or linear outputs.
     """
@@ -51,6 +62,7 @@ def simple_members(
         architecture.output_size,
         SHRINKAGE,
         quantiles,
+        shapes,
     )
     parameters = {
         name: torch.zeros(len(models), *shape, dtype=torch.float64)
@@ -71,7 +83,11 @@ def _standardised(architecture: NetworkArchitecture, targets: Array | IntArray) 
 
 
 def linear_models(
-    data: LabelledData, outputs: int, shrinkages: Sequence[float], quantiles: Sequence[float] = ()
+    data: LabelledData,
+    outputs: int,
+    shrinkages: Sequence[float],
+    quantiles: Sequence[float] = (),
+    shapes: tuple[Shape, ...] = (),
 ) -> list[LinearModel]:
     """A constant, then a linear model for each shrinkage; of classes only if all are there.
 
@@ -82,9 +98,13 @@ def linear_models(
     shift = data.inputs.mean(0)
     inputs = (data.inputs - shift) / scale
     weights = data.weights / data.weights.mean()
-    fitted = (_classifiers if data.classification else _regressors)(
-        inputs, data.targets, weights, outputs, shrinkages
-    )
+    fit = _classifiers if data.classification else _regressors
+    # without shapes all models, with them the constant alone: the others need their signs
+    fitted = fit(inputs, data.targets, weights, outputs, () if shapes else shrinkages)
+    missing = data.classification and len(np.unique(data.targets)) < outputs
+    if shapes and not missing:
+        standard = replace(data, inputs=inputs, weights=weights)
+        fitted += signed_models(standard, outputs, shrinkages, shapes)
     if quantiles:
         fitted = [_spread(model, inputs, data, quantiles) for model in fitted]
     return [
@@ -99,6 +119,73 @@ def _spread(
     rest = (data.targets - model.outputs(inputs))[:, 0]
     ends = np.quantile(rest, quantiles, weights=data.weights, method="inverted_cdf")
     return LinearModel(model.slopes, model.offsets + ends)
+
+
+def signed_models(
+    data: LabelledData, outputs: int, shrinkages: Sequence[float], shapes: tuple[Shape, ...]
+) -> list[LinearModel]:
+    """Ridge models of standardised data whose slopes have the signs that the shapes ask for."""
+    probabilities = data.classification and not shapes[0].logits
+    line = NetworkArchitecture(
+        data.inputs.shape[1], outputs, hidden=(), output="softmax" if probabilities else "linear"
+    )
+    signed = SignedArchitecture(line, shapes)
+    fit = _signed_classifier if data.classification else _signed_regressor
+    return [fit(data, signed, shrinkage) for shrinkage in shrinkages]
+
+
+def _ends(signed: SignedArchitecture) -> tuple[Array, Array]:
+    """Least and largest slopes, (m, d)."""
+    code = signed.codes["weight_0"]
+    free = code == FREE
+    return np.where(free | (code < 0), -np.inf, 0.0), np.where(free | (code > 0), np.inf, 0.0)
+
+
+def _signed_regressor(
+    data: LabelledData, signed: SignedArchitecture, shrinkage: float
+) -> LinearModel:
+    weights = data.weights / data.weights.sum()
+    centre, mean = weights @ data.inputs, weights @ data.targets
+    x, y = data.inputs - centre, np.asarray(data.targets - mean)
+    gram = (x * weights[:, None]).T @ x + shrinkage * np.eye(x.shape[1])
+    root = np.linalg.cholesky(gram).T  # the squares of all rows, in as many as there are features
+    wanted = np.linalg.solve(root.T, (x * weights[:, None]).T @ y)
+    low, high = _ends(signed)
+    slopes = np.zeros(low.shape)
+    for output, column in enumerate(wanted.T):
+        own = slice(None) if np.isinf(high[output]).all() else (high - low)[output] > 0
+        bounds = (low[output][own], high[output][own])
+        slopes[output, own] = lsq_linear(root[:, own], column, bounds).x
+    slopes = np.clip(slopes, low, high)
+    return LinearModel(slopes, mean - slopes @ centre)
+
+
+def _signed_classifier(
+    data: LabelledData, signed: SignedArchitecture, shrinkage: float
+) -> LinearModel:
+    """Mean log loss and half the ridge, by differences of scores within bounds."""
+    x, labels = torch.as_tensor(data.inputs), torch.as_tensor(data.targets)
+    weights = torch.as_tensor(data.weights / data.weights.sum())
+    low, high = _ends(signed)
+    size, classes = low.size, signed.output_size
+
+    def model(values: Tensor) -> tuple[Tensor, Tensor]:
+        return signed.scores(values[:size].view(1, *low.shape))[0], values[size:]
+
+    def loss(values: Array) -> tuple[float, Array]:
+        point = torch.tensor(values, requires_grad=True)
+        slopes, offsets = model(point)
+        losses = functional.cross_entropy(x @ slopes.T + offsets, labels, reduction="none")
+        centred = slopes - slopes.mean(0)  # what a softmax sees of them
+        total = weights @ losses + 0.5 * shrinkage * (centred**2).sum() + 1e-6 * (offsets**2).sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        assert point.grad is not None
+        return total.item(), point.grad.numpy()
+
+    ends = list(zip(low.ravel(), high.ravel(), strict=True)) + [(-np.inf, np.inf)] * classes
+    found = minimize(loss, np.zeros(size + classes), jac=True, method="L-BFGS-B", bounds=ends)
+    slopes, offsets = model(torch.as_tensor(found.x))
+    return LinearModel(slopes.numpy(), offsets.numpy())
 
 
 def _regressors(

@@ -24,8 +24,8 @@ class Shape:
     """What both shapes share: the features, each +1 or -1, and of which outputs it is asked.
 
     `features` names columns by position, or by name where the data have names. `output` is the
-    position of one output; None is all of them or, of two classes, the second. With `logits` the
-    outputs are logits of classes, of which only differences mean anything.
+    position of one output, None is all of them. With `logits` the outputs are logits of classes,
+    of which only differences mean anything.
     """
 
     features: Mapping[Any, int]
@@ -128,11 +128,14 @@ class Shape:
         unit = np.eye(output_size, dtype=np.int64)
         return unit[[chosen]] - np.delete(unit, chosen, axis=0)
 
+    def of_classes(self, count: int, *, logits: bool) -> Self:
+        """The same about scores of classes: of two, the second is meant where none is named."""
+        second = self.output is None and not self.ordered and count == 2
+        return replace(self, output=1 if second else self.output, logits=logits)
+
     def _class(self, output_size: int) -> int:
         if self.output is not None:
             return int(self.output)
-        if output_size == 2:
-            return 1
         raise InvalidInput(
             f"{self.name} does not say whose score it is about: there are {output_size} classes; "
             "give output=the position of one, or Monotone(..., ordered=True) for classes in order"

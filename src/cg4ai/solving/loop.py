@@ -23,6 +23,7 @@ from cg4ai.solving.interrupts import Interrupted, Interrupts
 from cg4ai.solving.phases import usual_phases
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result, finish
+from cg4ai.solving.shaping import shaped
 from cg4ai.solving.state import RunState
 from cg4ai.solving.steps import Decision, GoOn, Stop
 from cg4ai.solving.through import through_shield
@@ -42,7 +43,7 @@ def solve(
     `progress` is called after each iteration; `run` keeps history and checkpoints on disk and, if
     it already holds a checkpoint, the run continues from there to the identical result.
     """
-    problem = arranged(completed(problem))
+    problem = arranged(completed(shaped(problem)))
     settings = settings or Settings()
     if settings.guarantee != "attacked" and problem.phases is None:
         problem = through_shield(problem, demanded=settings.guarantee == "shielded")

@@ -38,6 +38,7 @@ from cg4ai.rules import Requirement
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Region
+from cg4ai.rules.shapes import Shape
 from cg4ai.solving.arranging import output_set_of
 from cg4ai.solving.completing import completion_of
 from cg4ai.solving.problem import softmax_groups, unwrapped
@@ -99,6 +100,9 @@ def _coupled(problem: Problem) -> tuple[tuple[int, ...], ...]:
 
 def _obstacle(problem: Problem) -> str:
     """Why members cannot be put into a frame one by one; empty if they can."""
+    shapes = [one.name for one in problem.kept if isinstance(one, Shape)]
+    if shapes:
+        return f"it moves outputs by what depends on the input, which does not keep {shapes[0]}"
     if len(problem.layout) > 1:
         return f"members fill {len(problem.layout)} blocks, and a rule ties them together"
     exact = [

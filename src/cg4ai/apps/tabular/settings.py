@@ -85,7 +85,7 @@ class TrainSettings(Checked):
     threads: int = setting(
         1, "CPU threads; more than 1 pays off for large data only.", least=1, most=MOST_THREADS
     )
-    activation: str = hidden_setting("gelu")
+    activation: str = hidden_setting("auto")
     objective: str = hidden_setting("mixture")
     group: int = hidden_setting(1, least=1)
     learning_rate: float = hidden_setting(0.02)
