@@ -8,6 +8,15 @@ from __future__ import annotations
 
 from cg4ai.checker.equality import EqualityVerdict
 from cg4ai.checker.errors import OutOfTime, Rejected
+from cg4ai.checker.outputs import OutputVerdict
 from cg4ai.checker.verify import Verdict, check, verdict
 
-__all__ = ["EqualityVerdict", "OutOfTime", "Rejected", "Verdict", "check", "verdict"]
+__all__ = [
+    "EqualityVerdict",
+    "OutOfTime",
+    "OutputVerdict",
+    "Rejected",
+    "Verdict",
+    "check",
+    "verdict",
+]

@@ -78,6 +78,11 @@ class EqualityClaim:
         if arrays:
             raise Rejected(f"the archive holds arrays of no use, such as {sorted(arrays)[:5]}")
 
+    def verify_stored(self, state: MemberState, used: NDArray[np.integer[Any]], what: str) -> None:
+        """Rejected unless the used members (by number) of a stored stack keep all equalities."""
+        for form in forms_of(state, used):
+            self.verify(form, what)
+
     def verify(self, form: Form, what: str) -> float:
         """How far `form` is from keeping all equalities, relative to their terms; or Rejected."""
         size = np.abs(self.matrix)

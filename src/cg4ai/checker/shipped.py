@@ -13,14 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.checker.claim import NAMES, WEIGHT_SUM, Claim
-from cg4ai.checker.equality import EXACT, EqualityClaim, forms_of
+from cg4ai.checker.equality import EXACT, EqualityClaim
 from cg4ai.checker.errors import Rejected
+from cg4ai.checker.outputs import OutputClaim
 from cg4ai.checker.parts import PartSource
 from cg4ai.errors import RunFolderError
 from cg4ai.records import MemberState, below
 from cg4ai.runs import files
 
 SHARED = ("normalise_shift", "normalise_scale")  # one for all members of a stack
+BuiltClaim = EqualityClaim | OutputClaim  # of rules that members keep by how they are built
 # what the arrays of rules are called in a folder, and in a claim
 RULES = {
     **{name: name for name in ("constant", "limit", "tilt", "piece")},
@@ -67,14 +69,14 @@ class Shipped:
         return sum(int((part.weights == 0).sum()) for part in self.parts)
 
 
-def compare(claim: Claim | EqualityClaim, folder: str | Path) -> list[str]:
+def compare(claim: Claim | BuiltClaim, folder: str | Path) -> list[str]:
     """What was found equal, in words; Rejected at the first difference."""
     path = Path(folder) / "ensemble.json"
     content = files.read_json(path)
     try:
         arrays = files.read_arrays(Path(folder) / "members.safetensors", str(content["arrays"]))
         shipped = Shipped.read(content, arrays)
-        if isinstance(claim, EqualityClaim):
+        if isinstance(claim, BuiltClaim):
             said = _built(claim, content, arrays, shipped, folder)
         else:
             said = _same_subject(claim, content, arrays, shipped, folder)
@@ -87,7 +89,7 @@ def compare(claim: Claim | EqualityClaim, folder: str | Path) -> list[str]:
         said.append(
             f"That folder also holds {shipped.idle} members of weight 0, which predict nothing."
         )
-    if isinstance(claim, EqualityClaim):
+    if isinstance(claim, BuiltClaim):
         return said
     if claim.shield is None and content.get("shield"):
         said.append("That folder also holds a shield; the certificate is about the bare mixture.")
@@ -149,13 +151,13 @@ def _behind_shields(claim: Claim, shipped: Shipped, folder: str | Path) -> None:
 
 
 def _built(
-    claim: EqualityClaim,
+    claim: BuiltClaim,
     content: Any,
     arrays: Mapping[str, NDArray[Any]],
     shipped: Shipped,
     folder: str | Path,
 ) -> list[str]:
-    """Whether every member of the folder that predicts keeps the equalities by how it is built."""
+    """Whether every member of the folder that predicts keeps the rules by how it is built."""
     mixtures = {"the mixture": shipped}
     if content.get("shield"):
         mixtures["the anchor"] = Shipped.read(content["shield"]["anchor"], arrays, "anchor.")
@@ -167,8 +169,8 @@ def _built(
         if abs(total - 1) > EXACT:
             raise Rejected(f"the weights of {what} sum to {total!r}, not to 1 within {EXACT:g}")
         for number, (state, part) in enumerate(zip(mixture.states, mixture.parts, strict=True)):
-            for form in forms_of(state, np.flatnonzero(part.weights)) if part.weights.any() else ():
-                claim.verify(form, f"part {number} of {what}")
+            if part.weights.any():
+                claim.verify_stored(state, np.flatnonzero(part.weights), f"part {number} of {what}")
     return [f"Every member stored in {folder} that predicts is of such a form; weights sum to 1."]
 
 
@@ -242,7 +244,7 @@ def _same_parts(shipped: Shipped, claim: Claim, what: str) -> None:
         _same(own, stated, f"part {number} of {what}")
 
 
-def _same_names(claim: Claim | EqualityClaim, about: dict[str, Any], folder: str | Path) -> None:
+def _same_names(claim: Claim | BuiltClaim, about: dict[str, Any], folder: str | Path) -> None:
     """Which input and output is which: other names would make it a claim about other things."""
     stored = {name: about[name] for name in NAMES if name in about}
     for name in NAMES:

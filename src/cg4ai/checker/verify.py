@@ -20,6 +20,7 @@ from cg4ai.checker.claim import Claim
 from cg4ai.checker.equality import EqualityVerdict, check_equality
 from cg4ai.checker.errors import OutOfTime, Rejected
 from cg4ai.checker.file import Content, parse_certificate, read_certificate
+from cg4ai.checker.outputs import OutputVerdict, check_outputs
 from cg4ai.checker.terms import RuleTerms
 from cg4ai.checker.words import closest, ends, formulas, predicted, shape
 
@@ -85,11 +86,14 @@ def check(
 
 def verdict(
     source: str | Path | bytes, *, progress: Callable[[int, int], None] | None = None
-) -> Verdict | EqualityVerdict:
-    """As `check`, for certificates of either kind: of rules, and of equalities."""
+) -> Verdict | EqualityVerdict | OutputVerdict:
+    """As `check`, for certificates of every kind: of rules, of equalities, and of outputs."""
     content = parse_certificate(source) if isinstance(source, bytes) else read_certificate(source)
-    if isinstance(content.claim, dict) and content.claim.get("kind") == "equality":
+    kind = content.claim.get("kind") if isinstance(content.claim, dict) else None
+    if kind == "equality":
         return check_equality(content)
+    if kind == "outputs":
+        return check_outputs(content)
     return _checked(content, HALVINGS, time_limit_s=math.inf, progress=progress)
 
 

@@ -55,8 +55,10 @@ def keeps(ensemble: Ensemble, rule: OutputRule) -> bool:
     """Whether every member that is used keeps it at every input, but for rounding."""
     matrix, bound = rule.output_set(ensemble.output_size).rows
     forms = output_forms(ensemble, matrix)
-    scale = np.abs(bound) + np.abs(matrix).sum(1)
-    return bool(forms) and all((least(one, matrix) >= bound - EXACT * scale).all() for one in forms)
+    return bool(forms) and all(
+        (least(one, matrix) >= bound - EXACT * (np.abs(bound) + np.abs(matrix) @ _sizes(one))).all()
+        for one in forms
+    )
 
 
 def output_forms(ensemble: Ensemble, matrix: Array) -> list[Form]:
@@ -83,6 +85,15 @@ def least(form: Form, matrix: Array) -> Array:
     ends = np.where(matrix > 0, form.low, form.high)
     box = np.where(matrix != 0, matrix * np.where(matrix != 0, ends, 0.0), 0.0).sum(1)
     return np.asarray(np.maximum(box, [_tied(form, row) for row in matrix]))
+
+
+def _sizes(form: Form) -> Array:
+    """(r,): of what outputs are sums of; ends, orders and totals of a set are exact."""
+    if not isinstance(form, Hulls):
+        return np.zeros(len(form.low))
+    found = np.zeros((int(form.term.max()) + 1, form.points.shape[1]))
+    np.maximum.at(found, form.term, np.abs(form.points))
+    return np.asarray(found.sum(0))
 
 
 def _tied(form: Arrangement, row: Array) -> float:

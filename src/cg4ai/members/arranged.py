@@ -204,7 +204,7 @@ class ArrangedMembers(WrappedMembers[_Layer]):
                 f"arranged members need chains and totals, got {layer.config!r:.80}"
             ) from error
         low, high = (state_array(layer, name) for name in ("low", "high"))
-        return cls(inner, OutputSet(low, high, chains, totals))
+        return cls(inner, OutputSet(low, high, chains, totals).examined())
 
 
 @dataclass(frozen=True, eq=False)

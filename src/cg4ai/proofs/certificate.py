@@ -24,6 +24,7 @@ from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.proofs.bounds.limits import root
 from cg4ai.proofs.equalities import equality_bytes, equality_subject
 from cg4ai.proofs.files import NAMES, Arrays, claim_array, sealed
+from cg4ai.proofs.outputs import output_bytes, output_subject
 from cg4ai.proofs.records import (
     Certification,
     certification_arrays,
@@ -33,6 +34,7 @@ from cg4ai.proofs.records import (
 from cg4ai.proofs.rules import ProofRules, proof_rules_of
 from cg4ai.proofs.shields import shield_of
 from cg4ai.rules import Requirement
+from cg4ai.rules.arranged import OutputRule
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.regions import Region
 from cg4ai.runs import files
@@ -100,6 +102,15 @@ def certificate_bytes(
                 "certify the requirement as it is now"
             )
         return equality_bytes(ensemble, requirement, title)
+    if isinstance(requirement, OutputRule):
+        if certification.status != "proven" or certification.subject != output_subject(
+            ensemble, requirement
+        ):
+            raise InvalidInput(
+                f"the certification of {requirement.name} is not proven or of another mixture: "
+                "certify the requirement as it is now"
+            )
+        return output_bytes(ensemble, requirement, title)
     data = claim_bytes(
         ensemble,
         proof_rules_of(requirement, output_size=ensemble.output_size),

@@ -13,10 +13,12 @@ from cg4ai.proofs.answers import answer_of
 from cg4ai.proofs.certificate import verified_rules
 from cg4ai.proofs.certifier import Certifier, Limited
 from cg4ai.proofs.equalities import certify_equality
+from cg4ai.proofs.outputs import certify_outputs
 from cg4ai.proofs.records import Certification, Progress
 from cg4ai.proofs.rules import proof_rules_of
 from cg4ai.proofs.shields import shield_of
 from cg4ai.rules import Requirement
+from cg4ai.rules.arranged import OutputRule
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.regions import Region
 
@@ -56,6 +58,8 @@ def certify(
     _check_limits(time_limit_s, cell_limit, batch=batch, memory_limit=memory_limit)
     if isinstance(requirement, Equality):
         return certify_equality(ensemble, requirement)
+    if isinstance(requirement, OutputRule):
+        return certify_outputs(ensemble, requirement)
     rules = proof_rules_of(requirement, output_size=ensemble.output_size)
     place = _place(ensemble, region if region is not None else requirement.region)
     shielded = shield_of(ensemble)

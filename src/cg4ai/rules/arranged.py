@@ -68,6 +68,15 @@ class OutputSet:
         )
         return matrix, bound
 
+    def examined(self) -> OutputSet:
+        """Itself, if all that is said of it holds; for sets from files."""
+        rules: list[OutputRule] = [Range(self.low, self.high)]
+        rules += [Ordered(chain) for chain in self.chains]
+        rules += [SumTo(one.value, one.outputs, low=None) for one in self.totals]
+        if joined(rules, self.output_size).digest != self.digest:
+            raise InvalidInput("an output set has ends, chains or totals that are not in order")
+        return self
+
     @cached_property
     def tied(self) -> tuple[Outputs, ...]:
         """Sets of outputs of which one cannot be moved alone: chains and totals."""

@@ -1,0 +1,82 @@
+"""Certificates of rules on outputs that members keep by how they are built, at every input."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+
+import numpy as np
+
+from cg4ai import __version__
+from cg4ai.checker import Rejected, verdict
+from cg4ai.ensemble.claims import mixture_digest
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.output_sets import Arrangement, Form, output_forms
+from cg4ai.proofs.files import NAMES, Arrays, claim_array, sealed
+from cg4ai.proofs.records import Certification, OpenCells
+from cg4ai.rules.arranged import OutputRule
+from cg4ai.runs import files
+
+
+def certify_outputs(ensemble: Ensemble, rule: OutputRule) -> Certification:
+    """Proven if every member, and the anchor of a shield, shows that it keeps it; else unknown."""
+    started = time.perf_counter()
+    rule.check(ensemble.input_size, ensemble.output_size)
+    note = ""
+    try:
+        verdict(output_bytes(ensemble, rule))
+    except Rejected as error:
+        note = str(error)
+    nothing = np.empty((0, ensemble.input_size))
+    return Certification(
+        "unknown" if note else "proven",
+        (),
+        None,
+        None,
+        None,
+        OpenCells(np.empty(0, np.int64), nothing, nothing, np.empty(0)),
+        0,
+        time.perf_counter() - started,
+        note,
+        subject=output_subject(ensemble, rule),
+        exhausted=True,
+        checked=not note,
+        shield="completion",
+    )
+
+
+def output_subject(ensemble: Ensemble, rule: OutputRule) -> str:
+    """The digest of what such a certification is about."""
+    content = [mixture_digest(ensemble), ensemble.shield_digest, "outputs", rule.digest]
+    return hashlib.sha256(files.json_line(content)).hexdigest()
+
+
+def output_bytes(ensemble: Ensemble, rule: OutputRule, title: str = "a mixture") -> bytes:
+    """The certificate that every member keeps the rule."""
+    matrix, bound = rule.output_set(ensemble.output_size).rows
+    forms = output_forms(ensemble, matrix)
+    if not forms:
+        raise Rejected("some members do not show where their outputs lie: arrange them")
+    arrays: Arrays = {"matrix": matrix, "bound": bound}
+    distinct = {files.arrays_digest(one): one for one in map(_form_arrays, forms)}
+    for number, one in enumerate(distinct.values()):
+        arrays |= {f"form{number}.{name}": array for name, array in one.items()}
+    claim = {
+        "kind": "outputs",
+        "title": title,
+        "requirement": rule.name,
+        "input_size": ensemble.input_size,
+        "output_size": ensemble.output_size,
+        "forms": len(distinct),
+        "made_by": {"cg4ai": __version__},
+        "about": {name: ensemble.about[name] for name in NAMES if name in ensemble.about},
+    }
+    return sealed(arrays | {"claim": claim_array(claim)})
+
+
+def _form_arrays(form: Form) -> Arrays:
+    """As the checker reads them: high ends negated, so that none is plus infinity."""
+    named: Arrays = form._asdict()
+    if isinstance(form, Arrangement):
+        named["negated"] = -named.pop("high")
+    return named

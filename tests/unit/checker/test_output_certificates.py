@@ -1,0 +1,125 @@
+"""Certificates of ranges, orders and sums: accepted where members show them, and only there."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+import cg4ai
+from cg4ai import Box, Linear, Ordered, Range, SumTo
+from cg4ai.checker import OutputVerdict, Rejected, verdict
+from cg4ai.checker.outputs import OutputClaim
+from cg4ai.checker.shipped import compare
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.output_sets import keeps
+from cg4ai.layout import Layout
+from cg4ai.members import (
+    ArrangedMembers,
+    ConstantMembers,
+    NetworkArchitecture,
+    ShieldedMembers,
+    from_sklearn,
+)
+from cg4ai.members.mixture import Part
+from cg4ai.members.shielded import Shield
+from cg4ai.rules import OutputRule
+from cg4ai.rules.arranged import joined
+from cg4ai.rules.guards import guard_of
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(60, 2))
+RULES = (Range(-1, 1), Ordered(), SumTo(0.5, low=-1))
+
+
+def mixture(*stacks: Any) -> Ensemble:
+    weight = 1 / sum(len(one) for one in stacks)
+    parts = tuple(
+        Part(one, np.zeros(len(one), np.int64), np.full(len(one), weight)) for one in stacks
+    )
+    return Ensemble(parts, Layout.single(3))
+
+
+def network() -> Any:
+    import torch
+
+    architecture = NetworkArchitecture(2, 3, hidden=(4,))
+    return architecture.members(architecture.initialise(2, torch.Generator().manual_seed(0)))
+
+
+def forest() -> Any:
+    data = np.clip(RANDOM.normal(size=(60, 3)), -0.7, 0.7)
+    return from_sklearn(RandomForestRegressor(3, random_state=0).fit(X, np.sort(data, axis=1)))
+
+
+ARRANGED = ArrangedMembers(network(), joined(RULES, 3))
+
+
+@pytest.mark.parametrize("rule", [*RULES, Range(-2, 3), Range(0.5, None, [2]), Ordered((0, 2))])
+def test_what_the_set_says_is_proven_and_the_rest_is_not(rule: OutputRule, tmp_path: Path) -> None:
+    ensemble = mixture(ARRANGED)
+    found = cg4ai.certify(ensemble, rule)
+    kept = not isinstance(rule, Range) or bool(rule.low[0] < 0)
+    assert found.status == ("proven" if kept else "unknown")
+    assert keeps(ensemble, rule) is kept
+    if not kept:
+        return
+    path = tmp_path / "proof.cg4ai"
+    cg4ai.write_certificate(path, ensemble, requirement=rule, certification=found)
+    said = verdict(path)
+    assert isinstance(said, OutputVerdict)
+    assert "At every input" in str(said)
+    ensemble.save(tmp_path)
+    assert "Every member" in compare(said.claim, tmp_path)[0]
+
+
+def test_members_that_show_it_themselves_need_nothing_around_them(tmp_path: Path) -> None:
+    constant = ConstantMembers([[-0.5, 0.0, 1.0]], 2)
+    ensemble = mixture(ARRANGED, constant, forest())
+    for rule, kept in ((Range(-1, 1), True), (Ordered(), True), (SumTo(0.5, low=-1), False)):
+        assert keeps(ensemble, rule) is kept
+        assert cg4ai.certify(ensemble, rule).status == ("proven" if kept else "unknown")
+    assert keeps(mixture(constant), SumTo(0.5, low=-1))
+    ensemble.save(tmp_path)
+    proof = tmp_path / "proof.cg4ai"
+    found = cg4ai.certify(ensemble, Ordered())
+    cg4ai.write_certificate(proof, ensemble, requirement=Ordered(), certification=found)
+    claim = verdict(proof).claim
+    assert isinstance(claim, OutputClaim)
+    compare(claim, tmp_path)
+    mixture(ARRANGED, constant, network()).save(tmp_path / "other")
+    with pytest.raises(Rejected, match="do not show"):
+        compare(claim, tmp_path / "other")
+    mixture(ARRANGED, ConstantMembers([[0.5, 0.0, 1.0]], 2)).save(tmp_path / "broken")
+    with pytest.raises(Rejected, match=r"as low as -0\.5"):
+        compare(claim, tmp_path / "broken")
+
+
+def test_probabilities_lie_between_0_and_1() -> None:
+    labels = RANDOM.integers(3, size=60)
+    ensemble = mixture(from_sklearn(RandomForestClassifier(3, random_state=0).fit(X, labels)))
+    assert keeps(ensemble, Range(0, 1))
+    assert cg4ai.certify(ensemble, Range(0, 1)).status == "proven"
+    assert not keeps(ensemble, Range(0.1, 1))
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+def test_a_shield_keeps_what_it_moves_together(coupled: bool) -> None:
+    rule = Linear(Box([-1, -1], [1, 1]), [0.0, 0.0, 1.0], 0.9, "<=")
+    rule.check(2, 3)
+    anchor = ConstantMembers([[0.0, 0.1, 0.4]], 2)
+    together = ((0, 1, 2),) if coupled else ()
+    shield = Shield(anchor, (guard_of(rule, 3),), together)
+    ensemble = mixture(ShieldedMembers(ARRANGED, shield))
+    assert keeps(ensemble, Range(-1, 1))
+    assert keeps(ensemble, Ordered()) is coupled
+    assert cg4ai.certify(ensemble, Ordered()).status == ("proven" if coupled else "unknown")
+    outside = Shield(ConstantMembers([[0.0, -0.1, 0.4]], 2), (guard_of(rule, 3),), ((0, 1, 2),))
+    assert not keeps(mixture(ShieldedMembers(ARRANGED, outside)), Ordered())
+
+
+def test_a_bare_network_shows_nothing() -> None:
+    found = cg4ai.certify(mixture(network()), Range(-1e9, 1e9))
+    assert found.status == "unknown"
+    assert "do not show" in found.note
