@@ -288,8 +288,9 @@ class Settings(Checked):
     final_weights: "vertex" keeps the master's weights; "loss" takes the weights of least true
         loss, "uniform" those closest to uniform, among all that meet the rows.
     guarantee: "every input" keeps rules over regions by shields of the members, wherever an anchor
-        exists; "shielded" refuses problems where none does; "attacked" leaves them to the master,
-        as rows where a search finds them broken.
+        exists; what is left to the master the estimators and `cg4ai train` try to prove
+        afterwards, in a quarter of the run's seconds. "shielded" refuses problems without an
+        anchor; "attacked" leaves all to the master, as rows where a search finds them broken.
     final_rounds: how often new violations of the final weights may send the loop back.
     lean: share of the objective (of 1, if it is smaller) that may be given up at the end for a
         mixture of fewer members, which predicts faster (0: none; for linear masters with

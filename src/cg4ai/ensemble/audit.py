@@ -37,7 +37,8 @@ class Audit:
     the stated `effort`; `rows` then counts the violated inputs found and `satisfied` is 0.
     SHIELDED: a shield keeps the rule at every input of the region, with an anchor whose `room` is
     proven by closed form; it was searched all the same. CONSTRUCTED: every member keeps it by its
-    structure, as its arrays show; `worst_violation` is what rounding leaves.
+    structure, as its arrays show; `worst_violation` is what rounding leaves. CERTIFIED: it was
+    searched, and then proven at every input of the region in as many cells as `effort` says.
 
     `violated` holds row numbers worst first, with `violations` and `descriptions` alongside;
     `worst_violation` is negative when all rows have room to spare.
@@ -64,7 +65,11 @@ class Audit:
         return len(self.violated) == 0
 
     def __str__(self) -> str:
-        said = {Strength.AUDITED: self._audited, Strength.CONSTRUCTED: self._built}
+        said = {
+            Strength.AUDITED: self._audited,
+            Strength.CONSTRUCTED: self._built,
+            Strength.CERTIFIED: self._proven,
+        }
         lines = [said.get(self.strength, self._searched)()]
         for text, size in zip(self.descriptions[:SHOWN], self.violations, strict=False):
             lines.append(f"  missed by {size:.3g}: {text}")
@@ -90,6 +95,13 @@ class Audit:
             f"{self.requirement} holds (constructed) at every input: every member keeps it by how "
             f"it is built; rounding leaves {self.worst_violation:.3g} at "
             f"{self.effort['evaluations']} inputs that were looked at"
+        )
+
+    def _proven(self) -> str:
+        return (
+            f"{self.requirement} holds (certified) at every input of {self.place}: proven in "
+            f"{self.effort['cells']} cells and {self.effort['seconds']:g} s (worst violation found "
+            f"{self.worst_violation:.3g})"
         )
 
     def _searched(self) -> str:

@@ -23,6 +23,7 @@ from cg4ai.estimators.simple import SHRINKAGE, simple_members
 from cg4ai.layout import Layout
 from cg4ai.members.factories import picklable
 from cg4ai.objectives import LossFunction, Supervised
+from cg4ai.proofs.afterwards import proven_afterwards
 from cg4ai.protocols import Members, Pricer
 from cg4ai.records import Array, IntArray, IterationRecord, StopReason
 from cg4ai.rules import (
@@ -86,7 +87,8 @@ class ConstrainedEstimator(Parameters):
         """
         problem, settings = self.problem(X, y, requirements, sample_weight), self.run_settings()
         with _threads_for(self._work()):
-            self.adopt(solve(problem, settings, progress=progress))
+            result = solve(problem, settings, progress=progress)
+            self.adopt(proven_afterwards(result, problem.requirements, settings))
         for caution in self.cautions_:
             warnings.warn(caution, FitWarning, stacklevel=2)
         return self

@@ -18,6 +18,7 @@ from cg4ai.apps.tabular.rulefile import Subject, read_rules
 from cg4ai.apps.tabular.settings import TrainSettings
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
+from cg4ai.proofs.afterwards import proven_afterwards
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 from cg4ai.solving.problem import Problem
@@ -84,7 +85,7 @@ class Tabular:
         return Task(prepared.problem, prepared.loop, words)
 
     def conclude(self, prepared: Prepared, task: Task, result: Result, run: Run | None) -> Result:
-        return result
+        return proven_afterwards(result, task.problem.requirements, task.settings)
 
     def evaluate(
         self, prepared: Prepared, task: Task, result: Result, review: Review
