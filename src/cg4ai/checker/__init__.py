@@ -9,6 +9,7 @@ from __future__ import annotations
 from cg4ai.checker.equality import EqualityVerdict
 from cg4ai.checker.errors import OutOfTime, Rejected
 from cg4ai.checker.outputs import OutputVerdict
+from cg4ai.checker.shape import ShapeVerdict
 from cg4ai.checker.verify import Verdict, check, verdict
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "OutOfTime",
     "OutputVerdict",
     "Rejected",
+    "ShapeVerdict",
     "Verdict",
     "check",
     "verdict",

@@ -17,12 +17,15 @@ from cg4ai.checker.equality import EXACT, EqualityClaim
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.outputs import OutputClaim
 from cg4ai.checker.parts import PartSource
+from cg4ai.checker.shape import ShapeClaim
 from cg4ai.errors import RunFolderError
 from cg4ai.records import MemberState, below
 from cg4ai.runs import files
 
 SHARED = ("normalise_shift", "normalise_scale")  # one for all members of a stack
-BuiltClaim = EqualityClaim | OutputClaim  # of rules that members keep by how they are built
+BuiltClaim = (
+    EqualityClaim | OutputClaim | ShapeClaim
+)  # of rules that members keep by how they are built
 # what the arrays of rules are called in a folder, and in a claim
 RULES = {
     **{name: name for name in ("constant", "limit", "tilt", "piece")},
@@ -160,6 +163,8 @@ def _built(
     """Whether every member of the folder that predicts keeps the rules by how it is built."""
     mixtures = {"the mixture": shipped}
     if content.get("shield"):
+        if isinstance(claim, ShapeClaim):
+            raise Rejected(f"the mixture in {folder} is behind a shield, which keeps no shape")
         mixtures["the anchor"] = Shipped.read(content["shield"]["anchor"], arrays, "anchor.")
     for name, mixture in mixtures.items():
         what = f"{name} in {folder}"

@@ -21,6 +21,7 @@ from cg4ai.checker.equality import EqualityVerdict, check_equality
 from cg4ai.checker.errors import OutOfTime, Rejected
 from cg4ai.checker.file import Content, parse_certificate, read_certificate
 from cg4ai.checker.outputs import OutputVerdict, check_outputs
+from cg4ai.checker.shape import ShapeVerdict, check_shape
 from cg4ai.checker.terms import RuleTerms
 from cg4ai.checker.words import closest, ends, formulas, predicted, shape
 
@@ -86,14 +87,16 @@ def check(
 
 def verdict(
     source: str | Path | bytes, *, progress: Callable[[int, int], None] | None = None
-) -> Verdict | EqualityVerdict | OutputVerdict:
-    """As `check`, for certificates of every kind: of rules, of equalities, and of outputs."""
+) -> Verdict | EqualityVerdict | OutputVerdict | ShapeVerdict:
+    """As `check`, for certificates of every kind: of rules, equalities, outputs and shapes."""
     content = parse_certificate(source) if isinstance(source, bytes) else read_certificate(source)
     kind = content.claim.get("kind") if isinstance(content.claim, dict) else None
     if kind == "equality":
         return check_equality(content)
     if kind == "outputs":
         return check_outputs(content)
+    if kind == "shape":
+        return check_shape(content)
     return _checked(content, HALVINGS, time_limit_s=math.inf, progress=progress)
 
 

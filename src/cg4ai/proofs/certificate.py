@@ -19,6 +19,7 @@ from cg4ai import __version__
 from cg4ai.checker import OutOfTime, Rejected, check
 from cg4ai.checker.cells import check_tree
 from cg4ai.ensemble.claims import subject_digest
+from cg4ai.ensemble.constructed import Built
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.proofs.bounds.limits import root
@@ -32,11 +33,12 @@ from cg4ai.proofs.records import (
     tree_arrays,
 )
 from cg4ai.proofs.rules import ProofRules, proof_rules_of
+from cg4ai.proofs.shapes import shape_bytes, shape_subject
 from cg4ai.proofs.shields import shield_of
 from cg4ai.rules import Requirement
 from cg4ai.rules.arranged import OutputRule
-from cg4ai.rules.equality import Equality
 from cg4ai.rules.regions import Region
+from cg4ai.rules.shapes import Shape
 from cg4ai.runs import files
 
 FILE_NAME = "certificate.cg4ai"
@@ -93,24 +95,14 @@ def certificate_bytes(
     it says, and checking decides.
     """
     check_texts(title, requirement.name, *(rule_names or ()))
-    if isinstance(requirement, Equality):
-        if certification.status != "proven" or certification.subject != equality_subject(
-            ensemble, requirement
-        ):
+    if isinstance(requirement, Built):
+        subject, made = _built(ensemble, requirement, title)
+        if certification.status != "proven" or certification.subject != subject:
             raise InvalidInput(
                 f"the certification of {requirement.name} is not proven or of another mixture: "
                 "certify the requirement as it is now"
             )
-        return equality_bytes(ensemble, requirement, title)
-    if isinstance(requirement, OutputRule):
-        if certification.status != "proven" or certification.subject != output_subject(
-            ensemble, requirement
-        ):
-            raise InvalidInput(
-                f"the certification of {requirement.name} is not proven or of another mixture: "
-                "certify the requirement as it is now"
-            )
-        return output_bytes(ensemble, requirement, title)
+        return made
     data = claim_bytes(
         ensemble,
         proof_rules_of(requirement, output_size=ensemble.output_size),
@@ -123,6 +115,15 @@ def certificate_bytes(
     if certification.subject:
         _check_subject(certification, ensemble, requirement)
     return data
+
+
+def _built(ensemble: Ensemble, rule: Built, title: str) -> tuple[str, bytes]:
+    """Subject and certificate of a rule that members keep by how they are built."""
+    if isinstance(rule, Shape):
+        return shape_subject(ensemble, rule), shape_bytes(ensemble, rule, title)
+    if isinstance(rule, OutputRule):
+        return output_subject(ensemble, rule), output_bytes(ensemble, rule, title)
+    return equality_subject(ensemble, rule), equality_bytes(ensemble, rule, title)
 
 
 def claim_bytes(

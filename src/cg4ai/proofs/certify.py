@@ -16,11 +16,13 @@ from cg4ai.proofs.equalities import certify_equality
 from cg4ai.proofs.outputs import certify_outputs
 from cg4ai.proofs.records import Certification, Progress
 from cg4ai.proofs.rules import proof_rules_of
+from cg4ai.proofs.shapes import certify_shape
 from cg4ai.proofs.shields import shield_of
 from cg4ai.rules import Requirement
 from cg4ai.rules.arranged import OutputRule
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.regions import Region
+from cg4ai.rules.shapes import Shape
 
 MEMORY_LIMIT = 4 * 2**30  # bytes: half for a batch, half for trees and open cells
 
@@ -60,6 +62,8 @@ def certify(
         return certify_equality(ensemble, requirement)
     if isinstance(requirement, OutputRule):
         return certify_outputs(ensemble, requirement)
+    if isinstance(requirement, Shape):
+        return certify_shape(ensemble, requirement)
     rules = proof_rules_of(requirement, output_size=ensemble.output_size)
     place = _place(ensemble, region if region is not None else requirement.region)
     shielded = shield_of(ensemble)

@@ -15,7 +15,7 @@ from cg4ai.ensemble.claims import mixture_digest
 from cg4ai.ensemble.constructed import Form, forms_of
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.proofs.files import NAMES, claim_array, sealed
-from cg4ai.proofs.records import Certification, OpenCells
+from cg4ai.proofs.records import Certification, built
 from cg4ai.records import Array
 from cg4ai.rules.equality import Equality
 from cg4ai.runs import files
@@ -32,21 +32,11 @@ def certify_equality(ensemble: Ensemble, equality: Equality) -> Certification:
         verdict(equality_bytes(ensemble, equality))
     except Rejected as error:
         note = str(error)
-    nothing = np.empty((0, ensemble.input_size))
-    return Certification(
-        "unknown" if note else "proven",
-        (),
-        None,
-        None,
-        None,
-        OpenCells(np.empty(0, np.int64), nothing, nothing, np.empty(0)),
-        0,
-        time.perf_counter() - started,
+    return built(
         note,
         subject=equality_subject(ensemble, equality),
-        exhausted=True,
-        checked=not note,
-        shield="completion",
+        input_size=ensemble.input_size,
+        seconds=time.perf_counter() - started,
     )
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import time
 
-import numpy as np
-
 from cg4ai import __version__
 from cg4ai.checker import Rejected, verdict
 from cg4ai.ensemble.claims import mixture_digest
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.output_sets import Arrangement, Form, output_forms
 from cg4ai.proofs.files import NAMES, Arrays, claim_array, sealed
-from cg4ai.proofs.records import Certification, OpenCells
+from cg4ai.proofs.records import Certification, built
 from cg4ai.rules.arranged import OutputRule
 from cg4ai.runs import files
 
@@ -27,21 +25,11 @@ def certify_outputs(ensemble: Ensemble, rule: OutputRule) -> Certification:
         verdict(output_bytes(ensemble, rule))
     except Rejected as error:
         note = str(error)
-    nothing = np.empty((0, ensemble.input_size))
-    return Certification(
-        "unknown" if note else "proven",
-        (),
-        None,
-        None,
-        None,
-        OpenCells(np.empty(0, np.int64), nothing, nothing, np.empty(0)),
-        0,
-        time.perf_counter() - started,
+    return built(
         note,
         subject=output_subject(ensemble, rule),
-        exhausted=True,
-        checked=not note,
-        shield="completion",
+        input_size=ensemble.input_size,
+        seconds=time.perf_counter() - started,
     )
 
 

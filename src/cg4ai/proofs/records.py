@@ -137,6 +137,26 @@ class Certification:
         return f"{text}; {self.note}" if self.note else text
 
 
+def built(note: str, *, subject: str, input_size: int, seconds: float) -> Certification:
+    """Of a rule that members keep by how they are built; a note says why that is unknown."""
+    nothing = np.empty((0, input_size))
+    return Certification(
+        "unknown" if note else "proven",
+        (),
+        None,
+        None,
+        None,
+        OpenCells(np.empty(0, np.int64), nothing, nothing, np.empty(0)),
+        0,
+        seconds,
+        note,
+        subject=subject,
+        exhausted=True,
+        checked=not note,
+        shield="completion",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a certification has come: rules closed of all, cells bounded and open, worst excess.

@@ -116,7 +116,7 @@ def test_what_arrays_show_is_true(seed: int) -> None:
 
 
 def test_networks_can_bend_both_ways_and_use_what_is_free() -> None:
-    """Rising is no limit to curvature: a step, which is convex and then concave, can be learnt."""
+    """Rising is no limit to curvature: there are convex and concave pieces, and free units."""
     inner = ARCHITECTURE(2, 1, hidden=(8,), activation="relu")
     architecture = SignedArchitecture(inner, (Monotone({0: 1}),))
     code = architecture.codes

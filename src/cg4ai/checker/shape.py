@@ -1,0 +1,291 @@
+"""Shapes in a feature, rising or convex, that members keep by how they are built.
+
+Of each unit it is followed on paths of nonzero weights whether it may rise, fall, bend up or bend
+down with a feature. A mixture with weights of at least zero does nothing that no member may do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai.checker.claim import fields, listed, names_of, text, whole
+from cg4ai.checker.errors import Rejected
+from cg4ai.checker.file import Content
+from cg4ai.records import MemberState, below
+from cg4ai.runs import files
+
+KEYS = {
+    *("kind", "title", "requirement", "input_size", "output_size", "asks", "members"),
+    *("made_by", "about"),
+}
+ASKS = {"shape", "features", "output", "ordered", "logits"}
+BROKEN = {"monotone": {1: "fall", -1: "rise"}, "curvature": {1: "down", -1: "up"}}
+WORDS = {
+    ("monotone", 1): "never falls with",
+    ("monotone", -1): "never rises with",
+    ("curvature", 1): "is convex in",
+    ("curvature", -1): "is concave in",
+}
+Arrays = Mapping[str, NDArray[Any]]
+May = dict[str, NDArray[np.bool_]]  # for each of several units: rise, fall, up, down
+SWAPPED = {"rise": "fall", "fall": "rise", "up": "down", "down": "up"}
+
+
+class ShapeClaim:
+    """A validated claim: what is asked of which sums of outputs, and the stacks of members."""
+
+    def __init__(self, content: Content) -> None:
+        claim = fields(content.claim, KEYS, "the claim")
+        self.title = text(claim["title"], "title")
+        self.requirement = text(claim["requirement"], "requirement")
+        self.input_size = whole(claim["input_size"], "input_size")
+        self.output_size = whole(claim["output_size"], "output_size")
+        self.made_by = text(fields(claim["made_by"], {"cg4ai"}, "made_by")["cg4ai"], "made_by")
+        self.about = names_of(claim["about"], self.input_size, self.output_size)
+        asks = fields(claim["asks"], ASKS, "asks")
+        if asks["shape"] not in BROKEN:
+            raise Rejected(f"the shape must be one of {list(BROKEN)}")
+        self.shape: str = asks["shape"]
+        self.features = [self._feature(one) for one in listed(asks["features"], "features")]
+        if not self.features or len({j for j, _ in self.features}) < len(self.features):
+            raise Rejected("features must be named, each once")
+        self.output = asks["output"]
+        if self.output is not None and whole(self.output, "output", least=0) >= self.output_size:
+            raise Rejected(f"there is no output {self.output}")
+        self.ordered, self.logits = asks["ordered"] is True, asks["logits"] is True
+        if (asks["ordered"], asks["logits"]) != (self.ordered, self.logits):
+            raise Rejected("ordered and logits must be true or false")
+        self.states = files.member_states(listed(claim["members"], "members"), content.arrays)
+
+    def _feature(self, pair: Any) -> tuple[int, int]:
+        if not isinstance(pair, list) or len(pair) != 2 or pair[1] not in (1, -1):
+            raise Rejected("a feature is [position, 1 or -1]")
+        feature = whole(pair[0], "a feature", least=0)
+        if feature >= self.input_size:
+            raise Rejected(f"there is no feature {feature}")
+        return feature, int(pair[1])
+
+    def sums(self, *, softmax: bool) -> list[dict[int, int]]:
+        """The sums of outputs, or of scores under a softmax, {output: 1 or -1}, that it is about.
+
+        The probability of a class rises if its score rises against each other score; the chance of
+        a class or a higher one if the score of each class rises against the one before.
+        """
+        size = self.output_size
+        if softmax or self.logits:
+            if self.shape != "monotone" and softmax:
+                raise Rejected("a softmax keeps no curvature")
+            if self.logits and softmax:
+                raise Rejected("logits are asked about, and these members give probabilities")
+            if self.ordered:
+                return [{k + 1: 1, k: -1} for k in range(size - 1)]
+            if self.output is None:
+                raise Rejected("it is not said which class is meant")
+            return [{self.output: 1, k: -1} for k in range(size) if k != self.output]
+        if self.ordered:
+            return [dict.fromkeys(range(k, size), 1) for k in range(1, size)]
+        return [{k: 1} for k in range(size) if self.output in (None, k)]
+
+    def verify_stored(self, state: MemberState, used: NDArray[np.integer[Any]], what: str) -> None:
+        """Rejected unless each used member of a stack can be seen to keep the shape."""
+        for member in used.tolist():
+            for feature, sign in self.features:
+                broken = BROKEN[self.shape][sign]
+                if self._may(state, member, feature)[broken].any():
+                    raise Rejected(
+                        f"not proven: member {member} of {what} has a path by which the outputs "
+                        f"may {broken if self.shape == 'monotone' else 'bend ' + broken} with "
+                        f"feature {feature}"
+                    )
+
+    def _may(self, state: MemberState, member: int, feature: int) -> May:
+        """What the sums that are asked about may do with a feature."""
+        if state.kind == "constant":
+            return _nothing(1)
+        if state.kind == "network":
+            groups = state.config["output"]
+            if groups not in ("linear", "softmax"):
+                raise Rejected("networks of several groups of outputs show no shape")
+            sums = self.sums(softmax=groups == "softmax")
+            return _of_network(state.config, state.arrays, member, feature, sums)
+        if state.kind == "tree":
+            sums = self.sums(softmax=state.config["link"] == "softmax")
+            return _of_trees(state.arrays, member, feature, sums)
+        if state.kind == "arranged":
+            return self._arranged(state, member, feature)
+        raise Rejected(f"members of kind {state.kind!r} show no shape by how they are built")
+
+    def _arranged(self, state: MemberState, member: int, feature: int) -> May:
+        """Sorted, clamped and summing outputs; each sorted output may do what all of them may."""
+        if self.ordered or self.logits:
+            raise Rejected("outputs that are arranged are no scores of classes")
+        inner = files.member_state(state.config["inner"], below(state.arrays, "inner."))
+        own, asked = state.config["set"], self.output
+        if own["totals"]:
+            raise Rejected("outputs that are made to sum to a total move with each other")
+        chains = [chain for chain in own["chains"] if asked is None or asked in chain]
+        ends = np.stack([state.arrays[f"set.{name}"] for name in ("low", "high")])
+        outputs = sorted({*range(self.output_size)} if asked is None else {asked}.union(*chains))
+        whole_claim = self._about(outputs)
+        parts = [one._may(inner, member, feature) for one in whole_claim]
+        may = {name: np.array([part[name].any() for part in parts]) for name in SWAPPED}
+        if chains or np.isfinite(ends[:, outputs]).any():  # sorting and clamping bend
+            moved = may["rise"] | may["fall"]
+            may |= {"up": may["up"] | moved, "down": may["down"] | moved}
+        return may
+
+    def _about(self, outputs: list[int]) -> list[ShapeClaim]:
+        """The same claim about each of these outputs."""
+        made = []
+        for output in outputs:
+            one = object.__new__(ShapeClaim)
+            one.__dict__ = {**self.__dict__, "output": output}
+            made.append(one)
+        return made
+
+    def __str__(self) -> str:
+        subject = "Each output" if self.output is None else f"Output {self.output}"
+        if self.logits:
+            subject = f"{subject} minus each other"
+        if self.ordered:
+            subject = "The chance of class k or a higher one, for every k,"
+        said = [f"{WORDS[self.shape, sign]} feature {feature}" for feature, sign in self.features]
+        return f"{subject} {', '.join(said)}."
+
+
+@dataclass(frozen=True)
+class ShapeVerdict:
+    """What has been proven of a shape; all else is `Rejected`."""
+
+    claim: ShapeClaim
+    digest: str
+    members: int
+    seconds: float
+
+    def __str__(self) -> str:
+        claim = self.claim
+        return "\n".join(
+            [
+                f"Proven: {claim.requirement!r} of {claim.title}.",
+                "  At every input of numbers, predicted by every mixture of these "
+                f"{self.members} members; rounding of the",
+                "  prediction aside: see 'Shapes' in docs/certificates.md.",
+                f"  {claim}",
+                f"  Read off the signs of all weights, {self.seconds:.1f} s.",
+                f"  Certificate sha256 {self.digest}.",
+            ]
+        )
+
+
+def check_shape(content: Content) -> ShapeVerdict:
+    """Verify a certificate of a shape; Rejected unless every member can be seen to keep it."""
+    started, members = time.perf_counter(), 0
+    try:
+        claim = ShapeClaim(content)
+        for number, state in enumerate(claim.states):
+            count = _count(state)
+            claim.verify_stored(state, np.arange(count), f"stack {number}")
+            members += count
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        if isinstance(error, Rejected):
+            raise
+        raise Rejected(f"the members are not described as they should be: {error!r}") from error
+    if not members:
+        raise Rejected("the certificate has no member")
+    return ShapeVerdict(claim, content.digest, members, time.perf_counter() - started)
+
+
+def _count(state: MemberState) -> int:
+    """How many members a stack has."""
+    if state.kind == "arranged":
+        return _count(files.member_state(state.config["inner"], below(state.arrays, "inner.")))
+    return len(state.arrays[{"constant": "values", "tree": "value"}.get(state.kind, "weight_0")])
+
+
+def _nothing(count: int) -> May:
+    return {name: np.zeros(count, bool) for name in SWAPPED}
+
+
+def _summed(signs: NDArray[Any], may: May) -> May:
+    """What sums of units may do, given the signs (sums, units) of their weights."""
+    return {
+        name: np.asarray((((signs > 0) & may[name]) | ((signs < 0) & may[other])).any(axis=1))
+        for name, other in SWAPPED.items()
+    }
+
+
+def _of_network(
+    config: Any, arrays: Arrays, member: int, feature: int, sums: list[dict[int, int]]
+) -> May:
+    scale = arrays.get("normalise_scale")
+    if scale is not None and not (np.isfinite(scale) & (scale > 0)).all():
+        raise Rejected("inputs are divided by numbers that are not above zero")
+    depth, activation = len(config["hidden"]), config["activation"]
+    inputs = _nothing(int(config["input_size"]))
+    inputs["rise"][feature] = True
+    may = inputs
+    for layer in range(depth):
+        may = _summed(np.sign(_finite(arrays[f"weight_{layer}"][member])), may)
+        moved = may["rise"] | may["fall"]
+        if activation == "relu":
+            may["up"] |= moved
+        elif activation == "tanh":
+            may |= {"up": moved, "down": moved}
+        else:
+            may = dict.fromkeys(SWAPPED, moved)
+    found = _summed(_signs(arrays[f"weight_{depth}"][member], sums), may)
+    if config["skip"]:
+        straight = _summed(_signs(arrays["skip"][member], sums), inputs)
+        found = {name: found[name] | straight[name] for name in SWAPPED}
+    return found
+
+
+def _finite(weight: NDArray[Any]) -> NDArray[Any]:
+    if not np.isfinite(weight).all():
+        raise Rejected("a weight is not a finite number")
+    return weight
+
+
+def _signs(weight: NDArray[Any], sums: list[dict[int, int]]) -> NDArray[Any]:
+    """(sums, units): the signs of sums of rows of the last layer, without rounding."""
+    rows = _finite(weight)
+    made = np.zeros((len(sums), rows.shape[1]), np.int64)
+    for number, one in enumerate(sums):
+        for unit in range(rows.shape[1]):
+            total = sum(sign * Fraction(float(rows[output, unit])) for output, sign in one.items())
+            made[number, unit] = (total > 0) - (total < 0)
+    return made
+
+
+def _of_trees(arrays: Arrays, member: int, feature: int, sums: list[dict[int, int]]) -> May:
+    """Inputs that differ in the feature part at a node that asks for it: all leaves there count."""
+    found = _nothing(len(sums))
+    if not arrays["factor"][member] >= 0:
+        raise Rejected("trees are subtracted")
+    value = _finite(arrays["value"][member])
+    for tree in range(value.shape[0]):
+        names, left, right = (arrays[name][member, tree] for name in ("feature", "left", "right"))
+        nodes = np.arange(len(left))
+        if not (((left == nodes) & (right == nodes)) | ((left > nodes) & (right > nodes))).all():
+            raise Rejected("a node of a tree does not point to later nodes")
+        subset = arrays["subset"][member, tree] if "subset" in arrays else np.full(len(left), -1)
+        for number, one in enumerate(sums):
+            leaf = sum(sign * value[tree, :, output] for output, sign in one.items())
+            ends = [(float(number), float(number)) for number in np.asarray(leaf)]
+            for node in reversed(range(len(left))):
+                if left[node] == node:
+                    continue
+                low, high = ends[left[node]], ends[right[node]]
+                ends[node] = min(low[0], high[0]), max(low[1], high[1])
+                if names[node] == feature:
+                    found["fall"][number] |= low[1] > high[0] or subset[node] >= 0
+                    found["rise"][number] |= high[1] > low[0] or subset[node] >= 0
+    moved = found["rise"] | found["fall"]
+    return found | {"up": moved, "down": moved}

@@ -1,0 +1,119 @@
+"""Certificates of shapes: accepted for members that keep them, rejected for all others."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from cg4ai import Curvature, Ensemble, Monotone, certify, write_certificate
+from cg4ai.checker import Rejected, verdict
+from cg4ai.checker.shipped import compare
+from cg4ai.layout import Layout
+from cg4ai.members.arranged import ArrangedMembers
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.conversion import from_sklearn
+from cg4ai.members.mixture import Part
+from cg4ai.members.networks import NetworkArchitecture
+from cg4ai.members.signed import SignedArchitecture
+from cg4ai.proofs.shapes import shape_bytes
+from cg4ai.protocols import Members
+from cg4ai.rules.arranged import Ordered, Range, joined
+from cg4ai.rules.shapes import Shape
+
+D = 3
+
+
+def mixture(*stacks: Members) -> Ensemble:
+    weights = np.full(sum(map(len, stacks)), 1.0 / sum(map(len, stacks)))
+    parts, start = [], 0
+    for one in stacks:
+        own = weights[start : start + len(one)]
+        parts.append(Part(one, np.zeros(len(one), np.int64), own))
+        start += len(one)
+    return Ensemble(tuple(parts), Layout.single(stacks[0].output_size))
+
+
+def networks(rules: tuple[Shape, ...], outputs: int = 1, **kwargs: Any) -> Members:
+    inner = NetworkArchitecture(D, outputs, **{"hidden": (6, 4), "activation": "relu", **kwargs})
+    signed = SignedArchitecture(inner, rules)
+    return signed.members(signed.initialise(3, torch.Generator().manual_seed(0)))
+
+
+def trees(directions: list[int]) -> Members:
+    generator = np.random.default_rng(0)
+    x = generator.uniform(size=(200, D))
+    y = x[:, 0] - x[:, 1] + 0.3 * generator.normal(size=200)
+    return from_sklearn(
+        HistGradientBoostingRegressor(max_iter=5, monotonic_cst=directions).fit(x, y)
+    )
+
+
+CASES: dict[str, tuple[Shape, list[Members]]] = {
+    "mixed": (
+        Monotone({0: 1, 1: -1}),
+        [
+            networks((Monotone({0: 1, 1: -1}),), scale=np.ones(D), skip=True),
+            trees([1, -1, 0]),
+            ConstantMembers([[2.0]], D),
+        ],
+    ),
+    "curved": (Curvature({0: -1}), [networks((Curvature({0: -1}),), skip=True)]),
+    "class": (
+        Monotone({2: 1}, output=1),
+        [networks((Monotone({2: 1}, output=1),), 3, output="softmax")],
+    ),
+    "ordered": (
+        Monotone({2: 1}, ordered=True),
+        [networks((Monotone({2: 1}, ordered=True),), 4, output="softmax")],
+    ),
+    "logits": (
+        Monotone({2: 1}, output=0, logits=True),
+        [networks((Monotone({2: 1}, output=0, logits=True),), 2)],
+    ),
+    "arranged": (
+        Monotone({0: 1}, output=0),
+        [
+            ArrangedMembers(
+                networks((Monotone({0: 1}),), 2), joined([Range(0.0, 1.0), Ordered()], 2)
+            )
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kept_shapes_are_proven_and_found_in_the_folder(name: str, tmp_path: Path) -> None:
+    rule, stacks = CASES[name]
+    ensemble = mixture(*stacks)
+    found = certify(ensemble, rule)
+    assert found.status == "proven", found.note
+    assert found.strength == "constructed"
+    write_certificate(tmp_path / "proof.cg4ai", ensemble, requirement=rule, certification=found)
+    proven = verdict(tmp_path / "proof.cg4ai")
+    assert "feature" in str(proven)
+    assert compare(proven.claim, ensemble.save(tmp_path / "model"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_opposite_is_not_proven(name: str) -> None:
+    rule, stacks = CASES[name]
+    turned = {feature: -sign for feature, sign in rule.features.items()}
+    kwargs = {"output": rule.output, "logits": rule.logits}
+    if isinstance(rule, Monotone):
+        kwargs["ordered"] = rule.ordered
+    wrong = type(rule)(turned, **kwargs)
+    wrong.check(D, stacks[0].output_size)
+    assert certify(mixture(*stacks), wrong).status == "unknown"
+    with pytest.raises(Rejected, match="not proven"):
+        verdict(shape_bytes(mixture(*stacks), wrong))
+
+
+def test_a_folder_with_another_member_is_rejected(tmp_path: Path) -> None:
+    rule, stacks = CASES["mixed"]
+    proven = verdict(shape_bytes(mixture(*stacks), rule))
+    folder = mixture(*stacks, trees([0, 0, 0])).save(tmp_path / "other")
+    with pytest.raises(Rejected, match="part 3"):
+        compare(proven.claim, folder)
