@@ -122,3 +122,20 @@ def labels(value: Any, what: str, length: int) -> IntArray:
     if result.min() < 0:
         raise InvalidInput(f"{what} must be class numbers 0, 1, ..., got {int(result.min())}")
     return result.astype(np.int64)
+
+
+def same_inputs(inputs: Array) -> tuple[IntArray, IntArray]:
+    """(n, d) -> the first of each distinct input, in order, and (n,) which of them each is."""
+    plain = np.ascontiguousarray(inputs + 0.0)  # no -0.0
+    keys = plain.view(np.dtype((np.void, plain.itemsize * plain.shape[1]))).ravel()
+    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[which.ravel()]
+
+
+def among(inputs: Array, listed: Array) -> NDArray[np.bool_]:
+    """(n, d), (m, d) -> (n,): which inputs are listed."""
+    _, which = same_inputs(np.concatenate([listed, inputs]))
+    return np.asarray(np.isin(which[len(listed) :], which[: len(listed)]))

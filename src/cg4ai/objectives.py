@@ -53,6 +53,12 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return outputs.logsumexp(-1) - outputs.gather(-1, labels).squeeze(-1)
 
 
+def error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """One minus the share of votes for the right class; `targets` (n,) classes."""
+    labels = targets.long().expand(outputs.shape[:-1]).unsqueeze(-1)
+    return 1.0 - outputs.gather(-1, labels).squeeze(-1)
+
+
 def no_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Zero: learn from the rows alone."""
     return outputs.sum(-1) * 0.0
@@ -105,6 +111,7 @@ LOSSES: dict[str, LossFunction] = {
     "absolute": absolute,
     "log_loss": log_loss,
     "cross_entropy": cross_entropy,
+    "error": error,
     "none": no_loss,
 }
 

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.nn.functional import one_hot
 
+from cg4ai.arrays import among
 from cg4ai.ensemble import shapes
 from cg4ai.ensemble.constructed import Pointwise, constructed
+from cg4ai.ensemble.rates import GroupRate, group_rates
 from cg4ai.records import Array, IntArray, SeparationResult, Strength
-from cg4ai.rules import OutputRule, Rate, Shape
+from cg4ai.rules import DecisionRate, OutputRule, Rate, Shape
+from cg4ai.rules.rates import GroupRates
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import ConcaveRows, shortfall
 from cg4ai.separation import BlackBox, GradientAscent, default_separator
@@ -58,6 +62,7 @@ class Audit:
     threshold: float | None = None
     effort: Mapping[str, Any] = field(default_factory=dict)
     room: float | None = None
+    rates: tuple[GroupRate, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -75,6 +80,7 @@ class Audit:
             lines.append(f"  missed by {size:.3g}: {text}")
         if len(self.descriptions) > SHOWN:
             lines.append(f"  and {len(self.descriptions) - SHOWN} more")
+        lines += [f"  {rate}" for rate in self.rates]
         if self.decision_rates:
             rates = ", ".join(f"{name}: {rate:.4g}" for name, rate in self.decision_rates.items())
             lines.append(
@@ -134,6 +140,7 @@ def audit(
     limit: int = 100,
     found: SeparationResult | None = None,
     brief: bool = False,
+    held_out: Array | None = None,
 ) -> Audit:
     """Recompute every listed row in float64; over a region, search for violations.
 
@@ -141,7 +148,8 @@ def audit(
     for the search, which the requirement's separator does, or the default one. A search of this
     very mixture that was done already is given as `found`. A `brief` search looks at single inputs
     and hardly climbs, for endings that have no time left: what it finds is real, and its effort is
-    stated like any other.
+    stated like any other. `held_out` (n, d) are inputs that no member was trained on: rates at
+    those of them that the rule lists are stated by themselves, with intervals.
     """
     from cg4ai.ensemble.shield import kept_by_shield
 
@@ -165,13 +173,20 @@ def audit(
             return attacked
         return replace(attacked, strength=Strength.SHIELDED, room=shield.room)
     outputs = predictions(ensemble, rows.inputs)
+    if isinstance(requirement, DecisionRate):
+        decided = ensemble.decide(rows.inputs, outputs=outputs)
+        outputs = one_hot(torch.as_tensor(decided), ensemble.output_size).to(torch.float64)
     with torch.no_grad():
         violations = shortfall(rows.bounds, rows.values(outputs).numpy())
     order = np.argsort(-violations, kind="stable")
     violated = order[violations[order] > tolerance]
-    rates = {}
+    thresholded = {}
     if isinstance(requirement, Rate):
-        rates = requirement.decision_rates(outputs.numpy(), threshold)
+        thresholded = requirement.decision_rates(outputs.numpy(), threshold)
+    rates: tuple[GroupRate, ...] = ()
+    if isinstance(requirement, GroupRates):
+        held = None if held_out is None else among(requirement.points, held_out)
+        rates = group_rates(requirement, outputs.numpy()[:, requirement.output], held)
     return Audit(
         requirement=requirement.name,
         strength=Strength.AUDITED,
@@ -183,8 +198,9 @@ def audit(
         violated=violated,
         violations=violations[violated],
         descriptions=_descriptions(requirement, rows, violated),
-        decision_rates=rates,
-        threshold=threshold if rates else None,
+        decision_rates=thresholded,
+        threshold=threshold if thresholded else None,
+        rates=rates,
         effort={"search": "recomputation", "evaluations": len(rows.inputs)},
     )
 

@@ -24,9 +24,11 @@ from torch import Tensor, nn
 from cg4ai.arrays import matrix
 from cg4ai.errors import InvalidInput, OutsideRegion, did_you_mean
 from cg4ai.layout import Layout
+from cg4ai.members.draws import decisions
 from cg4ai.members.mixture import Mixture, Part
 from cg4ai.members.shielded import ShieldedMembers
-from cg4ai.records import Array, Strength
+from cg4ai.members.voted import VotedMembers
+from cg4ai.records import Array, IntArray, Strength
 from cg4ai.rules.regions import Region, region_of
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 REGIONS = "regions"
 GUARANTEES = "guarantees"
+DECISIONS = "decisions"  # the seed by which shares of votes become decisions
 OUTSIDE = ("warn", "refuse", "ignore")
 MOST = 0.5  # a region with a smaller share of the training inputs is a neighbourhood
 
@@ -88,6 +91,23 @@ class Ensemble(Mixture):
         with torch.no_grad():
             result = self.outputs(torch.as_tensor(x))
         return result.to(inputs.device) if isinstance(inputs, Tensor) else result.numpy()
+
+    @property
+    def votes(self) -> bool:
+        """Whether its members vote, so that outputs are shares of votes."""
+        return all(isinstance(part.members, VotedMembers) for part in self.used)
+
+    def decide(self, inputs: Any, *, outputs: Any = None) -> IntArray:
+        """(n, d) -> (n,): one class for each input, always the same one.
+
+        Of shares of votes by a hash of the input (`cg4ai.members.draws`), else the class of the
+        largest score. `outputs` (n, r) are predictions that are known already.
+        """
+        x = matrix(inputs, "inputs")
+        shares = np.asarray(self.predict(x) if outputs is None else outputs)
+        if not self.votes:
+            return np.asarray(shares.argmax(1), np.int64)
+        return decisions(shares, x, int(self.about.get(DECISIONS, {}).get("seed", 0)))
 
     def explain(self, x: Array) -> Explanation:
         """Predictions for checked inputs (n, d), each with what is recorded about it."""

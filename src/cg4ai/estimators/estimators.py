@@ -21,7 +21,7 @@ from cg4ai.estimators.kinds import Task
 from cg4ai.estimators.parameters import PARAMETERS, one_of
 from cg4ai.objectives import Pinball
 from cg4ai.records import Array, IntArray
-from cg4ai.rules import Margin, Ordered, Probability, Requirement, Shape
+from cg4ai.rules import DecisionRate, Margin, Ordered, Probability, Requirement, Shape
 from cg4ai.solving.problem import Problem
 
 ROUNDED = 0.02  # of the spread of y: how far the corner of the pinball loss is rounded
@@ -110,7 +110,9 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         if isinstance(requirement, Shape):  # of logits only differences mean anything
             named = self._by_names(requirement)
             return named.of_classes(max(2, len(self.classes_)), logits=self.scores == "logit")
-        if not isinstance(requirement, Probability | Margin) or not _name_themselves(self.classes_):
+        if not isinstance(requirement, Probability | Margin | DecisionRate):
+            return requirement
+        if requirement.labels is None or not _name_themselves(self.classes_):
             return requirement
         position = np.searchsorted(self.classes_, requirement.labels)
         unknown = ~np.isin(requirement.labels, self.classes_)
@@ -129,19 +131,32 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         return scores[:, 1] - scores[:, 0] if len(self.classes_) <= 2 else scores
 
     def predict_proba(self, X: Any) -> Array:
-        """Mixture of probabilities, or softmax of the mixture of logits: (n, classes)."""
+        """Mixture of probabilities, or softmax of the mixture of logits: (n, classes).
+
+        Under a `DecisionRate` it is the share of votes for each class.
+        """
         scores = self._scores(X)
         if len(self.classes_) == 1:
             return np.ones((len(scores), 1))
-        if self.scores == "logit":
+        if self.scores == "logit" and not self.ensemble_.votes:
             scores = np.exp(scores - scores.max(1, keepdims=True))
             scores = scores / scores.sum(1, keepdims=True)
         return scores
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The class of the largest score, (n,)."""
-        scores = self._scores(X)[:, : len(self.classes_)]
-        return np.asarray(self.classes_[scores.argmax(1)])
+        """The class of the largest score, (n,); under a `DecisionRate` the class decided for.
+
+        A decision depends on the input alone, and is the same at every call and on every machine.
+        """
+        check_is_fitted(self, "ensemble_")
+        x = validate_data(self, X, reset=False, dtype=np.float64)
+        scores = np.asarray(self.ensemble_.predict(x))
+        decided = (
+            self.ensemble_.decide(x, outputs=scores)
+            if self.ensemble_.votes
+            else scores[:, : len(self.classes_)].argmax(1)
+        )
+        return np.asarray(self.classes_[decided])
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -14,6 +14,7 @@ import torch
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from cg4ai.ensemble.audit import Audit
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.estimators.holdout import HeldOutPricer, LabelledData, split
 from cg4ai.estimators.judgement import Judge, Score
@@ -28,6 +29,7 @@ from cg4ai.protocols import Members, Pricer
 from cg4ai.records import Array, IntArray, IterationRecord, StopReason
 from cg4ai.rules import (
     Curvature,
+    DecisionRate,
     OutputRule,
     Probability,
     Requirement,
@@ -35,6 +37,7 @@ from cg4ai.rules import (
     contradictions,
     improbable,
 )
+from cg4ai.rules.rates import GroupRates
 from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
@@ -130,6 +133,7 @@ class ConstrainedEstimator(Parameters):
                     "or bind probabilities by Linear over a Box"
                 )
         kinds = kinds_of(self.members)
+        task = self._with_rates(task, requirements)
         self.target_scale_ = task.spread
         self.check_training()
         pricers: Sequence[Pricer] = pricers_for(kinds, self, task)
@@ -146,7 +150,7 @@ class ConstrainedEstimator(Parameters):
                     "weigh members by; set validation_fraction=0"
                 )
             training = _supervised(trained, loss, kind)
-            pricers = [HeldOutPricer(pricer, training) for pricer in pricers]
+            pricers = [HeldOutPricer(pricer, training, weighed.inputs) for pricer in pricers]
         self.n_held_out_ = len(weighed.inputs) if fraction else 0
         self._judge = Judge(trained, weighed, task.outputs, task.quantiles)
         problem = Problem(
@@ -155,6 +159,7 @@ class ConstrainedEstimator(Parameters):
             pricers=pricers,
             layout=Layout.single(task.outputs),
             start=self._start(kinds, task, trained),
+            held_out=weighed.inputs if fraction else None,
         )
         clashes = contradictions(problem.requirements)
         if clashes:
@@ -169,6 +174,19 @@ class ConstrainedEstimator(Parameters):
         """A shape by positions: of the columns of X, and of the classes where there are some."""
         classes = [str(label) for label in getattr(self, "classes_", ())]
         return shape.named(list(map(str, getattr(self, "feature_names_in_", ()))), classes)
+
+    def _with_rates(self, task: Task, requirements: Sequence[Requirement]) -> Task:
+        """The task with what members must know of rules on rates and decisions."""
+        rates = [one for one in requirements if isinstance(one, GroupRates)]
+        decided = [one for one in rates if isinstance(one, DecisionRate)]
+        if decided and not task.classification:
+            raise InvalidInput(
+                f"{decided[0].name} is about decisions between classes, and y holds numbers: use "
+                "Rate, or a ConstrainedClassifier"
+            )
+        self.votes_ = bool(decided)
+        every = bool(rates) and len(rates) == len(requirements)
+        return replace(task, rates=every, votes=self.votes_)
 
     def _work(self) -> int:
         """Numbers in the largest array of a training step."""
@@ -207,7 +225,7 @@ class ConstrainedEstimator(Parameters):
             raise InvalidInput("adopt takes the result of a problem: call problem(X, y, ...) first")
         # the data may reach beyond a rule's region: that is for users' own predictions to warn of
         found = [result.ensemble] + ([] if result.plain is None else [result.plain.ensemble])
-        self.score_ = self._judge.score(*(partial(one.predict, outside="ignore") for one in found))
+        self.score_ = self._judge.score(*(partial(_answers, one) for one in found))
         del self._judge  # it holds the data
         self.cautions_ = self._cautions(result, self.score_)
         notes = [text for text in (result.note, str(self.score_), *self.cautions_) if text]
@@ -275,6 +293,14 @@ def _shapes(requirements: Sequence[Requirement], task: Task) -> tuple[Shape, ...
                 "scores='logit', or leave it out"
             )
     return shapes
+
+
+def _answers(ensemble: Ensemble, inputs: Array) -> Array:
+    """Outputs (n, r), of voters their decisions."""
+    outputs = np.asarray(ensemble.predict(inputs, outside="ignore"))
+    if not ensemble.votes:
+        return outputs
+    return np.eye(outputs.shape[1])[ensemble.decide(inputs, outputs=outputs)]
 
 
 def _supervised(data: LabelledData, loss: str | LossFunction, kind: str) -> Supervised:

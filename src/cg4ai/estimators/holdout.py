@@ -6,32 +6,59 @@ learnt its training rows by heart does not price out, and enters only where a re
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from cg4ai.arrays import among
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import Pricer, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
+from cg4ai.rules.rates import GroupRates
+from cg4ai.rules.rows import LinearRows, Rows, RowSet
 
 
 @dataclass(frozen=True)
 class HeldOutPricer:
     """Asks `inner` to train on `training` in place of the objective that the master weighs by.
 
-    Bounds that `inner` may prove hold for its own data alone, so they are dropped.
+    Rates are priced at the inputs that are not among those `held_out` (n, d): members that are
+    trained to keep a rate learn by heart the inputs that it is the mean over. Bounds that `inner`
+    may prove hold for its own data alone, so they are dropped.
     """
 
     inner: Pricer
     training: Supervised
+    held_out: Array
+    _known: dict[int, tuple[GroupRates, LinearRows]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def price(self, request: PricingRequest) -> PricingResult:
         # The block duals are in units of the other data: by them a pricer would hold back members
         # that the master wants. A high worth lets it propose all; the loop admits by the true one.
         worth = 1e6 * (1.0 + np.abs(request.duals.blocks))
         duals = replace(request.duals, blocks=worth)
-        proposed = self.inner.price(replace(request, objective=self.training, duals=duals))
+        rows = RowSet(
+            request.rows.layout, [self._trained_on(rows, request) for rows in request.rows.batches]
+        )
+        proposed = self.inner.price(
+            replace(request, objective=self.training, duals=duals, rows=rows)
+        )
         return replace(proposed, lower_bound=None)
+
+    def _trained_on(self, rows: Rows, request: PricingRequest) -> Rows:
+        """The rows of a rate at its inputs that are not held out; other rows as they are."""
+        number = rows.requirement
+        rule = request.requirements[number] if 0 <= number < len(request.requirements) else None
+        if not isinstance(rule, GroupRates):
+            return rows
+        known = self._known.get(number)
+        if known is None or known[0] is not rule:
+            kept = rule.at(~among(rule.points, self.held_out))
+            known = (rule, rule.rows(number) if kept is None else kept.rows(number))
+            self._known[number] = known
+        return known[1]
 
 
 @dataclass(frozen=True, slots=True)

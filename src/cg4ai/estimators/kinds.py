@@ -60,6 +60,8 @@ class Task:
     output_limit: float | None = None
     quantiles: tuple[float, ...] = ()
     shapes: tuple[Shape, ...] = ()
+    rates: bool = False  # whether all rules are rates
+    votes: bool = False  # whether one of them is about decisions
 
     @property
     def classification(self) -> bool:
@@ -93,7 +95,7 @@ def _pricers(kind: Any, parameters: Parameters, task: Task) -> list[Pricer]:
             at_quantile(kind, 0.5)
             return [QuantilePricer((kind,), task.quantiles)]
         _check_model(kind, task)
-        return [TreePricer(kind)]
+        return [_of_models(kind, task)]
     if is_module(kind):
         factory: Callable[[], nn.Module] = kind
         name = getattr(kind, "__name__", type(kind).__name__)
@@ -154,7 +156,12 @@ def _named(kind: str, parameters: Parameters, task: Task) -> list[Pricer]:
                 f"{kind} members fit means, not quantiles: use 'network' or 'boosting'"
             )
         return [QuantilePricer(BOOSTED_QUANTILES, task.quantiles)]
-    return [TreePricer(_tree(kind, task))]
+    return [_of_models(_tree(kind, task), task)]
+
+
+def _of_models(model: BaseEstimator, task: Task) -> Pricer:
+    """Votes are priced by one weighted fit, other rules by several that trade them against data."""
+    return TreePricer(model, scales=(1.0,)) if task.votes else TreePricer(model)
 
 
 def _tree(kind: str, task: Task) -> BaseEstimator:
@@ -243,10 +250,15 @@ def _of_networks(architecture: Architecture, parameters: Parameters, task: Task)
     """Small networks, a batch of every weight decay at once.
 
     Regularised members generalise but may be too stiff for a row; free members meet rows but learn
-    noise. The master chooses. Under rules they begin at random, too: where rules bind noise, those
-    that began from the plain members predicted new rows worse.
+    noise. The master chooses. A rate is met best by what generalises: free members, and those that
+    are trained by prices alone, learn by heart who is in which group (at 5,000 rows a gap of 0.02
+    was 0.07 on new ones), so none of them is trained where all rules are rates. Under rules they
+    begin at random, too: where rules bind noise, those that began from the plain members predicted
+    new rows worse.
     """
-    return _gradient(architecture, parameters, task, parameters.training_of_networks())
+    recipe = parameters.training_of_networks(rates=task.rates)
+    pricer = _gradient(architecture, parameters, task, recipe)
+    return replace(pricer, headroom=0.0, finish=0.0) if task.rates else pricer
 
 
 def _of_modules(architecture: Architecture, parameters: Parameters, task: Task) -> Pricer:

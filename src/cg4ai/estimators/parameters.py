@@ -17,6 +17,7 @@ from cg4ai.settings import Settings
 PASSES, BATCH, FEWEST_STEPS = 60, 64, 200  # of modules of the user's own
 FEWEST_ROWS = 15  # with fewer, "auto" holds out none
 IMPROVEMENT = 1e-2  # of the held-out loss: less than this is noise, and no reason to go on
+VOTES = 1e-4  # of the error rate: votes are few numbers to learn, and weighing them is cheap
 
 PARAMETERS = """
     Parameters
@@ -38,7 +39,7 @@ PARAMETERS = """
         if there are fewer than 15 rows or all members are priced exactly. 0 trains and weighs on
         all rows, which proofs of optimality need.
     weight_decay : of gradient training: one number, or several that are all tried at once
-        ("auto": 1 and 0 for networks, 0 for modules of your own).
+        ("auto": 1 and 0 for networks, 1 alone if all rules are rates, 0 for modules of your own).
     simple_members : give networks a skip from inputs to outputs and start from the simplest of
         them, a constant and shrunken linear models; the mixture keeps what helps on the rows held
         out. Only with probabilities or numbers as outputs, and a column_limit of 20 or more.
@@ -112,8 +113,10 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         hidden: Any = self.hidden
         return (hidden,) if np.ndim(hidden) == 0 else tuple(hidden)
 
-    def training_of_networks(self) -> TrainingParameters:
-        return self._training(TrainingParameters(4, 200, 0.04, None, (1.0, 0.0)))
+    def training_of_networks(self, *, rates: bool = False) -> TrainingParameters:
+        """`rates`: all rules are rates, which members without decay would learn by heart."""
+        decays = (1.0,) if rates else (1.0, 0.0)
+        return self._training(TrainingParameters(4, 200, 0.04, None, decays))
 
     def training_of_modules(self, rows: int) -> TrainingParameters:
         """As one trains a module alone: passes over all rows in small batches."""
@@ -207,10 +210,11 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         )
         large = max(1.0, unit)
         held_out = getattr(self, "n_held_out_", 0) > 0
-        epsilon = IMPROVEMENT if held_out else usual.epsilon
+        noise = 0.0 if getattr(self, "votes_", False) else IMPROVEMENT
+        epsilon = max(noise, VOTES) if held_out else usual.epsilon
         return {
             "patience": 1,
-            "improvement_tolerance": IMPROVEMENT if held_out else 0.0,
+            "improvement_tolerance": noise if held_out else 0.0,
             "epsilon": float(np.clip(epsilon * loss_unit, 1e-9, 1e6)),
             "feasibility_tolerance": min(1.0, usual.feasibility_tolerance * large),
             "row_margin": min(1.0, usual.row_margin * large),

@@ -27,6 +27,21 @@ class Remade:
         return replace(found, members=self.change(found.members), lower_bound=None)
 
 
+def within(pricer: Any, change: Callable[[Any], Pricer]) -> Pricer:
+    """The same pricer with those changed that train members, whatever wraps them."""
+    if not (hasattr(pricer, "inner") and is_dataclass(pricer)):
+        return change(pricer)
+    asked: dict[str, Any] = {}
+    for one in fields(pricer):  # whatever it calls those it asks
+        value = getattr(pricer, one.name)
+        if callable(getattr(value, "price", None)):
+            asked[one.name] = within(value, change)
+        elif isinstance(value, tuple | list) and any(hasattr(v, "price") for v in value):
+            asked[one.name] = tuple(within(v, change) for v in value)
+    made: Callable[..., Pricer] = replace
+    return made(pricer, **asked)
+
+
 def rebuilt(
     pricer: Any,
     *,
@@ -38,20 +53,10 @@ def rebuilt(
     One that trains an `architecture` trains the changed one; of others the members are changed.
     """
 
-    def changed(one: Any) -> Any:
-        return rebuilt(one, architecture=architecture, members=members)
+    def changed(one: Any) -> Pricer:
+        if hasattr(one, "architecture"):
+            trained: Pricer = replace(one, architecture=architecture(one.architecture))
+            return trained
+        return Remade(one, members)
 
-    if hasattr(pricer, "inner") and is_dataclass(pricer):  # whatever it calls those it asks
-        asked: dict[str, Any] = {}
-        for one in fields(pricer):
-            value = getattr(pricer, one.name)
-            if callable(getattr(value, "price", None)):
-                asked[one.name] = changed(value)
-            elif isinstance(value, tuple | list) and any(hasattr(v, "price") for v in value):
-                asked[one.name] = tuple(changed(v) for v in value)
-        change: Callable[..., Pricer] = replace
-        return change(pricer, **asked)
-    if hasattr(pricer, "architecture"):
-        trained: Pricer = replace(pricer, architecture=architecture(pricer.architecture))
-        return trained
-    return Remade(pricer, members)
+    return within(pricer, changed)

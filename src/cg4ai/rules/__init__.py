@@ -1,8 +1,8 @@
 """The constraint language: what a user asks for, as rows for the master and the pricers.
 
-Everything here binds scores. Rows are linear in the outputs, or concave: then the mean of the
-members' values is at most the value of the mixture (Jensen), so a mixture whose weighted members
-meet a row meets the rule itself.
+Everything here binds scores; those that `DecisionRate` binds are votes of 0 and 1. Rows are linear
+in the outputs, or concave: then the mean of the members' values is at most the value of the mixture
+(Jensen), so a mixture whose weighted members meet a row meets the rule itself.
 """
 
 from cg4ai.rules.arranged import Ordered, OutputRule, OutputSet, Range, SumTo
@@ -15,9 +15,10 @@ from cg4ai.rules.labels import Margin, Probability
 from cg4ai.rules.linear import Linear
 from cg4ai.rules.place import Requirement
 from cg4ai.rules.quadratic import Quadratic
+from cg4ai.rules.rates import DecisionRate, Rate
 from cg4ai.rules.regions import Ball, Box, Polytope, Pool
 from cg4ai.rules.shapes import Curvature, Monotone, Shape
-from cg4ai.rules.sums import Difference, Rate
+from cg4ai.rules.sums import Difference
 
 __all__ = [
     "AffineBound",
@@ -27,6 +28,7 @@ __all__ = [
     "Completion",
     "Concave",
     "Curvature",
+    "DecisionRate",
     "Difference",
     "Equality",
     "Largest",

@@ -27,6 +27,8 @@ from cg4ai.solving.shaping import shaped
 from cg4ai.solving.state import RunState
 from cg4ai.solving.steps import Decision, GoOn, Stop
 from cg4ai.solving.through import through_shield
+from cg4ai.solving.tightening import tightened
+from cg4ai.solving.voting import voted
 
 Progress = Callable[[IterationRecord], None]
 
@@ -43,7 +45,7 @@ def solve(
     `progress` is called after each iteration; `run` keeps history and checkpoints on disk and, if
     it already holds a checkpoint, the run continues from there to the identical result.
     """
-    problem = arranged(completed(shaped(problem)))
+    problem = voted(tightened(arranged(completed(shaped(problem)))))
     settings = settings or Settings()
     if settings.guarantee != "attacked" and problem.phases is None:
         problem = through_shield(problem, demanded=settings.guarantee == "shielded")

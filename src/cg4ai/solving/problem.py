@@ -11,7 +11,7 @@ from cg4ai.layout import Layout
 from cg4ai.members.shielded import Shield
 from cg4ai.objectives import AnyObjective, Objective, Supervised
 from cg4ai.protocols import Members, Pricer
-from cg4ai.records import IntArray
+from cg4ai.records import Array, IntArray
 from cg4ai.rules import Concave, Margin, Requirement
 from cg4ai.rules.rows import Rows
 from cg4ai.solving.columns import check_fit
@@ -39,6 +39,7 @@ class Problem:
     under them starts from there, and the result says what they cost. `kept`, `asked` and `notes`
     say what was made of a problem: the rules its members keep, all that were asked for, remarks.
     `shield` is what such members stand behind, `bare` the same problem with members as they were.
+    `held_out` (n, d) are inputs that no member is trained on, at which rates are stated, too.
     """
 
     objective: AnyObjective
@@ -56,6 +57,7 @@ class Problem:
     notes: tuple[str, ...] = ()
     shield: Shield | None = None
     bare: Problem | None = None
+    held_out: Array | None = None
 
     def __post_init__(self) -> None:
         if not self.pricers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_constructed
 from cg4ai.ensemble.constructed import Built
-from cg4ai.ensemble.ensemble import Ensemble, record_regions
+from cg4ai.ensemble.ensemble import DECISIONS, Ensemble, record_regions
 from cg4ai.master import LinearMaster
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.records import (
@@ -25,8 +25,10 @@ from cg4ai.records import (
     StopReason,
     Strength,
 )
+from cg4ai.rules import DecisionRate
 from cg4ai.separation.scan import CHUNK
 from cg4ai.solving.steps import LAST_SEARCH, Settled, search_in_time
+from cg4ai.solving.voting import decided
 from cg4ai.solving.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -148,7 +150,15 @@ def finish(run: RunState, reason: StopReason) -> Result:
     run.enter(run.phases[0].name)
     settled = run.phase.settle(run, reason)
     run.work.note_dummies(settled.solution)
+    seed: int | None = None
+    if any(isinstance(one, DecisionRate) for one in run.problem.requirements):
+        with run.watch.timed("weights"):
+            chosen = decided(run.work, settled.weights, run.settings.seed)
+        settled, seed = replace(settled, weights=chosen.weights), chosen.seed
+        run.notes += [chosen.note] if chosen.note else []
     ensemble = run.work.whole_ensemble(settled.weights)
+    if seed is not None:
+        ensemble.about[DECISIONS] = {"seed": seed}
     asked = run.problem.asked or run.problem.requirements
     record_regions(ensemble, asked, inputs=run.problem.objective.inputs)
     with run.watch.timed("audits"):
@@ -262,6 +272,7 @@ def _audits(run: RunState, ensemble: Ensemble, weights: Array) -> tuple[Audit, .
             tolerance=10 * run.settings.feasibility_tolerance,
             found=None if searched is None else searched.found.get(numbers.get(id(one), -1)),
             brief=LAST_SEARCH in run.cut,
+            held_out=problem.held_out,
         )
         for one in problem.asked or problem.requirements
     )

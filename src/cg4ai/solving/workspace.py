@@ -13,6 +13,7 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.master import LinearMaster
 from cg4ai.master.convex import ConvexMaster, FinalWeights, final_weights
+from cg4ai.master.table import OWN_SLACK
 from cg4ai.members.shielded import Shield, ShieldedMembers
 from cg4ai.objectives import Batch, Epigraph, Supervised
 from cg4ai.pricing.reduced_cost import all_values, block_outputs, member_costs
@@ -291,6 +292,20 @@ class Workspace:
         convex = isinstance(self.master, ConvexMaster)
         return not convex or float(solution.dummy.max()) <= ROUNDING
 
+    def tightened(self, margins: Array) -> MasterSolution:
+        """The optimum of a linear master whose rows are stricter by `margins` (m,)."""
+        costs = np.empty(len(self.columns))
+        for stack in self.columns.stacks:
+            costs[stack.numbers] = self._costs(stack.members, stack.blocks)
+        s = self.settings
+        master = LinearMaster(
+            len(self.layout), penalty=self.master.penalty, penalty_limit=s.penalty_limit
+        )
+        master.add_columns(costs, self.columns.blocks, np.zeros((0, len(costs))))
+        bounds = self.rows.bounds + s.row_margin + margins
+        master.add_rows(self._table(), bounds, np.full(len(bounds), OWN_SLACK))
+        return master.solve()
+
     @property
     def every_block_has_members(self) -> bool:
         return len(np.unique(self.columns.blocks)) == len(self.layout)
@@ -343,7 +358,8 @@ class Workspace:
         usable = not np.any(solution.dummy > self.settings.feasibility_tolerance)
         if choice == "vertex" or not usable:
             return solution.weights
-        if choice == "loss" and self.objective.kind != "average":
+        linear = isinstance(self.objective, Supervised) and self.objective.loss == "error"
+        if choice == "loss" and (self.objective.kind != "average" or linear):
             return solution.weights  # the master minimised the true loss already
         ruled = self.requirement_rows()
         try:

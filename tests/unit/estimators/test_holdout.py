@@ -113,7 +113,7 @@ def test_the_inner_pricer_sees_the_training_data_and_its_bound_is_dropped() -> N
         ensemble=None,
         device="cpu",
     )
-    result = HeldOutPricer(inner, training).price(request)
+    result = HeldOutPricer(inner, training, weighed.inputs).price(request)
     assert result.lower_bound is None
     assert inner.seen.objective is training
     assert inner.seen.duals.rows == np.array([2.0])

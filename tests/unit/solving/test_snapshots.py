@@ -125,7 +125,9 @@ def own_modules() -> Problem:
     pricer = GradientPricer(architecture, restarts=4, training=training)
     targets = np.stack([X[:, 0] * X[:, 1], X[:, 0]], axis=1)
     objective = Supervised(X[10:], targets[10:])
-    held_out = HeldOutPricer(FreshThenRefined((pricer, pricer)), Supervised(X[:10], targets[:10]))
+    held_out = HeldOutPricer(
+        FreshThenRefined((pricer, pricer)), Supervised(X[:10], targets[:10]), X[10:]
+    )
     rule = Linear(Box([-1.0, -1.0], [1.0, 1.0]), [0.0, 1.0], 0.5, separator=SEARCH)
     return Problem(objective, [rule], [held_out], Layout.single(2))
 

@@ -102,7 +102,7 @@ class Tabular:
     def restore(
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> Model:
-        return Model(description, settings)
+        return Model(description, settings, ensemble)
 
     def report(self, summary: Mapping[str, Any]) -> str:
         return report(summary)

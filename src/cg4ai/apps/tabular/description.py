@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cg4ai.apps.csvdata import CsvTable, read_csv
 from cg4ai.apps.protocol import Proposition, Rule
 from cg4ai.apps.tabular.rulefile import Subject, read_rules, rule_files
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import Array
 from cg4ai.rules.regions import Region
@@ -65,6 +66,7 @@ class Model:
 
     description: Mapping[str, Any]
     settings: Mapping[str, Any]
+    ensemble: Ensemble | None = None
 
     @property
     def subject(self) -> Subject:
@@ -84,6 +86,8 @@ class Model:
         if not subject.classification:
             return [{subject.target: float(value)} for value in outputs[:, 0]]
         best = outputs[:, : len(subject.outputs)].argmax(1)
+        if self.ensemble is not None and self.ensemble.votes:
+            best = self.ensemble.decide(inputs, outputs=outputs)
         return [
             {
                 subject.target: subject.outputs[best[number]],

@@ -36,6 +36,8 @@ def held_out_scores(problem: Problem, result: Result, *, classes: int | None) ->
 
     def reached(ensemble: Ensemble) -> float:
         outputs = np.asarray(ensemble.predict(new_x, outside="ignore"))
+        if ensemble.votes:
+            return score(ensemble.decide(new_x, outputs=outputs), new_y)
         return score(outputs[:, :classes].argmax(1) if classes else outputs, new_y)
 
     unruled = result.plain

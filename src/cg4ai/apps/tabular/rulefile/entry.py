@@ -13,16 +13,15 @@ from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array
 
 PLACES = ("rows", "box", "ball")
+GROUPED = ("rows", "group_column", "output", "tolerance", "between", "margin")
 COMMON = ("rule", "name")
 KEYS: dict[str, tuple[str, ...]] = {
     "probability": (*PLACES, "label", "at_least"),
     "margin": (*PLACES, "label", "at_least", "form"),
     "linear": (*PLACES, "coefficients", "at_least", "at_most", "equal"),
     "quadratic": (*PLACES, "square", "linear", "at_most"),
-    "rate": (
-        *("rows", "group_column", "output", "tolerance", "between"),
-        *("mean_at_least", "mean_at_most"),
-    ),
+    "rate": (*GROUPED, "mean_at_least", "mean_at_most"),
+    "decision_rate": (*GROUPED, "of", "at_least", "at_most"),
 }
 
 

@@ -21,7 +21,7 @@ from cg4ai.apps.tabular.rulefile.numbers import (
 from cg4ai.apps.tabular.rulefile.places import Place, place_of
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import IntArray
-from cg4ai.rules import Linear, Margin, Probability, Quadratic, Rate, Requirement
+from cg4ai.rules import DecisionRate, Linear, Margin, Probability, Quadratic, Rate, Requirement
 
 
 def read_rules(path: str | Path, subject: Subject) -> list[Rule]:
@@ -84,6 +84,7 @@ def rules_of(entry: Entry) -> list[Rule]:
         "linear": _linear,
         "quadratic": _quadratic,
         "rate": _rate,
+        "decision_rate": _decision_rate,
     }
     try:
         place = place_of(entry)
@@ -133,6 +134,27 @@ def _quadratic(entry: Entry, place: Place) -> list[Requirement]:
 
 
 def _rate(entry: Entry, place: Place) -> list[Requirement]:
+    given = _grouped(entry, place, ("mean_at_least", "mean_at_most"))
+    return [Rate(place.inputs, output=_output(entry), name=entry.name, **given)]
+
+
+def _decision_rate(entry: Entry, place: Place) -> list[Requirement]:
+    if not entry.subject.classification:
+        entry.refuse("rule", "is about decisions, but the task is regression; use rate")
+    assert place.rows is not None
+    of = entry.text("of", default="selection")
+    labels = None
+    if place.table is not None and entry.subject.target in place.table.names:
+        labels = _classes_of(entry, place, entry.subject.target)
+    given = _grouped(entry, place, ("at_least", "at_most"))
+    output = _output(entry)
+    return [
+        DecisionRate(place.inputs, output=output, of=of, labels=labels, name=entry.name, **given)
+    ]
+
+
+def _grouped(entry: Entry, place: Place, ends: tuple[str, str]) -> dict[str, Any]:
+    """What the rules for groups share; numbers that are not given are left out."""
     groups: list[str] | None = None
     if "group_column" in entry.content:
         column = _column(entry, place, "group_column")
@@ -142,21 +164,15 @@ def _rate(entry: Entry, place: Place) -> list[Requirement]:
         if not isinstance(between, list) or len(between) != 2:
             entry.refuse("between", f"must name two groups, [a, b], got {between!r}")
         between = (canonical(between[0]), canonical(between[1]))
-    numbers = {
-        key: entry.number(key) if key in entry.content else None
-        for key in ("tolerance", "mean_at_least", "mean_at_most")
+    numbers = [key for key in ("tolerance", *ends) if key in entry.content]
+    if entry.content.get("margin", "auto") != "auto":
+        numbers.append("margin")
+    return {
+        "groups": None if groups is None else np.array(groups),
+        "between": between,
+        **({"margin": "auto"} if entry.content.get("margin") == "auto" else {}),
+        **{key: entry.number(key) for key in numbers},
     }
-    rate = Rate(
-        place.inputs,
-        None if groups is None else np.array(groups),
-        output=_output(entry),
-        tolerance=numbers["tolerance"],
-        between=between,
-        mean_at_least=numbers["mean_at_least"],
-        mean_at_most=numbers["mean_at_most"],
-        name=entry.name,
-    )
-    return [rate]
 
 
 def _labels(entry: Entry, place: Place) -> IntArray | int:

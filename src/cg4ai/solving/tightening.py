@@ -1,0 +1,34 @@
+"""Problems with rates: trained by rates that are stricter by a margin, audited by those asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cg4ai.objectives import Supervised
+from cg4ai.rules.rates import GroupRates
+from cg4ai.solving.problem import Problem
+
+SPREAD = 0.3  # standard deviation of a class's score, as it usually is; 0.5 at most
+
+
+def tightened(problem: Problem) -> Problem:
+    """The same problem with every rate stricter by its margin, so that it holds on new inputs."""
+    if not any(isinstance(one, GroupRates) and one.margin for one in problem.requirements):
+        return problem
+    stricter = [
+        one.tightened(_spread(problem, one)) if isinstance(one, GroupRates) else one
+        for one in problem.requirements
+    ]
+    asked = problem.asked or tuple(problem.requirements)
+    return replace(problem, requirements=tuple(stricter), asked=tuple(asked))
+
+
+def _spread(problem: Problem, rate: GroupRates) -> float:
+    """Of the scores that the rate is a mean of."""
+    objective = problem.objective
+    targets = np.asarray(objective.targets) if isinstance(objective, Supervised) else np.empty(0)
+    if targets.ndim == 2 and rate.output < targets.shape[1]:
+        return float(targets[:, rate.output].std())
+    return SPREAD
