@@ -214,6 +214,24 @@ def test_unmet_rules_are_named_worst_first(work: Path, capsys: pytest.CaptureFix
     assert summary["feasible"] is False
 
 
+def test_quantiles_in_a_range_are_trained_proven_and_predicted(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (work / "house.json").write_text(json.dumps([{"rule": "range", "at_least": 0, "at_most": 2}]))
+    assert main(house("--quantiles", "0.1,0.9")) == 0
+    assert "2 of 2 requirements met" in capsys.readouterr().out
+    assert main(["certify", "run"]) == 0
+    assert main(["check", "run/certificate.cg4ai", "--run", "run"]) == 0
+    assert "At every input" in capsys.readouterr().out
+    assert main(["predict", "run", "house.csv"]) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header == "price 0.1,price 0.9"
+    values = np.array([line.split(",") for line in lines], float)
+    assert (values[:, 0] <= values[:, 1]).all()
+    assert values.min() >= 0
+    assert values.max() <= 2
+
+
 def test_show_reports_an_unfinished_run(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(house()) == 0
     (work / "run" / "summary.json").unlink()

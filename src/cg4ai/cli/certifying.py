@@ -125,8 +125,8 @@ def _record(
             if audit["requirement"] == job.requirement.name:
                 audit |= {
                     "strength": result.strength,
-                    "statement": f"{job.requirement.name} is proven at every input of "
-                    f"{job.requirement.region}; check with cg4ai check {file}",
+                    "statement": f"{job.requirement.name} is proven at {_where(job)}; "
+                    f"check with cg4ai check {file}",
                     "certificate": entry,
                 }
     else:
@@ -170,8 +170,7 @@ def _how(result: Certification) -> str:
 
 def _proven(job: Proposition, result: Certification, path: Path) -> str:
     lines = [
-        f"PROVEN: {job.requirement.name} holds at every input of {job.requirement.region}, "
-        f"{result.strength}{_how(result)}."
+        f"PROVEN: {job.requirement.name} holds at {_where(job)}, {result.strength}{_how(result)}."
     ]
     if result.rules:  # equalities are no rules that could come close to a limit
         closest = max(result.rules, key=lambda proof: proof.bound - proof.limit)
@@ -218,6 +217,11 @@ def unproven(job: Proposition, result: Certification, folder: Path) -> str:
     if not result.exhausted:
         lines.append(f"Continue with cg4ai certify {folder} --resume")
     return "\n".join(lines)
+
+
+def _where(job: Proposition) -> str:
+    region = job.requirement.region
+    return "every input" if region is None else f"every input of {region}"
 
 
 def _name(job: Proposition, rule: int) -> str:

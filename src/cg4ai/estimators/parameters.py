@@ -205,9 +205,9 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     def _default_settings(self) -> dict[str, Any]:
         """What suits estimators, with slack and loss measured in the spread of y."""
         usual, unit = Settings(), float(getattr(self, "target_scale_", 1.0))
-        loss_unit = {"squared": unit**2, "absolute": unit, "pinball": unit}.get(
-            str(self.loss or "squared"), 1.0
-        )
+        # the mean pinball loss of what can be known at all is a tenth of the spread, or so
+        units = {"squared": unit**2, "absolute": unit, "pinball": 0.1 * unit}
+        loss_unit = units.get(str(self.loss or "squared"), 1.0)
         large = max(1.0, unit)
         held_out = getattr(self, "n_held_out_", 0) > 0
         noise = 0.0 if getattr(self, "votes_", False) else IMPROVEMENT

@@ -17,8 +17,10 @@ from cg4ai.apps.tabular.report import report
 from cg4ai.apps.tabular.rulefile import Subject, read_rules
 from cg4ai.apps.tabular.settings import TrainSettings
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.errors import InvalidInput
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.proofs.afterwards import proven_afterwards
+from cg4ai.rules import Ordered
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 from cg4ai.solving.problem import Problem
@@ -54,6 +56,8 @@ class Tabular:
         inputs = table.numbers(features, ignorable=True)
         task = task_of(table, settings)
         values, outputs = targets_of(table, settings.target, task)
+        if settings.quantiles:
+            outputs = quantile_names(settings, task)
         subject = Subject(
             features=features,
             outputs=outputs,
@@ -65,6 +69,8 @@ class Tabular:
         )
         estimator = estimator_of(settings, task)
         rules = read_rules(Path(str(settings.rules)), subject)
+        if len(settings.quantiles) > 1:
+            rules = [Rule(Ordered(name="quantiles in order"), outputs), *rules]
         problem = estimator.problem(inputs, values, [rule.requirement for rule in rules])
         loop = estimator.run_settings()  # now in the units of the targets
         return Prepared(settings, table, subject, rules, problem, loop)
@@ -132,7 +138,19 @@ def estimator_of(
     if task == CLASSIFICATION:
         limit = settings.output_limit
         return ConstrainedClassifier(scores=settings.scores, output_limit=limit, **parameters)
+    if settings.quantiles:
+        parameters |= {"loss": "pinball", "quantiles": settings.quantiles}
     return ConstrainedRegressor(**parameters)
+
+
+def quantile_names(settings: TrainSettings, task: str) -> tuple[str, ...]:
+    """What the outputs are called: the target with the share of rows that lie below."""
+    if task != REGRESSION:
+        raise InvalidInput(
+            f"--quantiles are of numbers, but {settings.target!r} holds classes; leave them out, "
+            "or set --task regression"
+        )
+    return tuple(f"{settings.target} {level:g}" for level in settings.quantiles)
 
 
 APPLICATION = Tabular()

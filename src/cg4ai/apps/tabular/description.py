@@ -17,6 +17,7 @@ from cg4ai.apps.tabular.rulefile import Subject, read_rules, rule_files
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import Array
+from cg4ai.rules import OutputRule
 from cg4ai.rules.regions import Region
 
 
@@ -84,7 +85,7 @@ class Model:
         """The prediction, and for classes the score of each."""
         subject, scores = self.subject, self.description.get("scores", "score")
         if not subject.classification:
-            return [{subject.target: float(value)} for value in outputs[:, 0]]
+            return [dict(zip(subject.outputs, map(float, line), strict=True)) for line in outputs]
         best = outputs[:, : len(subject.outputs)].argmax(1)
         if self.ensemble is not None and self.ensemble.votes:
             best = self.ensemble.decide(inputs, outputs=outputs)
@@ -108,12 +109,13 @@ class Model:
         return read_rules(own, restored(self.description, rows))
 
     def propositions(self) -> list[Proposition]:
-        """The rules over a box or ball among those that the mixture was trained under."""
+        """The rules over regions, or at every input, that the mixture was trained under."""
         rules, _ = self._own_files()
         found = [
             rule.requirement
             for rule in self.rules(None, None)
             if isinstance(rule.requirement.region, Region)
+            or isinstance(rule.requirement, OutputRule)
         ]
         if not found:
             raise InvalidInput(

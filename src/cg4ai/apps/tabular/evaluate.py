@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.estimators.holdout import HeldOutPricer
-from cg4ai.objectives import Supervised
+from cg4ai.estimators.holdout import HeldOutPricer, LabelledData
+from cg4ai.estimators.judgement import SHRINKAGE, quantile_score
+from cg4ai.estimators.simple import linear_models
+from cg4ai.objectives import Pinball, Supervised
 from cg4ai.records import Array
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
@@ -17,7 +20,8 @@ MOST_ROWS = 20_000  # that the plain model is fitted to: more take long and hard
 
 
 def held_out_scores(problem: Problem, result: Result, *, classes: int | None) -> dict[str, Any]:
-    """Accuracy (classes) or R2 on rows that no member was trained on, or else on all rows.
+    """Accuracy (classes), R2, or D2 (quantiles) on rows that no member was trained on, or else on
+    all rows.
 
     Beside it the score of the same members mixed without the rules, that of a linear model
     fitted to the rows that members were trained on, and that of always guessing the majority or
@@ -31,8 +35,12 @@ def held_out_scores(problem: Problem, result: Result, *, classes: int | None) ->
     )
     x, y = np.asarray(trained.inputs), np.asarray(trained.targets)
     new_x, new_y = np.asarray(weighed.inputs), np.asarray(weighed.targets)
-    plain, guess = _plain_and_guess(x, y, new_x, classes=classes)
-    score = _accuracy if classes else _r2
+    name, score = ("accuracy", _accuracy) if classes else ("R2", _r2)
+    if isinstance(weighed.loss, Pinball):
+        name, score = "D2", partial(_d2, weighed.loss.quantiles)
+        guess, plain = _quantiles(x, np.asarray(y, np.float64), new_x, weighed.loss.quantiles)
+    else:
+        plain, guess = _plain_and_guess(x, y, new_x, classes=classes)
 
     def reached(ensemble: Ensemble) -> float:
         outputs = np.asarray(ensemble.predict(new_x, outside="ignore"))
@@ -43,7 +51,7 @@ def held_out_scores(problem: Problem, result: Result, *, classes: int | None) ->
     unruled = result.plain
     return {
         "score": {
-            "name": "accuracy" if classes else "R2",
+            "name": name,
             "rows": len(new_x),
             "held_out": trained is not weighed,
             "mixture": reached(result.ensemble),
@@ -70,6 +78,16 @@ def _plain_and_guess(x: Array, y: Any, new_x: Array, *, classes: int | None) -> 
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200, tol=1e-3))
     model.fit(x[:MOST_ROWS], y[:MOST_ROWS])
     return model.predict(new_x), majority
+
+
+def _quantiles(x: Array, y: Array, new_x: Array, levels: tuple[float, ...]) -> list[Array]:
+    """What a constant and a linear model, moved by quantiles, answer at new rows."""
+    few = LabelledData(x[:MOST_ROWS], y[:MOST_ROWS], np.ones(min(len(x), MOST_ROWS)))
+    return [one.outputs(new_x) for one in linear_models(few, len(levels), (SHRINKAGE,), levels)]
+
+
+def _d2(levels: tuple[float, ...], predicted: Array, truth: Array) -> float:
+    return quantile_score(truth[:, 0], predicted, levels)
 
 
 def _accuracy(predicted: Any, truth: Any) -> float:

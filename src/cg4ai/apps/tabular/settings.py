@@ -33,6 +33,16 @@ def sizes_of(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
+def levels_of(text: str) -> tuple[float, ...]:
+    """Quantiles from the text of an option; empty for none."""
+    try:
+        return tuple(float(part) for part in text.split(",")) if text.strip() else ()
+    except ValueError as error:
+        raise InvalidInput(
+            f"--quantiles must be numbers such as 0.1,0.5,0.9, got {text!r}"
+        ) from error
+
+
 def names_of(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
@@ -67,6 +77,9 @@ class TrainSettings(Checked):
         read=names_of,
     )
     scores: Scores = setting("probability", "Classification scores: probability or logit.")
+    quantiles: tuple[float, ...] = setting(
+        (), "Quantiles of the target to predict, e.g. 0.1,0.5,0.9.", read=levels_of
+    )
     hidden: tuple[int, ...] = setting(
         (16,),
         "Hidden layer sizes of networks, e.g. 32,16.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -440,3 +441,35 @@ def test_rows_need_data(tmp_path: Path, subject: Subject) -> None:
 
     with pytest.raises(InvalidInput, match="--data"):
         rules_of(tmp_path, replace(subject, table=None), GOOD)
+
+
+def test_rules_on_outputs_name_outputs_and_no_place(tmp_path: Path, subject: Subject) -> None:
+    quantiles = replace(subject, outputs=("price 0.1", "price 0.9"), classification=False)
+    low, ordered, total = rules_of(
+        tmp_path,
+        quantiles,
+        {"rule": "range", "at_least": 0},
+        {"rule": "ordered", "outputs": ["price 0.1", "price 0.9"]},
+        {"rule": "sum_to", "total": 1, "at_least": None},
+    )
+    assert (low.low.tolist(), low.high.tolist()) == ([0.0], [np.inf])
+    assert ordered.outputs == (0, 1)
+    assert (total.total, total.low) == (1.0, -np.inf)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ({"rule": "range"}, "needs at_least, at_most"),
+        ({"rule": "range", "at_least": 2, "at_most": 1}, "no numbers between"),
+        ({"rule": "ordered", "outputs": "benign"}, "must be a list"),
+        ({"rule": "ordered", "outputs": ["yess"]}, "did you mean 'yes'"),
+        ({"rule": "sum_to"}, "must be a number"),
+        ({"rule": "sum_to", "total": 1, "rows": "all"}, "is unknown"),
+    ],
+)
+def test_faulty_rules_on_outputs(
+    tmp_path: Path, subject: Subject, rule: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        rules_of(tmp_path, subject, rule)

@@ -22,6 +22,9 @@ KEYS: dict[str, tuple[str, ...]] = {
     "quadratic": (*PLACES, "square", "linear", "at_most"),
     "rate": (*GROUPED, "mean_at_least", "mean_at_most"),
     "decision_rate": (*GROUPED, "of", "at_least", "at_most"),
+    "range": ("outputs", "at_least", "at_most"),
+    "ordered": ("outputs",),
+    "sum_to": ("outputs", "total", "at_least"),
 }
 
 
@@ -29,7 +32,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 class Subject:
     """What rules speak about.
 
-    `outputs` are the names of the classes, or the target column alone for regression; `lower`
+    `outputs` are the names of the classes, of quantiles, or the target column alone; `lower`
     and `upper` (d,) the range of each feature in the training data; `table` the data that row
     numbers refer to, None if there is none.
     """

@@ -12,6 +12,7 @@ import numpy as np
 from cg4ai.apps.csvdata import listed
 from cg4ai.apps.protocol import Rule
 from cg4ai.apps.tabular.rulefile.entry import Entry, Subject, canonical, kind_of
+from cg4ai.apps.tabular.rulefile.everywhere import EVERYWHERE
 from cg4ai.apps.tabular.rulefile.numbers import (
     bound_of,
     coefficients_of,
@@ -87,6 +88,8 @@ def rules_of(entry: Entry) -> list[Rule]:
         "decision_rate": _decision_rate,
     }
     try:
+        if entry.kind in EVERYWHERE:
+            return [Rule(EVERYWHERE[entry.kind](entry), entry.subject.outputs)]
         place = place_of(entry)
         return [
             Rule(requirement, entry.subject.outputs, place.table, place.rows)
