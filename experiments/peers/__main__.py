@@ -11,10 +11,10 @@ import torch
 import typer
 
 from cg4ai.errors import InvalidInput, did_you_mean
-from experiments.command import KEPT, NOT_KEPT, command, say
-from experiments.peers import studies
+from experiments.command import KEPT, NOT_KEPT, Again, command, say
+from experiments.peers import monotone, plain, quantiles, studies
 from experiments.peers.outcomes import Outcome
-from experiments.peers.report import saved, write_report
+from experiments.peers.report import saved, stored, write_report
 from experiments.peers.studies import Asked
 
 STUDIES: Mapping[str, Callable[[Asked], list[Outcome]]] = {
@@ -22,13 +22,16 @@ STUDIES: Mapping[str, Callable[[Asked], list[Outcome]]] = {
     "rayen": studies.rayen,
     "hardnet": studies.hardnet,
     "routing": studies.routing,
+    "monotone": lambda asked: asked.measure(monotone.cells(asked.seeds)),
+    "quantiles": lambda asked: asked.measure(quantiles.cells(asked.seeds)),
+    "plain": lambda asked: asked.measure(plain.cells(asked.seeds)),
 }
 
 
 def peers(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[qp|rayen|hardnet|routing ...]", help="Which; all if left out."),
+        typer.Argument(metavar=f"[{'|'.join(STUDIES)} ...]", help="Which; all if left out."),
     ] = None,
     *,
     seeds: Annotated[int, typer.Option(min=1, help="How many trainings of each method.")] = 3,
@@ -36,6 +39,10 @@ def peers(
     only: Annotated[
         str, typer.Option(metavar="METHOD", help="Methods whose name holds this, e.g. ours.")
     ] = "",
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Cells measured at a time, in studies of tables.")
+    ] = 1,
+    force: Again = False,
     data: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="DC3's test files; a problem of their kind if unset."),
@@ -47,11 +54,12 @@ def peers(
         Path | None, typer.Option(metavar="FILE", help="Markdown report; DIR/results.md if unset.")
     ] = None,
 ) -> None:
-    """Train ours and its peers on DC3's, RAYEN's and HardNet's problems and on routing.
+    """Train ours and its peers on DC3's, RAYEN's and HardNet's problems, on routing and on tables.
 
-    One core each, time as processor time. Figures are kept in DIR, where those of the same method
-    and task are replaced, and the report is made from all that are there. Exit code 0: ours broke
-    no rule anywhere; 3: it did.
+    One core each, time as processor time. Figures are kept in DIR, and the report is made from
+    all that are there. In studies of tables (monotone, quantiles, plain) only what is missing is
+    run; in the others figures of the same method, task and seed are replaced. Exit code 0: ours
+    broke no rule anywhere; 3: it did.
     """
     for name in names or ():
         if name not in STUDIES:
@@ -67,8 +75,9 @@ def peers(
             found.append(outcome)
             saved(out, name, found, quick=quick)
 
-        STUDIES[name](Asked(range(seeds), quick, only, data, say, keep))
-        outcomes += found
+        known = [] if force else stored(out / f"{name}.json")
+        asked = Asked(range(seeds), quick, only, data, say, keep, jobs, known)
+        outcomes += STUDIES[name](asked)
     target = report or out / "results.md"
     write_report(target, out)
     print(f"Report: {target}")

@@ -18,6 +18,8 @@ from cg4ai.records import Array
 OURS = "ours"
 MISSING = "not installed: pip install 'cg4ai[peers]'"
 TOLERANCE = 1e-9  # a rule counts as broken beyond this
+BROKEN = ("inequality", "equality", "falling", "outside", "crossings")
+HIGHER = ("r2", "r2_free", "accuracy", "accuracy_free", "score")  # the more the better
 REPEATS = 20  # of a prediction that is timed; the quickest counts
 
 
@@ -30,11 +32,16 @@ class Outcome:
     seed: int = 0
     figures: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
+    commit: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.task, self.method, self.seed
 
     @property
     def kept(self) -> bool:
         """Whether ours broke no rule; other methods may."""
-        broken = max(self.figures.get("inequality", 0.0), self.figures.get("equality", 0.0))
+        broken = max(self.figures.get(name, 0.0) for name in BROKEN)
         return not self.method.startswith(OURS) or broken <= TOLERANCE
 
     def record(self) -> dict[str, Any]:
@@ -81,22 +88,34 @@ def table(
     not run are listed as such.
     """
     mine = [one for one in outcomes if one.task == task]
+    if mine:  # columns of other tasks of the study
+        shown = {key for one in mine for key in one.figures}
+        columns = {key: title for key, title in columns.items() if key in shown}
     rows = []
     for method in dict.fromkeys([*methods, *(one.method for one in mine)]):
         runs = [one for one in mine if one.method == method]
         measured = [one for one in runs if one.figures]
         row: dict[str, Any] = {"method": method, "seeds": len(measured) or "-"}
         for key, title in columns.items():
-            row[title] = spread([one.figures[key] for one in measured if key in one.figures])
+            values = [one.figures[key] for one in measured if key in one.figures]
+            row[title] = spread(values, higher=key in HIGHER)
         notes = dict.fromkeys(one.note for one in runs if one.note)
         row["remark"] = "; ".join(notes) if runs else "not run"
         rows.append(row)
     return markdown(rows)
 
 
-def spread(values: Sequence[float]) -> str:
-    """`mean (worst)`, or the value if all are equal to three digits."""
+def spread(values: Sequence[float], *, higher: bool = False) -> str:
+    """`mean (worst)`, or the value if all are equal to three digits, four where `higher` is better.
+
+    Whole numbers, such as counts, are shown whole.
+    """
     if not values:
         return "-"
-    mean, worst = (f"{value:.3g}" for value in (float(np.mean(values)), float(np.max(values))))
-    return mean if mean == worst else f"{mean} ({worst})"
+    worst = float(np.min(values) if higher else np.max(values))
+    mean, shown = (_shown(value, 4 if higher else 3) for value in (float(np.mean(values)), worst))
+    return mean if mean == shown else f"{mean} ({shown})"
+
+
+def _shown(value: float, digits: int) -> str:
+    return f"{value:,.0f}" if 1000 <= value < 1e9 else f"{value:.{digits}g}"

@@ -1,4 +1,4 @@
-"""The four studies: which methods meet on which problem, with which seeds and how many steps."""
+"""The studies: which methods meet on which problem, with which seeds and how many steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from experiments.peers import ellipsoid_peers, ours, piecewise_peers, quadratic_peers, routers
+from experiments.peers import (
+    cells,
+    ellipsoid_peers,
+    ours,
+    piecewise_peers,
+    quadratic_peers,
+    routers,
+)
+from experiments.peers.cells import Cell
 from experiments.peers.ellipsoid import convex_task
 from experiments.peers.outcomes import OURS, Outcome
 from experiments.peers.piecewise import NAMES, piecewise
@@ -27,6 +35,8 @@ class Asked:
     data: Path | None
     say: Callable[[str], None]
     keep: Callable[[Outcome], None]
+    jobs: int = 1
+    known: Sequence[Outcome] = ()
 
     def steps(self, usual: int) -> int:
         return 50 if self.quick else usual
@@ -39,6 +49,17 @@ class Asked:
             outcome = work(seed)
             self.tell(outcome)
             yield outcome
+
+    def measure(self, every: Sequence[Cell]) -> list[Outcome]:
+        """Those cells that are asked for, several at a time; what is known is not run again."""
+        known = {one.key: one for one in self.known}
+        asked = [cell for cell in every if self.only.lower() in cell.method.lower()]
+        missing = [cell for cell in asked if cell.key not in known]
+        found = [known[cell.key] for cell in asked if cell.key in known]
+        for outcome in cells.measured(missing[:2] if self.quick else missing, self.jobs):
+            self.tell(outcome)
+            found.append(outcome)
+        return found
 
     def tell(self, outcome: Outcome) -> None:
         """Keep it at once: what comes later may be interrupted."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import linprog, minimize
 
+from experiments.peers import boosters, tables
 from experiments.peers.__main__ import main
+from experiments.peers.cells import Cell
 from experiments.peers.cones import Cones, Ellipsoid
 from experiments.peers.ellipsoid import convex_task
 from experiments.peers.outcomes import Outcome, spread, table
@@ -15,6 +19,7 @@ from experiments.peers.piecewise import NAMES, piecewise
 from experiments.peers.quadratic import generated, loaded
 from experiments.peers.quadratic_peers import Dc3, HardNet, robust_rule
 from experiments.peers.report import SECTIONS, saved, stored, write_report
+from experiments.peers.studies import Asked
 
 
 def test_projections_agree_with_slsqp():
@@ -98,6 +103,8 @@ def test_tables_show_means_worst_seeds_and_what_is_missing():
     assert spread([1.0, 3.0]) == "2 (3)"
     assert spread([0.5, 0.5]) == "0.5"
     assert spread([]) == "-"
+    assert spread([0.91234, 0.5], higher=True) == "0.7062 (0.5)"
+    assert spread([12659.0]) == "12,659"
     found = table(
         [
             Outcome("a", "ours", 0, {"mse": 1.0}),
@@ -119,6 +126,7 @@ def test_only_ours_must_keep_rules():
     assert Outcome("a", "DC3", 0, {"inequality": 1.0}).kept
     assert not Outcome("a", "ours", 0, {"inequality": 1e-3}).kept
     assert not Outcome("a", "ours", 0, {"equality": 1e-3}).kept
+    assert not Outcome("a", "ours", 0, {"falling": 1.0}).kept
 
 
 def test_reports_join_what_was_measured_at_different_times(tmp_path):
@@ -136,3 +144,53 @@ def test_reports_join_what_was_measured_at_different_times(tmp_path):
 def test_unknown_studies_are_refused(tmp_path, capsys):
     assert main(["hardnets", "--out", str(tmp_path)]) == 2
     assert "did you mean 'hardnet'" in capsys.readouterr().err
+
+
+def test_pairs_move_only_features_that_raise_the_target_and_boosters_keep_them():
+    split = tables.scores(0, rows=300).splits[0]
+    signs = {0: 1, 2: -1}
+    before, after = tables.pairs(split, signs, 2000, seed=0)
+    moved = after - before
+    assert (moved[:, 0] >= 0).all()
+    assert (moved[:, 2] <= 0).all()
+    assert (np.abs(moved[:, [0, 2]]).max(1) > 0).all()
+    assert not np.delete(moved, [0, 2], axis=1).any()
+    choice = boosters.Choice(0.1, "small", 25)
+    model = boosters.fitted(
+        "HGB", split.inputs, split.targets, boosters.Asked(signs=signs), choice, seed=0
+    )
+    assert (model.predict(after) >= model.predict(before) - 1e-9).all()
+
+
+def test_the_latent_score_moves_as_the_rules_say():
+    task = tables.scores(0, rows=300)
+    before, after = tables.pairs(task.splits[0], task.signs, 5000, seed=0)
+    assert (tables.latent(after) >= tables.latent(before) - 1e-12).all()
+
+
+def test_settings_are_chosen_by_rows_that_were_not_fitted():
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(120, 2))
+    noise = random.normal(size=120)  # nothing can be learnt: the fewest, smallest steps are best
+    found = boosters.chosen("HGB", inputs, noise, [boosters.Asked()], boosters.squared, seed=0)
+    assert found.rate == min(boosters.RATES)
+    assert found.count == min(boosters.COUNTS)
+
+
+def _counted(task: str, method: str, seed: int) -> Outcome:
+    return Outcome(task, method, seed, {"score": float(seed)})
+
+
+def test_cells_that_are_known_are_not_measured_again(tmp_path):
+    cells = [Cell("iris", "ours", seed, partial(_counted, "iris", "ours", seed)) for seed in (0, 1)]
+    told: list[Outcome] = []
+    known = [Outcome("iris", "ours", 0, {"score": 7.0})]
+    asked = Asked(range(2), False, "", None, lambda text: None, told.append, 1, known)
+    found = asked.measure(cells)
+    assert [one.seed for one in told] == [1]
+    assert sorted(one.figures["score"] for one in found) == [1.0, 7.0]
+    saved(tmp_path, "plain", known, quick=False)
+    saved(tmp_path, "plain", told, quick=False)
+    assert len(stored(tmp_path / "plain.json")) == 2
+    write_report(tmp_path / "report.md", tmp_path)
+    assert "4 (1)" in (tmp_path / "report.md").read_text()
