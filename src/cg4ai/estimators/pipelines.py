@@ -19,8 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 from cg4ai import arrays
 from cg4ai.errors import InvalidInput, MissingExtra
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
+from cg4ai.estimators.raw_shapes import behind
 from cg4ai.records import Array
-from cg4ai.rules import Equality, Linear, OutputRule, Requirement
+from cg4ai.rules import Equality, Linear, OutputRule, Requirement, Shape
 from cg4ai.rules.place import Placed
 from cg4ai.rules.regions import Ball, Box, Polytope, Pool
 
@@ -33,7 +34,8 @@ def transformed(requirement: Requirement, pipeline: Pipeline) -> Requirement:
     Lists and pools always can be. A box (or a ball in the maximum norm, which is one) can if each
     step moves each feature by itself and in one direction, as scalers do; that is tried at random
     inputs, and any other step is refused. A polytope needs steps that scale and shift. Regions of
-    other shapes are refused, as are coefficients and bounds that are functions of the input.
+    other shapes are refused, as are coefficients and bounds that are functions of the input. A
+    `Monotone` or `Curvature` goes over to the columns that move with its features.
     """
     _check_pipeline(pipeline)
     if isinstance(requirement, Linear | Equality) and requirement.depends_on_inputs:
@@ -43,6 +45,8 @@ def transformed(requirement: Requirement, pipeline: Pipeline) -> Requirement:
         )
     if isinstance(requirement, OutputRule):  # it names no inputs
         return requirement
+    if isinstance(requirement, Shape):
+        return _shape(requirement, pipeline)
     if not isinstance(requirement, Placed):
         raise InvalidInput(
             f"{requirement.name} is not one of cg4ai's own requirements; state it in the space "
@@ -97,6 +101,19 @@ def fit_with_requirements(
     inner = [transformed(requirement, fitted) for requirement in requirements]
     fitted.steps[-1][1].fit(space, y, requirements=inner, sample_weight=sample_weight)
     return fitted
+
+
+def _shape(shape: Shape, pipeline: Pipeline) -> Shape:
+    """By positions of the columns that the last step is given."""
+    if len(pipeline.steps) == 1:
+        return shape
+    earlier = _fitted_steps(pipeline)
+    names = getattr(earlier, "feature_names_in_", ())
+    size = int(earlier.n_features_in_)
+    known = shape.named(list(map(str, names)), None)
+    if max(known.features) >= size:
+        raise InvalidInput(f"{shape.name} names feature {max(known.features)}; there are {size}")
+    return behind(known, lambda inputs: _images(inputs, earlier), size)
 
 
 def _check_pipeline(pipeline: Any) -> None:

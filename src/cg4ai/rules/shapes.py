@@ -69,15 +69,15 @@ class Shape:
     def input_size(self) -> int:
         raise InvalidInput(f"{self.name} holds at every input and lists none")
 
-    def named(self, features: Sequence[str], outputs: Sequence[str] = ()) -> Self:
-        """The same by positions, where columns and outputs have these names."""
+    def named(self, features: Sequence[str], outputs: Sequence[str] | None = ()) -> Self:
+        """The same by positions, where columns and outputs have these names; None: left as it is."""
         taken: dict[Any, int] = {}
         for feature, sign in self.features.items():
             position = _position(feature, features, f"{self.name} names the feature", "column")
             if taken.setdefault(position, sign) != sign:
                 raise InvalidInput(f"{self.name} names feature {feature!r} twice, with both signs")
         output = self.output
-        if isinstance(output, str):
+        if isinstance(output, str) and outputs is not None:
             output = _position(output, outputs, f"{self.name} names the output", "output")
         return replace(self, features=taken, output=output)
 
