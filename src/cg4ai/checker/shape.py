@@ -151,12 +151,19 @@ class ShapeClaim:
         return made
 
     def __str__(self) -> str:
-        subject = "Each output" if self.output is None else f"Output {self.output}"
+        outputs, features = (
+            named if isinstance(named, list) else [str(number) for number in range(size)]
+            for named, size in (
+                (self.about.get("outputs"), self.output_size),
+                (self.about.get("features"), self.input_size),
+            )
+        )
+        subject = "Each output" if self.output is None else f"Output {outputs[self.output]}"
         if self.logits:
             subject = f"{subject} minus each other"
         if self.ordered:
             subject = "The chance of class k or a higher one, for every k,"
-        said = [f"{WORDS[self.shape, sign]} feature {feature}" for feature, sign in self.features]
+        said = [f"{WORDS[self.shape, sign]} feature {features[j]}" for j, sign in self.features]
         return f"{subject} {', '.join(said)}."
 
 

@@ -70,7 +70,7 @@ class Shape:
         raise InvalidInput(f"{self.name} holds at every input and lists none")
 
     def named(self, features: Sequence[str], outputs: Sequence[str] | None = ()) -> Self:
-        """The same by positions, where columns and outputs have these names; None: left as it is."""
+        """The same by positions, where columns and outputs have these names (None: as it is)."""
         taken: dict[Any, int] = {}
         for feature, sign in self.features.items():
             position = _position(feature, features, f"{self.name} names the feature", "column")

@@ -66,6 +66,7 @@ class Tabular:
             target=settings.target,
             classification=task == CLASSIFICATION,
             table=table,
+            logits=settings.scores == "logit",
         )
         estimator = estimator_of(settings, task)
         rules = read_rules(Path(str(settings.rules)), subject)

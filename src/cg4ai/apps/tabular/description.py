@@ -17,7 +17,7 @@ from cg4ai.apps.tabular.rulefile import Subject, read_rules, rule_files
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import Array
-from cg4ai.rules import OutputRule
+from cg4ai.rules import OutputRule, Shape
 from cg4ai.rules.regions import Region
 
 
@@ -45,6 +45,7 @@ def restored(description: Mapping[str, Any], table: CsvTable | None = None) -> S
             target=str(description["target"]),
             classification=description["task"] == "classification",
             table=table,
+            logits=description["scores"] == "logit",
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RunFolderError(
@@ -115,7 +116,7 @@ class Model:
             rule.requirement
             for rule in self.rules(None, None)
             if isinstance(rule.requirement.region, Region)
-            or isinstance(rule.requirement, OutputRule)
+            or isinstance(rule.requirement, OutputRule | Shape)
         ]
         if not found:
             raise InvalidInput(

@@ -473,3 +473,37 @@ def test_faulty_rules_on_outputs(
 ) -> None:
     with pytest.raises(InvalidInput, match=words):
         rules_of(tmp_path, subject, rule)
+
+
+def test_shapes_name_features_and_no_place(tmp_path: Path, subject: Subject) -> None:
+    first, second = subject.features[:2]
+    monotone, ordered = rules_of(
+        tmp_path,
+        subject,
+        {"rule": "monotone", "features": {first: 1, second: -1}},
+        {"rule": "monotone", "features": {second: 1}, "ordered": True},
+    )
+    assert (dict(monotone.features), monotone.output) == ({0: 1, 1: -1}, 1)
+    assert ordered.ordered
+    numbers = replace(subject, outputs=("price",), classification=False)
+    (curved,) = rules_of(tmp_path, numbers, {"rule": "curvature", "features": {first: -1}})
+    assert (dict(curved.features), curved.output) == ({0: -1}, None)
+    logits = replace(subject, logits=True)
+    (binding,) = rules_of(tmp_path, logits, {"rule": "monotone", "features": {first: 1}})
+    assert binding.logits
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ({"rule": "monotone"}, "needs {feature: 1 or -1}"),
+        ({"rule": "monotone", "features": {"sizes": 1}}, "unknown feature 'sizes'"),
+        ({"rule": "monotone", "features": {"size": 2}}, "use 1 or -1"),
+        ({"rule": "monotone", "features": {"size": 1}, "output": "x"}, "must be one of"),
+        ({"rule": "monotone", "features": {"size": 1}, "ordered": 1}, "true or false"),
+    ],
+)
+def test_faulty_shapes(tmp_path: Path, subject: Subject, rule: dict[str, Any], words: str) -> None:
+    named = replace(subject, features=("size", *subject.features[1:]))
+    with pytest.raises(InvalidInput, match=words):
+        rules_of(tmp_path, named, rule)

@@ -25,6 +25,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "range": ("outputs", "at_least", "at_most"),
     "ordered": ("outputs",),
     "sum_to": ("outputs", "total", "at_least"),
+    "monotone": ("features", "output", "ordered"),
+    "curvature": ("features", "output"),
 }
 
 
@@ -34,7 +36,7 @@ class Subject:
 
     `outputs` are the names of the classes, of quantiles, or the target column alone; `lower`
     and `upper` (d,) the range of each feature in the training data; `table` the data that row
-    numbers refer to, None if there is none.
+    numbers refer to, None if there is none. `logits`: scores of classes are logits.
     """
 
     features: tuple[str, ...]
@@ -44,6 +46,7 @@ class Subject:
     target: str
     classification: bool
     table: CsvTable | None = None
+    logits: bool = False
 
 
 def canonical(label: object) -> str:

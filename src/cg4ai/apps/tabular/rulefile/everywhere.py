@@ -8,7 +8,7 @@ from collections.abc import Callable
 from cg4ai.apps.csvdata import listed
 from cg4ai.apps.tabular.rulefile.entry import Entry, canonical
 from cg4ai.errors import did_you_mean
-from cg4ai.rules import Ordered, Range, Requirement, SumTo
+from cg4ai.rules import Curvature, Monotone, Ordered, Range, Requirement, Shape, SumTo
 
 
 def _range(entry: Entry) -> Requirement:
@@ -31,6 +31,49 @@ def _sum(entry: Entry) -> Requirement:
     return SumTo(entry.number("total"), _outputs(entry), low, name=entry.name)
 
 
+def _monotone(entry: Entry) -> Requirement:
+    ordered = entry.content.get("ordered", False)
+    if not isinstance(ordered, bool):
+        entry.refuse("ordered", f"must be true or false, got {json.dumps(ordered)}")
+    return _of_subject(
+        entry, Monotone(_features(entry), _output(entry), ordered=ordered, name=entry.name)
+    )
+
+
+def _curvature(entry: Entry) -> Requirement:
+    return _of_subject(entry, Curvature(_features(entry), _output(entry), name=entry.name))
+
+
+def _of_subject(entry: Entry, shape: Shape) -> Requirement:
+    """By positions; of two classes the second is meant where none is named."""
+    subject = entry.subject
+    known = shape.named(subject.features, subject.outputs)
+    if subject.classification:
+        return known.of_classes(max(2, len(subject.outputs)), logits=subject.logits)
+    return known
+
+
+def _features(entry: Entry) -> dict[str, int]:
+    value = entry.content.get("features")
+    if not isinstance(value, dict) or not value:
+        entry.refuse("features", f"needs {{feature: 1 or -1}}, got {json.dumps(value)}")
+    signs = entry.values("features", value, entry.subject.features, "feature")
+    for name, sign in signs.items():
+        if sign not in (1.0, -1.0):
+            entry.refuse(
+                "features", f"gives {name!r} the sign {json.dumps(value[name])}; use 1 or -1"
+            )
+    return {name: int(sign) for name, sign in signs.items()}
+
+
+def _output(entry: Entry) -> str | None:
+    known, given = entry.subject.outputs, entry.content.get("output")
+    if given is not None and canonical(given) not in known:
+        hint = did_you_mean(str(given), known)
+        entry.refuse("output", f"must be one of {listed(known)}, got {json.dumps(given)}{hint}")
+    return None if given is None else canonical(given)
+
+
 def _outputs(entry: Entry) -> list[int] | None:
     """Positions of the outputs that are named; None for all."""
     known = entry.subject.outputs
@@ -50,4 +93,6 @@ EVERYWHERE: dict[str, Callable[[Entry], Requirement]] = {
     "range": _range,
     "ordered": _ordered,
     "sum_to": _sum,
+    "monotone": _monotone,
+    "curvature": _curvature,
 }
