@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 REGIONS = "regions"
 GUARANTEES = "guarantees"
 DECISIONS = "decisions"  # the seed by which shares of votes become decisions
+PREDICTED = 16_384  # inputs at once: members hold more numbers inside than they put out
 OUTSIDE = ("warn", "refuse", "ignore")
 MOST = 0.5  # a region with a smaller share of the training inputs is a neighbourhood
 
@@ -89,7 +90,8 @@ class Ensemble(Mixture):
                 return replace(explained, outputs=outputs)
             return explained
         with torch.no_grad():
-            result = self.outputs(torch.as_tensor(x))
+            parts = torch.split(torch.as_tensor(x), PREDICTED)
+            result = torch.cat([self.outputs(part) for part in parts])
         return result.to(inputs.device) if isinstance(inputs, Tensor) else result.numpy()
 
     @property

@@ -190,10 +190,11 @@ class ConstrainedEstimator(Parameters):
 
     def _work(self) -> int:
         """Numbers in the largest array of a training step."""
-        usual = self.training_of_networks()
-        rows = usual.batch_size or len(self._judge.trained.inputs)
+        count = len(self._judge.trained.inputs)
+        usual = self.training_of_networks(count)
+        rows = usual.batch_size or count
         models = usual.restarts * self.group * len(usual.weight_decay)
-        return int(rows * models * max(self.layers, default=1))
+        return int(rows * models * max(self.layers(count), default=1))
 
     def _check_names(self, requirement: Requirement) -> None:
         """Refuse a requirement whose DataFrame has other columns, or another order, than X."""

@@ -78,6 +78,13 @@ class LabelledData:
             self.inputs[positions], self.targets[positions], self.weights[positions]
         )
 
+    def thinned(self, most: int) -> LabelledData:
+        """At most so many of the rows, evenly spread over them."""
+        count = len(self.inputs)
+        if count <= most:
+            return self
+        return self.take(np.linspace(0, count - 1, most).astype(np.int64))
+
 
 def merged(data: LabelledData) -> LabelledData:
     """Equal rows as one row with their total weight, rows of weight zero left out.

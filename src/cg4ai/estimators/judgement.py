@@ -15,11 +15,10 @@ import numpy as np
 from sklearn.metrics import accuracy_score, mean_pinball_loss, r2_score
 
 from cg4ai.estimators.holdout import LabelledData
-from cg4ai.estimators.simple import linear_models
+from cg4ai.estimators.simple import MOST_LINEAR, linear_models
 from cg4ai.records import Array
 
 SHRINKAGE = 0.01  # of the linear model to compare with
-MOST_ROWS = 20_000  # that it is fitted to: more would cost time for a figure that hardly moves
 
 CONSTANTS = {"accuracy": "the most frequent class", "R2": "the mean", "D2": "constant quantiles"}
 
@@ -88,7 +87,9 @@ class Judge:
 
     def score(self, predict: Predictor, plain: Predictor | None = None) -> Score:
         """The score of a mixture's outputs, and of those of the `plain` one."""
-        lines = linear_models(self._sampled(), self.outputs, (SHRINKAGE,), self.quantiles)
+        lines = linear_models(
+            self.trained.thinned(MOST_LINEAR), self.outputs, (SHRINKAGE,), self.quantiles
+        )
         constant, *linear = [self._value(line.outputs(self.judged.inputs)) for line in lines]
         return Score(
             measure=self._measure(),
@@ -104,12 +105,6 @@ class Judge:
         if self.judged.classification:
             return "accuracy"
         return "D2" if self.quantiles else "R2"
-
-    def _sampled(self) -> LabelledData:
-        count = len(self.trained.inputs)
-        if count <= MOST_ROWS:
-            return self.trained
-        return self.trained.take(np.linspace(0, count - 1, MOST_ROWS).astype(np.int64))
 
     def _value(self, outputs: Array) -> float:
         targets, weights = self.judged.targets, self.judged.weights

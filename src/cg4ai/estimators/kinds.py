@@ -221,14 +221,15 @@ def network(parameters: Parameters, task: Task) -> NetworkArchitecture:
     A skip from inputs to outputs puts linear models into the class.
     """
     deviation = task.inputs.std(0)
+    hidden = parameters.layers(len(task.inputs))
     regression = not task.classification
     scale = task.targets.std(0) if regression else None
     return NetworkArchitecture(
         task.inputs.shape[1],
         task.outputs,
-        hidden=parameters.layers,
+        hidden=hidden,
         activation=_activation(parameters, task),  # type: ignore[arg-type]  # checked there
-        skip=parameters.simple_members and bool(parameters.layers),
+        skip=parameters.simple_members and bool(hidden),
         output=task.links,
         shift=task.inputs.mean(0),
         scale=np.where(deviation > 0, deviation, 1.0),
@@ -256,7 +257,7 @@ def _of_networks(architecture: Architecture, parameters: Parameters, task: Task)
     begin at random, too: where rules bind noise, those that began from the plain members predicted
     new rows worse.
     """
-    recipe = parameters.training_of_networks(rates=task.rates)
+    recipe = parameters.training_of_networks(len(task.inputs), rates=task.rates)
     pricer = _gradient(architecture, parameters, task, recipe)
     return replace(pricer, headroom=0.0, finish=0.0) if task.rates else pricer
 

@@ -16,6 +16,8 @@ from cg4ai.settings import Settings
 
 PASSES, BATCH, FEWEST_STEPS = 60, 64, 200  # of modules of the user's own
 FEWEST_ROWS = 15  # with fewer, "auto" holds out none
+MANY_ROWS = 6000  # with more, networks are trained on batches, and deeper ones
+MOST_HELD_OUT = 10_000  # rows by "auto": the master holds all members' outputs there
 IMPROVEMENT = 1e-2  # of the held-out loss: less than this is noise, and no reason to go on
 VOTES = 1e-4  # of the error rate: votes are few numbers to learn, and weighing them is cheap
 
@@ -27,7 +29,8 @@ PARAMETERS = """
         "boosting", a scikit-learn tree, forest, boosting or linear model, a function without
         arguments that makes a torch module, or a list of these, asked in turn.
     hidden, activation : of networks: hidden layer sizes, and "relu", "gelu" or "tanh". "auto" is
-        gelu, but tanh where a `Monotone` stands, and relu where a `Curvature` does.
+        (16,), or (32, 32) with more than 6,000 rows; and gelu, but tanh where a `Monotone` stands,
+        and relu where a `Curvature` does.
     objective : "mixture" minimises the loss of the mixture itself, "average" the mean of the
         members' losses (the paper's bound).
     loss : "squared", "absolute", "pinball" (for quantiles), "log_loss", "cross_entropy", "none",
@@ -35,20 +38,22 @@ PARAMETERS = """
     validation_fraction : share of the rows that no member is trained on. By the loss there
         members are admitted and weighed, which keeps the mixture from learning its training
         rows by heart; requirements bind wherever their inputs come from. "auto" is 0.2 (0.1 for
-        modules of your own alone), up to a third where that is needed to hold out 20 rows, and 0
-        if there are fewer than 15 rows or all members are priced exactly. 0 trains and weighs on
-        all rows, which proofs of optimality need.
+        modules of your own alone), up to a third where that is needed to hold out 20 rows, no
+        more than 10,000 rows, and 0 if there are fewer than 15 rows or all members are priced
+        exactly. 0 trains and weighs on all rows, which proofs of optimality need.
     weight_decay : of gradient training: one number, or several that are all tried at once
-        ("auto": 1 and 0 for networks, 1 alone if all rules are rates, 0 for modules of your own).
+        ("auto": 1 and 0 for networks, 0.1 and 0 with more than 6,000 rows, without the 0 if all
+        rules are rates; 0 for modules of your own).
     simple_members : give networks a skip from inputs to outputs and start from the simplest of
         them, a constant and shrunken linear models; the mixture keeps what helps on the rows held
         out. Only with probabilities or numbers as outputs, and a column_limit of 20 or more.
     restarts, group, steps, learning_rate, batch_size : of gradient training, per iteration:
         how many members (or groups of members, trained on the loss of their mean) at once for
         each weight decay, how long, how fast, and on how many rows per step (None: all). "auto"
-        is what suits: for networks 4 restarts, 200 steps, 0.04 and all rows; two modules of your
-        own are trained once, as one would train each alone: 64 rows per step, 60 passes over the
-        rows, 0.01. Under rules the heaviest is trained on for a quarter of that at a time.
+        is what suits: for networks 4 restarts, 200 steps, 0.04 and all rows or, with more than
+        6,000 rows, 1 restart, 3,000 steps, 0.01 and 512 rows; two modules of your own are trained
+        once, as one would train each alone: 64 rows per step, 60 passes over the rows, 0.01.
+        Under rules the heaviest is trained on for a quarter of that at a time.
     column_limit, iteration_limit, time_limit_s : when to stop with what there is.
     final_weights : "loss", "uniform" or "vertex"; see `cg4ai.Settings`.
     settings : further settings of `cg4ai.Settings` by name, e.g. {"epsilon": 1e-6}.
@@ -87,7 +92,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     """The parameters of both estimators; as scikit-learn wants it, they are checked in `fit`."""
 
     members: Any = "network"
-    hidden: int | Sequence[int] = (16,)
+    hidden: int | Sequence[int] | str = "auto"
     activation: str = "auto"
     objective: str = "mixture"
     loss: str | LossFunction | None = None
@@ -107,16 +112,22 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     random_state: Any = None
     device: str = "cpu"
 
-    @property
-    def layers(self) -> tuple[int, ...]:
+    def layers(self, rows: int) -> tuple[int, ...]:
         """Hidden layer sizes; their values are checked by the network."""
         hidden: Any = self.hidden
+        if _auto(hidden):
+            return (32, 32) if rows > MANY_ROWS else (16,)
         return (hidden,) if np.ndim(hidden) == 0 else tuple(hidden)
 
-    def training_of_networks(self, *, rates: bool = False) -> TrainingParameters:
-        """`rates`: all rules are rates, which members without decay would learn by heart."""
-        decays = (1.0,) if rates else (1.0, 0.0)
-        return self._training(TrainingParameters(4, 200, 0.04, None, decays))
+    def training_of_networks(self, rows: int, *, rates: bool = False) -> TrainingParameters:
+        """On all of few rows, on batches of many: then a step costs the same however many.
+
+        `rates`: all rules are rates, which members without decay would learn by heart.
+        """
+        free = () if rates else (0.0,)
+        few = TrainingParameters(4, 200, 0.04, None, (1.0, *free))
+        many = TrainingParameters(1, 3000, 0.01, 512, (0.1, *free))
+        return self._training(many if rows > MANY_ROWS else few)
 
     def training_of_modules(self, rows: int) -> TrainingParameters:
         """As one trains a module alone: passes over all rows in small batches."""
@@ -136,7 +147,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
 
     def check_training(self) -> None:
         """Refuse values of gradient training that no number of steps can make sense of."""
-        decays = self.training_of_networks().weight_decay
+        decays = self.training_of_networks(1).weight_decay
         if not len(decays) or not all(is_number(value) and value >= 0 for value in decays):
             raise InvalidInput(
                 f"weight_decay must be one or more numbers >= 0, got {self.weight_decay!r}"
@@ -159,7 +170,9 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         fraction = self.validation_fraction
         if fraction == "auto":
             least = 0.1 if few else 0.2
-            return 0.0 if exact or count < FEWEST_ROWS else max(least, min(1 / 3, 20 / count))
+            if exact or count < FEWEST_ROWS:
+                return 0.0
+            return min(max(least, min(1 / 3, 20 / count)), MOST_HELD_OUT / count)
         if isinstance(fraction, str) or not is_number(fraction) or not 0 <= fraction < 1:
             raise InvalidInput(
                 f'validation_fraction must be "auto" or a number in [0, 1), got {fraction!r}'

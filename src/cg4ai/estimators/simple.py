@@ -27,6 +27,7 @@ from cg4ai.records import Array, IntArray
 from cg4ai.rules.shapes import Shape
 
 SHRINKAGE = (1.0, 0.1, 0.01, 0.001)  # ridge penalty per row, on standardised inputs and outputs
+MOST_LINEAR = 20_000  # rows that linear models are fitted to: with more they hardly change
 LEAST_SHARE = 1e-3  # class shares of the constant are at least this, so that its loss is finite
 
 
@@ -53,6 +54,7 @@ def simple_members(
 
     The architecture must have a skip, or no hidden layer, and softmax or linear outputs.
     """
+    data = data.thinned(MOST_LINEAR)
     inputs = architecture.normalise(torch.as_tensor(data.inputs)).numpy()
     targets = data.targets
     if not data.classification:  # labels have no unit, logits or not

@@ -28,6 +28,15 @@ from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, RowSet, joined
 
 ConcaveMode = Literal["refuse", "linearise"]
 CHUNK = 20_000_000  # numbers held at once while evaluating members
+INPUTS = 16_384  # at which members are evaluated at once: inside they hold more than outputs
+
+
+def outputs_at(members: Members, inputs: Tensor) -> Tensor:
+    """(count, n, r) without gradients, some inputs at a time."""
+    with torch.no_grad():
+        if len(inputs) <= INPUTS:
+            return members.outputs(inputs)
+        return torch.cat([members.outputs(part) for part in torch.split(inputs, INPUTS)], dim=1)
 
 
 def row_values(
@@ -41,7 +50,7 @@ def row_values(
         chunk = np.arange(start, min(start + size, len(members)))
         with torch.no_grad():
             own = members if len(chunk) == len(members) else members.take(chunk)
-            outputs = own.outputs(inputs)
+            outputs = outputs_at(own, inputs)
             if len(layout) > 1:  # many small products: a GPU would be launching all the time
                 outputs = outputs.cpu()
             for number in np.unique(blocks[chunk]):
@@ -57,8 +66,7 @@ def block_outputs(
 ) -> Tensor:
     """Outputs of members embedded in all r outputs, zero outside their block: (count, n, r)."""
     x = torch.as_tensor(inputs, device=device)
-    with torch.no_grad():
-        raw = members.outputs(x)
+    raw = outputs_at(members, x)
     full = torch.zeros(
         (len(members), len(inputs), layout.output_size), dtype=torch.float64, device=device
     )
@@ -99,8 +107,9 @@ def loss_is_linearised(request: PricingRequest) -> bool:
 
 def mixture_outputs(ensemble: Mixture, inputs: Array, device: str) -> Array:
     """Outputs (n, r) of the mixture at `inputs` (n, d)."""
+    x = torch.as_tensor(inputs, dtype=torch.float64, device=device)
     with torch.no_grad():
-        outputs = ensemble.outputs(torch.as_tensor(inputs, dtype=torch.float64, device=device))
+        outputs = torch.cat([ensemble.outputs(part) for part in torch.split(x, INPUTS)])
     return np.asarray(outputs.cpu().numpy(), dtype=np.float64)
 
 
@@ -218,7 +227,7 @@ def member_costs(
         for part in np.split(mine, range(size, len(mine), size)):
             own = members if len(part) == len(members) else members.take(part)
             with torch.no_grad():
-                outputs = own.outputs(inputs)[..., : len(positions)]
+                outputs = outputs_at(own, inputs)[..., : len(positions)]
                 if gradient is None:
                     found = objective.costs(outputs, positions)
                 else:

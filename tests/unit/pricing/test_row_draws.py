@@ -16,7 +16,7 @@ from cg4ai.objectives import Supervised
 from cg4ai.pricing.gradient.captured import laid_out
 from cg4ai.pricing.gradient.guided import Trainer
 from cg4ai.pricing.gradient.pricer import GradientPricer
-from cg4ai.pricing.gradient.rows import RowDraws, chances, draw, ready
+from cg4ai.pricing.gradient.rows import SUMMED, RowDraws, chances, draw, ready
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.rules import Margin, Rate
 from cg4ai.rules.rows import RowSet
@@ -235,3 +235,23 @@ def test_training_with_drawn_rows_meets_them():
     members = pricer.price(request).members
     assert members is not None
     assert float(members.outputs(torch.as_tensor(INPUTS))[0, :, 0].min()) > 2.0
+
+
+def test_a_sum_over_many_inputs_is_drawn_without_bias():
+    made = np.random.default_rng(3)
+    count = 3 * SUMMED
+    rate = Rate(made.normal(size=(count, 2)), np.arange(count) % 7 > 0, output=0, tolerance=0.1)
+    rate.check(2, 1)
+    rows = rate.rows(0)
+    entry = ready((rows, np.ones(2), np.ones(2)), torch.as_tensor, headroom=0.0, weight=1.0)
+    outputs = (entry.inputs[:, :1] ** 2 + entry.inputs[:, 1:]).double()
+    exact = entry.values(outputs)
+    seed, found = generator(0), []
+    for _ in range(300):
+        few = entry.sampled(seed)
+        assert len(few.inputs) == SUMMED
+        found.append(few.values((few.inputs[:, :1] ** 2 + few.inputs[:, 1:]).double()))
+    drawn = torch.stack(found)
+    error = (drawn.mean(0) - exact).abs() / (drawn.std(0) / len(drawn) ** 0.5)
+    assert float(error.max()) < 4.0
+    torch.testing.assert_close(rows.values(outputs), exact)

@@ -110,7 +110,10 @@ class Trainer:
 
     def _of_step(self) -> list[ReadyRows]:
         """The rows of the master that are trained on at one step: all, or those drawn."""
-        return self.rows if self.draws is None else self.draws.drawn(self.made)
+        if not self.pricer.draws_rows:
+            return self.rows
+        rows = self.rows if self.draws is None else self.draws.drawn(self.made)
+        return [entry.sampled(self.made) for entry in rows]
 
     def _window(self, step: int) -> list[ReadyRows]:
         """A few batches of remembered rows, others at every step; rarer ones weigh more."""

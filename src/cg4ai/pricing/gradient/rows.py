@@ -19,6 +19,7 @@ from cg4ai.records import Array, IntArray
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, merged
 
 Weighted = tuple[Rows, Array, Array]  # rows, hinge weights, guiding duals
+SUMMED = 2048  # inputs of one batch of sums that a step looks at, where it may look at some
 
 
 def weighted_rows(
@@ -135,6 +136,10 @@ class ReadyRows:
         rows = replace(self.rows, inputs=self.rows.inputs[:0], positions=self.rows.positions[which])
         return replace(self._at(which, factors), rows=rows)
 
+    def sampled(self, made: torch.Generator) -> ReadyRows:
+        """The same rows, from some of the inputs where they sum over very many."""
+        return self
+
     def _at(self, which: IntArray, factors: Array) -> Self:
         """The same but for what gives the values."""
         at = torch.as_tensor(which, device=self.inputs.device)
@@ -181,6 +186,37 @@ class SimpleRows(ReadyRows):
         return replace(self._at(which, factors), coefficients=self.coefficients[at])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummedRows(ReadyRows):
+    """Linear rows over inputs: `value_j = sum_k mixing[j, k] coefficients[j] . outputs[k]`.
+
+    `mixing` (m, k), `coefficients` (m, r); `ends` (k,) sum the inputs' chances to be drawn.
+    """
+
+    mixing: Tensor
+    coefficients: Tensor
+    ends: Tensor
+
+    def values(self, outputs: Tensor) -> Tensor:
+        return torch.einsum("jk,...kr,jr->...j", self.mixing, outputs, self.coefficients)
+
+    def sampled(self, made: torch.Generator) -> ReadyRows:
+        """Sums over `SUMMED` inputs whose mean over draws is the sum over all.
+
+        An input is drawn with a chance that grows with its largest share in a row, one from each
+        of `SUMMED` stretches of equal chance, and counts as much more as its chance is smaller.
+        """
+        if len(self.inputs) <= SUMMED:
+            return self
+        shares = torch.rand(SUMMED, generator=made, dtype=torch.float64) + torch.arange(SUMMED)
+        picked = torch.searchsorted(self.ends, shares.to(self.ends.device) / SUMMED)
+        picked = picked.clamp_max(len(self.inputs) - 1)
+        before = torch.where(picked > 0, self.ends[picked - 1], torch.zeros_like(self.ends[:1]))
+        factor = 1.0 / (SUMMED * (self.ends[picked] - before))
+        mixing = self.mixing[:, picked] * factor.to(self.mixing.dtype)
+        return replace(self, inputs=self.inputs[picked], mixing=mixing)
+
+
 def ready(
     entry: Weighted, tensor: Callable[[Array], Tensor], *, headroom: float, weight: float
 ) -> ReadyRows:
@@ -193,6 +229,17 @@ def ready(
         guide=tensor(guide),
         rows=rows,
     )
+    if isinstance(rows, LinearRows) and rows.mixing is not None:
+        largest = np.abs(rows.mixing).max(axis=0)
+        return SummedRows(
+            inputs=general.inputs,
+            needed=general.needed,
+            hinge=general.hinge,
+            guide=general.guide,
+            mixing=tensor(rows.mixing),
+            coefficients=tensor(rows.coefficients),
+            ends=torch.as_tensor(np.cumsum(largest / largest.sum()), device=general.inputs.device),
+        )
     if not isinstance(rows, LinearRows) or rows.index is None:
         return general
     in_order = np.array_equal(rows.index, np.arange(len(rows.inputs)))
@@ -271,7 +318,8 @@ class RowDraws:
 
     A row drawn with chance p weighs 1/p times as much, so that the mean over draws of any sum over
     rows of weight x something is the sum over all rows. Rows of most weight are in every step with
-    the weight they have; so are those that sum over many inputs, which are few.
+    the weight they have; so are those that sum over many inputs, which are few (of their inputs
+    `SummedRows.sampled` draws some).
     """
 
     def __init__(
