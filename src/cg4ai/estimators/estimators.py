@@ -108,7 +108,7 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
     def _by_position(self, requirement: Requirement) -> Requirement:
         """The requirement with its labels as positions in `classes_`."""
         if isinstance(requirement, Shape):  # of logits only differences mean anything
-            named = self._by_names(requirement)
+            named: Shape = self._by_names(requirement)
             return named.of_classes(max(2, len(self.classes_)), logits=self.scores == "logit")
         if not isinstance(requirement, Probability | Margin | DecisionRate):
             return requirement
@@ -190,6 +190,7 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
     ) -> Problem:
         x, values = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         levels = self._levels(values)
+        self.output_names_ = tuple(map(str, getattr(y, "columns", ())))
         self._flat = values.ndim == 1 and not levels
         targets = np.asarray(values.reshape(len(x), -1), np.float64)
         targets = np.repeat(targets, len(levels) or 1, axis=1)

@@ -38,6 +38,7 @@ from cg4ai.rules import (
     improbable,
 )
 from cg4ai.rules.rates import GroupRates
+from cg4ai.solving.arranging import output_set_of
 from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
@@ -115,7 +116,8 @@ class ConstrainedEstimator(Parameters):
     ) -> Problem:
         kind = one_of(self.objective, "objective", ("mixture", "average"))
         requirements = [
-            self._by_names(one) if isinstance(one, Shape) else one for one in requirements
+            self._by_names(one) if isinstance(one, Shape | OutputRule) else one
+            for one in requirements
         ]
         task = replace(task, shapes=_shapes(requirements, task))
         for requirement in requirements:
@@ -167,13 +169,15 @@ class ConstrainedEstimator(Parameters):
             raise InvalidInput(f"the requirements contradict each other: {clashes[0]}{more}")
         if task.links == "softmax" and (beyond := improbable(problem.requirements)):
             raise InvalidInput(f"no probabilities can keep the requirements: {beyond[0]}")
-        shaped(problem)  # refuses here what cannot be built, and is done by `solve`
+        output_set_of(problem)
+        shaped(problem)  # both refuse here what cannot be built, and are done by `solve`
         return problem
 
-    def _by_names(self, shape: Shape) -> Shape:
-        """A shape by positions: of the columns of X, and of the classes where there are some."""
-        classes = [str(label) for label in getattr(self, "classes_", ())]
-        return shape.named(list(map(str, getattr(self, "feature_names_in_", ()))), classes)
+    def _by_names(self, rule: Shape | OutputRule) -> Any:
+        """A rule by positions: of the columns of X, and of the classes or the columns of y."""
+        outputs = getattr(self, "classes_", getattr(self, "output_names_", ()))
+        features = getattr(self, "feature_names_in_", ())
+        return rule.named(list(map(str, features)), list(map(str, outputs)))
 
     def _with_rates(self, task: Task, requirements: Sequence[Requirement]) -> Task:
         """The task with what members must know of rules on rates and decisions."""
@@ -269,7 +273,7 @@ class ConstrainedEstimator(Parameters):
     def audit(self, requirement: Requirement, *, tolerance: float = 1e-6) -> Audit:
         """Recompute any requirement, also one that was not trained for, from predictions."""
         check_is_fitted(self, "ensemble_")
-        if isinstance(requirement, Shape):
+        if isinstance(requirement, Shape | OutputRule):
             requirement = self._by_names(requirement)
         return self.ensemble_.audit(requirement, tolerance=tolerance)
 

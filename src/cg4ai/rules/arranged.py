@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from torch import Tensor
 
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.rows import Rows
 
@@ -111,6 +111,22 @@ class OutputRule:
         if outputs is not None:
             object.__setattr__(self, "outputs", _positions(outputs, self.name))
 
+    def named(self, features: Sequence[str], outputs: Sequence[str]) -> Self:
+        """The same by positions, where outputs have these names; those of features say nothing."""
+        given: Any = getattr(self, "outputs", None)
+        if given is None or not any(isinstance(one, str) for one in given):
+            return self
+        known = list(outputs)
+        for one in given:
+            if isinstance(one, str) and one not in known:
+                raise InvalidInput(
+                    f"{self.name} names the output {one!r}{did_you_mean(one, known)}; there are: "
+                    f"{', '.join(known[:10]) or 'none with names, give positions'}"
+                )
+        found = [known.index(one) if isinstance(one, str) else one for one in given]
+        changes: dict[str, Any] = {"outputs": found}
+        return replace(self, **changes)
+
     def part(self, output_size: int) -> OutputSet:
         """The set of outputs (r,) that keep this rule, not yet looked at as a whole."""
         raise NotImplementedError
@@ -154,16 +170,16 @@ class OutputRule:
 
     def _chosen(self, output_size: int) -> Outputs:
         """The outputs that are meant, all of them by default."""
-        outputs: Outputs | None = getattr(self, "outputs", None)
+        outputs: Any = getattr(self, "outputs", None)
         if outputs is None:
             return tuple(range(output_size))
-        unknown = [one for one in outputs if one >= output_size]
+        unknown = [one for one in outputs if isinstance(one, str) or one >= output_size]
         if unknown:
             raise InvalidInput(
-                f"{self.name} names output {unknown[0]}, the predictor has {output_size}, counted "
-                "from 0"
+                f"{self.name} names output {unknown[0]!r}, the predictor has {output_size}, "
+                "counted from 0"
             )
-        return outputs
+        return tuple(outputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +187,7 @@ class Range(OutputRule):
     """`low <= f(x) <= high` at every input, kept by how members are built.
 
     Each end is one number, one for each of the outputs, or None where there is none. `outputs` are
-    positions, all by default.
+    positions or, where these have some, names; all by default.
     """
 
     low: Any
@@ -366,17 +382,20 @@ def _first(one: Total) -> tuple[Outputs, float]:
     return one.outputs, one.value
 
 
-def _positions(value: Any, name: str) -> Outputs:
-    """Different output positions >= 0."""
-    given = list(value) if isinstance(value, Sequence | np.ndarray) else [value]
+def _positions(value: Any, name: str) -> tuple[Any, ...]:
+    """Different output positions >= 0, or names."""
+    several = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
+    given = list(value) if several else [value]
     for one in given:
+        if isinstance(one, str):
+            continue
         if isinstance(one, bool) or not isinstance(one, int | np.integer) or one < 0:
             raise InvalidInput(
-                f"the outputs of {name} are positions 0, 1, ..., got {one!r} among them"
+                f"the outputs of {name} are names or positions 0, 1, ..., got {one!r} among them"
             )
     if not given or len(set(given)) < len(given):
         raise InvalidInput(f"{name} needs one output or more, each once, got {given}")
-    return tuple(int(one) for one in given)
+    return tuple(str(one) if isinstance(one, str) else int(one) for one in given)
 
 
 def _ends(value: Any, what: str, name: str) -> Array:

@@ -47,7 +47,7 @@ def test_what_is_missed_is_measured() -> None:
         (lambda: Range([0, 1], [1, 2, 3]), "as many as outputs"),
         (lambda: Range([0, 1], 2, [0, 1, 2]), "as many as outputs"),
         (lambda: Range(0, 1, [0, 0]), "each once"),
-        (lambda: Range(0, 1, ["a"]), "positions"),
+        (lambda: Range(0, 1, ["a"]).check(1, 3), "names output .a."),
         (lambda: Range(0, 1, [True]), "positions"),
         (lambda: Range(0, 1, name=cast(str, 3)), "must be text"),
         (lambda: Range([0, 1], 2).check(1, 3), "2 low ends for 3 outputs"),

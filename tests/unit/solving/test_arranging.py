@@ -114,3 +114,18 @@ def test_an_anchor_outside_the_set_is_refused() -> None:
     problem = model.problem(X, Y, [Range(0, 1), box])
     with pytest.raises(InvalidInput, match="anchor must keep"):
         cg4ai.solve(replace(problem, anchor=np.array([0.5, 0.5, -1.0])), model.run_settings())
+
+
+def test_outputs_can_be_named_as_the_columns_of_y() -> None:
+    frame = pytest.importorskip("pandas").DataFrame(Y, columns=["low", "middle", "rest"])
+    model = ConstrainedRegressor(random_state=0, iteration_limit=2, steps=40)
+    rules = [Ordered(["low", "middle"]), Range(0, 1, "rest")]
+    model.adopt(cg4ai.solve(model.problem(X, frame, rules), model.run_settings()))
+    outputs = model.ensemble_.predict(EVERYWHERE)
+    assert bool((outputs[:, 0] <= outputs[:, 1]).all())
+    assert 0 <= outputs[:, 2].min() <= outputs[:, 2].max() <= 1
+    assert model.audit(rules[0]).strength == "constructed"
+    with pytest.raises(InvalidInput, match="did you mean 'middle'"):
+        model.problem(X, frame, [Ordered(["low", "midle"])])
+    with pytest.raises(InvalidInput, match="give positions"):
+        model.problem(X, Y, [Ordered(["low", "middle"])])
