@@ -22,7 +22,7 @@ RATES = (0.03, 0.1)
 SIZES: tuple[Literal["small", "large"], ...] = ("small", "large")
 LEAVES, DEPTHS = {"small": 8, "large": 31}, {"small": 3, "large": 6}
 COUNTS = (25, 50, 100, 200, 400)
-LARGE = 5000  # rows, above which one fold is enough to choose by
+LARGE = 1500  # rows, above which one fold is enough to choose by
 
 Loss = Callable[[Array | IntArray, Array], float]  # of targets (n,) and predictions
 
