@@ -14,6 +14,7 @@ from cg4ai.errors import InvalidInput, did_you_mean
 from experiments.command import KEPT, NOT_KEPT, Again, command, say
 from experiments.peers import monotone, plain, quantiles, studies
 from experiments.peers.outcomes import Outcome
+from experiments.peers.parity import parity
 from experiments.peers.report import saved, stored, write_report
 from experiments.peers.studies import Asked
 
@@ -25,6 +26,7 @@ STUDIES: Mapping[str, Callable[[Asked], list[Outcome]]] = {
     "monotone": lambda asked: asked.measure(monotone.cells(asked.seeds)),
     "quantiles": lambda asked: asked.measure(quantiles.cells(asked.seeds)),
     "plain": lambda asked: asked.measure(plain.cells(asked.seeds)),
+    "parity": parity,
 }
 
 
