@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
 
 from cg4ai import ConstrainedClassifier, DecisionRate, Rate
 from cg4ai.records import Array
@@ -23,7 +23,7 @@ FEW = 5_000  # rows that parity of scores is trained on
 SCORES = 0.02  # its tolerance
 LEARNERS: Mapping[str, BaseEstimator] = {
     "logistic": LogisticRegression(max_iter=1000),
-    "boosting": GradientBoostingClassifier(n_estimators=30, max_depth=3),
+    "tree": DecisionTreeClassifier(max_depth=6, min_samples_leaf=20, random_state=0),
 }
 Decide = Callable[[People], Array]  # one decision for each
 

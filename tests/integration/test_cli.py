@@ -184,6 +184,29 @@ def test_regression_keeps_its_range(work: Path, capsys: pytest.CaptureFixture[st
     assert outputs.max() <= 2.5 + 1e-2
 
 
+def test_decisions_are_predicted_as_they_were_bound(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    random = np.random.default_rng(0)
+    group = random.integers(0, 2, 300)
+    x = random.normal(size=(300, 2)) + 0.8 * group[:, None]
+    label = np.where(x[:, 0] + random.normal(size=300) > 0.4, "yes", "no")
+    lines = [f"{a},{b},{g},{y}" for (a, b), g, y in zip(x, group, label, strict=True)]
+    (work / "loans.csv").write_text("\n".join(["income,debt,group,paid", *lines]) + "\n")
+    rule = {"rule": "decision_rate", "group_column": "group", "output": "yes", "tolerance": 0.05}
+    (work / "equal.json").write_text(json.dumps([rule]))
+    train = ["train", "loans.csv", "--target", "paid", "--ignore", "group", "--members", "tree"]
+    assert main([*train, "--rules", "equal.json", "--out", "equal"]) == 0
+    capsys.readouterr()
+    assert main(["predict", "equal", "loans.csv"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    decided = np.array([line.split(",")[0] == "yes" for line in told[1:]])
+    assert abs(decided[group == 1].mean() - decided[group == 0].mean()) <= 0.05 + 1e-9
+    assert main(["predict", "equal", "loans.csv"]) == 0
+    assert capsys.readouterr().out.splitlines() == told
+    assert main(["audit", "equal"]) == 0
+
+
 def test_a_taken_folder_is_refused_kept_and_replaced(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

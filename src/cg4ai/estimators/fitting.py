@@ -140,7 +140,7 @@ class ConstrainedEstimator(Parameters):
         self.check_training()
         pricers: Sequence[Pricer] = pricers_for(kinds, self, task)
         exact = all(isinstance(kind, str) and kind in EXACT for kind in kinds)
-        few = all(is_module(kind) for kind in kinds)
+        few = self.votes_ or all(is_module(kind) for kind in kinds)
         fraction = self.share_held_out(len(data.inputs), exact=exact, few=few)
         trained = weighed = data
         if fraction:
@@ -156,7 +156,8 @@ class ConstrainedEstimator(Parameters):
         self.n_held_out_ = len(weighed.inputs) if fraction else 0
         self._judge = Judge(trained, weighed, task.outputs, task.quantiles)
         problem = Problem(
-            objective=_supervised(weighed, loss, kind),
+            # votes are weighed by all rows: their errors there are hardly learnt by heart
+            objective=_supervised(data if self.votes_ else weighed, loss, kind),
             requirements=tuple(requirements),
             pricers=pricers,
             layout=Layout.single(task.outputs),

@@ -38,9 +38,10 @@ PARAMETERS = """
     validation_fraction : share of the rows that no member is trained on. By the loss there
         members are admitted and weighed, which keeps the mixture from learning its training
         rows by heart; requirements bind wherever their inputs come from. "auto" is 0.2 (0.1 for
-        modules of your own alone), up to a third where that is needed to hold out 20 rows, no
-        more than 10,000 rows, and 0 if there are fewer than 15 rows or all members are priced
-        exactly. 0 trains and weighs on all rows, which proofs of optimality need.
+        modules of your own alone, and for votes, which all rows weigh), up to a third where that
+        is needed to hold out 20 rows, no more than 10,000 rows, and 0 if there are fewer than 15
+        rows or all members are priced exactly. 0 trains and weighs on all rows, which proofs of
+        optimality need.
     weight_decay : of gradient training: one number, or several that are all tried at once
         ("auto": 1 and 0 for networks, 0.1 and 0 with more than 6,000 rows, without the 0 if all
         rules are rates; 0 for modules of your own).

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cg4ai.arrays import among
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.estimators.holdout import HeldOutPricer, LabelledData
 from cg4ai.estimators.judgement import SHRINKAGE, quantile_score
@@ -35,6 +36,9 @@ def held_out_scores(problem: Problem, result: Result, *, classes: int | None) ->
     )
     x, y = np.asarray(trained.inputs), np.asarray(trained.targets)
     new_x, new_y = np.asarray(weighed.inputs), np.asarray(weighed.targets)
+    if problem.held_out is not None:  # votes are weighed by all rows
+        kept = among(new_x, problem.held_out)
+        new_x, new_y = new_x[kept], new_y[kept]
     name, score = ("accuracy", _accuracy) if classes else ("R2", _r2)
     if isinstance(weighed.loss, Pinball):
         name, score = "D2", partial(_d2, weighed.loss.quantiles)

@@ -16,7 +16,7 @@ import torch
 from cg4ai.apps.csvdata import read_csv
 from cg4ai.apps.tabular.rulefile import Subject, canonical, read_rules, rule_files
 from cg4ai.errors import InvalidInput
-from cg4ai.rules import Linear, Margin, Probability, Rate
+from cg4ai.rules import DecisionRate, Linear, Margin, Probability, Rate
 from cg4ai.rules.regions import Ball, Box, Polytope, Pool
 
 DATA = """a,b,sex,kind
@@ -220,6 +220,26 @@ def test_rates_group_by_a_text_column(tmp_path: Path, subject: Subject) -> None:
     gap = (0.1 + 0.3) / 2 - (0.5 + 0.4) / 2
     np.testing.assert_allclose(sorted(values), sorted([gap, -gap]))
     np.testing.assert_allclose(rows.bounds, [-0.02, -0.02])
+
+
+def test_decision_rates_take_labels_from_the_target_column(
+    tmp_path: Path, subject: Subject
+) -> None:
+    shared = {"rule": "decision_rate", "output": "yes"}
+    odds, bounded = rules_of(
+        tmp_path,
+        subject,
+        {**shared, "rows": "all", "of": "true positive", "at_least": 0.2},
+        {**shared, "group_column": "sex", "at_most": 0.5, "margin": 0.1},
+    )
+    assert isinstance(odds, DecisionRate)
+    assert odds.labels is not None
+    positive = odds.labels == 1
+    assert odds.output == 1
+    odds.check(2, 2)
+    np.testing.assert_allclose(odds.rows(0).mixing, [positive / positive.sum()])
+    assert isinstance(bounded, DecisionRate)
+    assert (bounded.at_most, bounded.margin) == (0.5, 0.1)
 
 
 def test_inputs_are_traced_to_lines_of_their_file(tmp_path: Path, subject: Subject) -> None:
