@@ -18,7 +18,16 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.estimators.holdout import HeldOutPricer, LabelledData, split
 from cg4ai.estimators.judgement import Judge, Score
-from cg4ai.estimators.kinds import EXACT, Task, is_module, kinds_of, network, pricers_for
+from cg4ai.estimators.kinds import (
+    EXACT,
+    Task,
+    fitted_member,
+    is_fitted,
+    is_module,
+    kinds_of,
+    network,
+    pricers_for,
+)
 from cg4ai.estimators.parameters import Parameters, one_of
 from cg4ai.estimators.simple import SHRINKAGE, simple_members
 from cg4ai.layout import Layout
@@ -119,7 +128,8 @@ class ConstrainedEstimator(Parameters):
             self._by_names(one) if isinstance(one, Shape | OutputRule) else one
             for one in requirements
         ]
-        task = replace(task, shapes=_shapes(requirements, task))
+        built = all(isinstance(one, Shape | OutputRule) for one in requirements)
+        task = replace(task, shapes=_shapes(requirements, task), rows=not built)
         for requirement in requirements:
             self._check_names(requirement)
             if isinstance(requirement, Probability) and task.links != "softmax":
@@ -214,13 +224,15 @@ class ConstrainedEstimator(Parameters):
     def _start(
         self, kinds: Sequence[Any], task: Task, trained: LabelledData
     ) -> list[tuple[Members, IntArray]]:
-        """Simple members beside networks, where the column limit leaves plenty of room."""
-        known = any(isinstance(kind, str) and kind == "network" for kind in kinds)
+        """Models that are given fitted; beside networks simple members, where there is room."""
+        labels = getattr(self, "classes_", None)
+        start = [fitted_member(kind, task, labels) for kind in kinds if is_fitted(kind)]
+        known = any(isinstance(kind, str) and kind in ("auto", "network") for kind in kinds)
         room = self.column_limit >= 4 * (1 + len(SHRINKAGE))
-        if not (self.simple_members and known and room) or task.output_limit is not None:
-            return []
-        members = simple_members(network(self, task), trained, task.quantiles, task.shapes)
-        return [(members, np.zeros(len(members), np.int64))]
+        if self.simple_members and known and room and task.output_limit is None:
+            architecture = network(self, task)
+            start.append(simple_members(architecture, trained, task.quantiles, task.shapes))
+        return [(members, np.zeros(len(members), np.int64)) for members in start]
 
     def adopt(self, result: Result) -> Self:
         """Become the fitted estimator of a result that `cg4ai.solve` gave for `problem`.

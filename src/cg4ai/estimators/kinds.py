@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
 from sklearn.ensemble import (
-    GradientBoostingClassifier,
-    GradientBoostingRegressor,
+    HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
     RandomForestClassifier,
     RandomForestRegressor,
 )
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from cg4ai.errors import InvalidInput, did_you_mean
@@ -31,13 +31,13 @@ from cg4ai.pricing.exact.stumps import StumpPricer
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.pricing.quantiles import QuantilePricer, at_quantile
-from cg4ai.pricing.trees import TreePricer
-from cg4ai.pricing.wrappers import FreshThenRefined
-from cg4ai.protocols import Architecture, Pricer
+from cg4ai.pricing.trees import TreePricer, fits_several
+from cg4ai.pricing.wrappers import FreshThenRefined, Once
+from cg4ai.protocols import Architecture, Members, Pricer
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.shapes import Curvature, Shape
 
-KINDS = ("network", "affine", "stump", "tree", "forest", "boosting")
+KINDS = ("auto", "network", "affine", "stump", "tree", "forest", "boosting")
 EXACT = ("affine", "stump")  # kinds whose pricers prove bounds
 # for quantiles: deep ones for large data, and shallow ones, of which the held-out rows choose
 BOOSTED_QUANTILES = (
@@ -46,6 +46,9 @@ BOOSTED_QUANTILES = (
         max_iter=200, learning_rate=0.05, max_leaf_nodes=8, early_stopping=False
     ),
 )
+# of each of two classes; with fewer, "auto" is networks alone: trees add seconds, no accuracy
+ROWS_FOR_BOOSTING = 500
+TREES = 300  # of the one boosted model of "auto" with many classes, together
 REFINING = 0.25  # of the steps of new modules: for those that are trained on under rules
 
 
@@ -62,10 +65,16 @@ class Task:
     shapes: tuple[Shape, ...] = ()
     rates: bool = False  # whether all rules are rates
     votes: bool = False  # whether one of them is about decisions
+    rows: bool = False  # whether a rule will bind rows of the master
 
     @property
     def classification(self) -> bool:
         return not np.issubdtype(self.targets.dtype, np.floating)
+
+    @property
+    def classes(self) -> int:
+        """How many there are; 0 where targets are numbers."""
+        return self.outputs if self.classification else 0
 
     @property
     def spread(self) -> float:
@@ -90,6 +99,8 @@ def pricers_for(kinds: Sequence[Any], parameters: Parameters, task: Task) -> tup
 def _pricers(kind: Any, parameters: Parameters, task: Task) -> list[Pricer]:
     if isinstance(kind, str):
         return _named(kind, parameters, task)
+    if is_fitted(kind):
+        return []  # a member to start from
     if isinstance(kind, BaseEstimator):
         if task.quantiles:
             at_quantile(kind, 0.5)
@@ -111,6 +122,37 @@ def _pricers(kind: Any, parameters: Parameters, task: Task) -> list[Pricer]:
     )
 
 
+def is_fitted(kind: Any) -> bool:
+    """Whether it is a trained model, which can be a member as it is."""
+    if isinstance(kind, str | type):
+        return False
+    if not isinstance(kind, BaseEstimator):  # a Booster has no parameters to be fitted with
+        return type(kind).__module__.partition(".")[0] in ("lightgbm", "xgboost")
+    try:
+        check_is_fitted(kind)
+    except NotFittedError:
+        return False
+    return True
+
+
+def fitted_member(model: Any, task: Task, labels: Any) -> Members:
+    """A trained model as a member, if its inputs, outputs and labels are those of the task."""
+    name, members = type(model).__name__, from_sklearn(model)
+    sizes = (members.input_size, members.output_size)
+    if sizes != (task.inputs.shape[1], task.outputs):
+        raise InvalidInput(
+            f"{name} takes {sizes[0]} inputs and gives {sizes[1]} outputs; here there are "
+            f"{task.inputs.shape[1]} and {task.outputs}"
+        )
+    own = getattr(model, "classes_", None)
+    if task.classification and not name.startswith(("XGB", "Booster")):
+        if own is None or task.links == "linear":
+            raise InvalidInput(f"{name} gives no probabilities of classes: fit a classifier")
+        if not np.array_equal(own, labels):
+            raise InvalidInput(f"{name} was fitted to the labels {own!r:.80}, y has {labels!r:.80}")
+    return members
+
+
 def _check_probabilities(architecture: ModuleArchitecture, inputs: Array) -> None:
     """Refuse a module whose outputs are not probabilities where rules will take them for such."""
     fresh = architecture.initialise(1, torch.Generator().manual_seed(0))
@@ -126,7 +168,7 @@ def _check_probabilities(architecture: ModuleArchitecture, inputs: Array) -> Non
 
 def is_module(kind: Any) -> bool:
     """Whether it is meant as a function that makes torch modules."""
-    known = isinstance(kind, str | BaseEstimator) or _unfitted_class(kind)
+    known = isinstance(kind, str | BaseEstimator) or _unfitted_class(kind) or is_fitted(kind)
     return callable(kind) and not known
 
 
@@ -140,6 +182,8 @@ def _named(kind: str, parameters: Parameters, task: Task) -> list[Pricer]:
             f"unknown kind of member {kind!r}{did_you_mean(kind, KINDS)}; use one of "
             f"{', '.join(KINDS)}, a scikit-learn estimator, or a function that makes a torch module"
         )
+    if kind == "auto":
+        return [*_named("network", parameters, task), *_boosted_once(task)]
     if kind == "network":
         return [_of_networks(network(parameters, task), parameters, task)]
     if kind == "affine":
@@ -164,6 +208,24 @@ def _of_models(model: BaseEstimator, task: Task) -> Pricer:
     return TreePricer(model, scales=(1.0,)) if task.votes else TreePricer(model)
 
 
+def _boosted_once(task: Task) -> list[Pricer]:
+    """What "auto" has beside networks: one boosted model of larger tables, weighed like any other.
+
+    Where rules bind rows of the master, networks alone learn to keep them.
+    """
+    unfit = any(isinstance(one, Curvature) or task.classes > 2 for one in task.shapes)
+    logits = task.classification and task.links == "linear"
+    few = len(task.inputs) < ROWS_FOR_BOOSTING * max(2, task.classes)
+    if few or task.rows or unfit or logits:
+        return []
+    if task.quantiles:
+        return [Once(QuantilePricer(BOOSTED_QUANTILES, task.quantiles))]
+    model = _tree("boosting", task)
+    if task.classes > 2:
+        model.set_params(max_iter=max(20, TREES // task.classes))
+    return [Once(TreePricer(model, scales=(1.0,)))]
+
+
 def _tree(kind: str, task: Task) -> BaseEstimator:
     if kind == "tree":
         if task.classification:
@@ -174,12 +236,8 @@ def _tree(kind: str, task: Task) -> BaseEstimator:
             return RandomForestClassifier(n_estimators=20, max_depth=8)
         return RandomForestRegressor(n_estimators=20, max_depth=8)
     if task.classification:
-        return GradientBoostingClassifier(n_estimators=30, max_depth=3)
-    if task.outputs > 1:
-        raise InvalidInput(
-            f"boosting members have one output, y has {task.outputs} columns: use 'forest'"
-        )
-    return GradientBoostingRegressor(n_estimators=30, max_depth=3)
+        return HistGradientBoostingClassifier(early_stopping=False)
+    return HistGradientBoostingRegressor(early_stopping=False)
 
 
 def _check_model(model: BaseEstimator, task: Task) -> None:
@@ -207,11 +265,11 @@ def _check_model(model: BaseEstimator, task: Task) -> None:
         targets = np.eye(task.outputs)[task.targets[few]]
     else:
         targets = task.targets[few]
+    if targets.ndim == 2 and (targets.shape[1] == 1 or not fits_several(model)):
+        targets = targets[:, 0]  # every output has a model of its own
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = clone(model).fit(
-            task.inputs[few], targets.ravel() if targets.size == 40 else targets
-        )
+        fitted = clone(model).fit(task.inputs[few], targets)
     from_sklearn(fitted)
 
 

@@ -15,6 +15,7 @@ from cg4ai.objectives import LossFunction
 from cg4ai.settings import Settings
 
 PASSES, BATCH, FEWEST_STEPS = 60, 64, 200  # of modules of the user's own
+MANY_INPUTS = 32
 FEWEST_ROWS = 15  # with fewer, "auto" holds out none
 MANY_ROWS = 6000  # with more, networks are trained on batches, and deeper ones
 MOST_HELD_OUT = 10_000  # rows by "auto": the master holds all members' outputs there
@@ -24,13 +25,17 @@ VOTES = 1e-4  # of the error rate: votes are few numbers to learn, and weighing 
 PARAMETERS = """
     Parameters
     ----------
-    members : what the mixture is made of: "network" (default), "affine" and "stump" (priced
-        exactly, so that optimality and infeasibility can be proven), "tree", "forest",
-        "boosting", a scikit-learn tree, forest, boosting or linear model, a function without
-        arguments that makes a torch module, or a list of these, asked in turn.
+    members : what the mixture is made of: "auto" (default: networks and, from 1,000 rows
+        (500 for each class) on where no rule is about listed inputs, rates or regions, one
+        boosted model), "network", "affine" and
+        "stump" (priced exactly, so that optimality and infeasibility can be proven), "tree",
+        "forest", "boosting" (HistGradientBoosting), a tree, forest, boosting or linear model of
+        scikit-learn, a model of LightGBM or XGBoost, a function without arguments that makes a
+        torch module, or a list of these, asked in turn. A model that is already fitted is a
+        member to start from; rows it was fitted to say too much good of it.
     hidden, activation : of networks: hidden layer sizes, and "relu", "gelu" or "tanh". "auto" is
-        (16,), or (32, 32) with more than 6,000 rows; and gelu, but tanh where a `Monotone` stands,
-        and relu where a `Curvature` does.
+        (16,), (64,) with more than 32 inputs, or (32, 32) with more than 6,000 rows; and gelu, but
+        tanh where a `Monotone` stands, and relu where a `Curvature` does.
     objective : "mixture" minimises the loss of the mixture itself, "average" the mean of the
         members' losses (the paper's bound).
     loss : "squared", "absolute", "pinball" (for quantiles), "log_loss", "cross_entropy", "none",
@@ -51,10 +56,11 @@ PARAMETERS = """
     restarts, group, steps, learning_rate, batch_size : of gradient training, per iteration:
         how many members (or groups of members, trained on the loss of their mean) at once for
         each weight decay, how long, how fast, and on how many rows per step (None: all). "auto"
-        is what suits: for networks 4 restarts, 200 steps, 0.04 and all rows or, with more than
-        6,000 rows, 1 restart, 3,000 steps, 0.01 and 512 rows; two modules of your own are trained
-        once, as one would train each alone: 64 rows per step, 60 passes over the rows, 0.01.
-        Under rules the heaviest is trained on for a quarter of that at a time.
+        is what suits: for networks 4 restarts (2 with more than 32 inputs), 200 steps, 0.04 and
+        all rows or, with more than 6,000 rows, 1 restart, 3,000 steps, 0.01 and 512 rows; two
+        modules of your own are trained once, as one would train each alone: 64 rows per step, 60
+        passes over the rows, 0.01. Under rules the heaviest is trained on for a quarter of that
+        at a time.
     column_limit, iteration_limit, time_limit_s : when to stop with what there is.
     final_weights : "loss", "uniform" or "vertex"; see `cg4ai.Settings`.
     settings : further settings of `cg4ai.Settings` by name, e.g. {"epsilon": 1e-6}.
@@ -92,7 +98,7 @@ class TrainingParameters:
 class Parameters(BaseEstimator):  # type: ignore[misc]
     """The parameters of both estimators; as scikit-learn wants it, they are checked in `fit`."""
 
-    members: Any = "network"
+    members: Any = "auto"
     hidden: int | Sequence[int] | str = "auto"
     activation: str = "auto"
     objective: str = "mixture"
@@ -117,8 +123,14 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         """Hidden layer sizes; their values are checked by the network."""
         hidden: Any = self.hidden
         if _auto(hidden):
-            return (32, 32) if rows > MANY_ROWS else (16,)
+            few = (64,) if self._many_inputs else (16,)
+            return (32, 32) if rows > MANY_ROWS else few
         return (hidden,) if np.ndim(hidden) == 0 else tuple(hidden)
+
+    @property
+    def _many_inputs(self) -> bool:
+        """More than a few units can take in: "auto" has wider networks then, and fewer of them."""
+        return bool(getattr(self, "n_features_in_", 0) > MANY_INPUTS)
 
     def training_of_networks(self, rows: int, *, rates: bool = False) -> TrainingParameters:
         """On all of few rows, on batches of many: then a step costs the same however many.
@@ -126,7 +138,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         `rates`: all rules are rates, which members without decay would learn by heart.
         """
         free = () if rates else (0.0,)
-        few = TrainingParameters(4, 200, 0.04, None, (1.0, *free))
+        restarts = 2 if _auto(self.hidden) and self._many_inputs else 4
+        few = TrainingParameters(restarts, 200, 0.04, None, (1.0, *free))
         many = TrainingParameters(1, 3000, 0.01, 512, (0.1, *free))
         return self._training(many if rows > MANY_ROWS else few)
 

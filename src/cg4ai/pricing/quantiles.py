@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 
 from cg4ai.errors import InvalidInput
 from cg4ai.members import concatenate
 from cg4ai.members.conversion import from_sklearn
+from cg4ai.members.tree_arrays import one_output_each
 from cg4ai.members.trees import TreeMembers
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import PricingRequest
@@ -38,38 +37,6 @@ def at_quantile(estimator: Any, quantile: float) -> Any:
         )
     fixed, where = NAMES[name]
     return clone(estimator).set_params(**fixed, **{where: quantile})
-
-
-def side_by_side(parts: Sequence[TreeMembers]) -> TreeMembers:
-    """One member with as many outputs as there are parts, each a single member with one output."""
-    stack = TreeMembers.concatenate(parts)
-    count, trees, nodes, _ = stack.value.shape
-    value = stack.value.new_zeros(1, count * trees, nodes, count)
-    for number in range(count):
-        own = stack.value[number, :, :, 0] * stack.factor[number]
-        value[0, number * trees : (number + 1) * trees, :, number] = own
-    joined: dict[str, Any] = {
-        name: array.reshape(1, count * trees, nodes)
-        for name, array in stack.tensors().items()
-        if name in ("feature", "threshold", "left", "right", "missing", "subset")
-    }
-    if stack.subset is not None and stack.subsets is not None:
-        sets, words = stack.subsets.shape[1:]
-        first = torch.arange(count).view(-1, 1, 1) * sets
-        own = torch.where(stack.subset >= 0, stack.subset + first, -1)
-        joined["subset"] = own.reshape(1, count * trees, nodes)
-        joined["subsets"] = stack.subsets.reshape(1, count * sets, words)
-    return TreeMembers(
-        joined.pop("feature"),
-        joined.pop("threshold"),
-        left=joined.pop("left"),
-        right=joined.pop("right"),
-        value=value,
-        input_size=stack.input_size,
-        initial=stack.initial.reshape(1, count),
-        single_precision=stack.single_precision,
-        **joined,
-    )
 
 
 @dataclass(frozen=True)
@@ -121,4 +88,4 @@ class QuantilePricer:
             member = from_sklearn(model)
             assert isinstance(member, TreeMembers)
             parts.append(member)
-        return side_by_side(parts)
+        return one_output_each(parts)

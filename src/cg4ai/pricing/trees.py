@@ -84,7 +84,7 @@ class TreePricer:
         members: list[Members] = []
         blocks: list[int] = []
         for block, positions in enumerate(request.rows.layout.blocks):
-            for number, scale in enumerate(self.scales):
+            for number, scale in enumerate(self._scales(request)):
                 sample = self._sample(request, positions, scale)
                 if sample is not None:
                     seed = request.seed + block * len(self.scales) + number
@@ -108,6 +108,13 @@ class TreePricer:
             groups=np.full(len(chosen), -1),
         )
 
+    def _scales(self, request: PricingRequest) -> tuple[float, ...]:
+        """One scale where all give the same training set: there are no rows, and labels stay."""
+        from sklearn.base import is_classifier
+
+        trading = len(_row_prices(request)[0]) > 0
+        return self.scales if trading or not is_classifier(self.estimator) else self.scales[:1]
+
     def _fit(self, sample: _Sample, positions: IntArray, seed: int) -> Members:
         from sklearn.base import clone, is_classifier
 
@@ -122,7 +129,7 @@ class TreePricer:
             one.fit(sample.inputs, wanted, sample_weight=sample.weights)
             return from_sklearn(one, classes=classes)
 
-        if classes is not None or (signs is None and _fits_several(model)):
+        if classes is not None or (signs is None and fits_several(model)):
             flat = targets.ravel() if targets.ndim == 1 or targets.shape[1] == 1 else targets
             made = member(model if signs is None else constrained(model, signs[1]), flat)
         else:
@@ -152,7 +159,7 @@ class TreePricer:
         )
 
 
-def _fits_several(model: Any) -> bool:
+def fits_several(model: Any) -> bool:
     """Whether it fits several outputs at once."""
     return bool(model.__sklearn_tags__().target_tags.multi_output)
 

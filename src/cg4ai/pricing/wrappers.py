@@ -1,14 +1,16 @@
-"""A pricer that trains new members by one recipe and, under rules, those it has by another."""
+"""Pricers that ask others at certain times: first one then another, or the first time only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from cg4ai.members.shielded import ShieldedArchitecture
+from cg4ai.members.trees import TreeMembers
 from cg4ai.pricing.gradient.pricer import GradientPricer
-from cg4ai.protocols import PricingRequest
+from cg4ai.protocols import Pricer, PricingRequest
 from cg4ai.records import PricingResult
 
 ENOUGH = "members of this kind are trained once without rules"
@@ -35,8 +37,7 @@ class FreshThenRefined:
         if known and isinstance(fresh.architecture, ShieldedArchitecture):
             return refined.price(request)
         if known and self.once:
-            none = np.empty(0, np.int64)
-            return PricingResult(None, none, none, note=ENOUGH)
+            return _nothing(ENOUGH)
         return fresh.price(request)
 
     def _known(self, request: PricingRequest) -> bool:
@@ -44,3 +45,24 @@ class FreshThenRefined:
         parts = () if request.ensemble is None else request.ensemble.parts
         architecture = self.inner[0].architecture
         return any(architecture.parameters(part.members) is not None for part in parts)
+
+
+@dataclass(frozen=True)
+class Once:
+    """Asks `inner`, which makes trees, only while the mixture has none."""
+
+    inner: Pricer
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        parts = () if request.ensemble is None else request.ensemble.parts
+        inside: list[Any] = [part.members for part in parts]
+        while any(hasattr(members, "inner") for members in inside):
+            inside = [getattr(members, "inner", members) for members in inside]
+        if any(isinstance(members, TreeMembers) for members in inside):
+            return _nothing(ENOUGH)
+        return self.inner.price(request)
+
+
+def _nothing(note: str) -> PricingResult:
+    none = np.empty(0, np.int64)
+    return PricingResult(None, none, none, note=note)

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy.optimize import minimize
 from sklearn.cluster import KMeans
 from sklearn.ensemble import (
     ExtraTreesRegressor,
     GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
     RandomForestClassifier,
 )
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -27,12 +30,13 @@ from cg4ai import (
     ConstrainedRegressor,
     Linear,
     Margin,
+    Monotone,
     Probability,
     StopReason,
 )
 from cg4ai.checker.verify import check
 from cg4ai.ensemble.saved import load
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.members import NetworkMembers, ShieldedMembers, TreeMembers
 from cg4ai.proofs import certify
 from cg4ai.proofs.certificate import write_certificate
@@ -250,8 +254,6 @@ def test_kinds_and_scores_must_agree() -> None:
             ConstrainedClassifier(members=members, scores="logit").problem(X, y)
     with pytest.raises(InvalidInput, match="is a classifier, y holds numbers"):
         ConstrainedRegressor(members=DecisionTreeClassifier()).problem(*values())
-    with pytest.raises(InvalidInput, match="one output, y has 2 columns: use 'forest'"):
-        ConstrainedRegressor(members="boosting").problem(*values(outputs=2))
 
 
 def test_a_model_fitted_with_a_lambda_is_pickled_without_it() -> None:
@@ -266,3 +268,67 @@ def test_a_model_fitted_with_a_lambda_is_pickled_without_it() -> None:
     np.testing.assert_array_equal(again.predict(inputs), model.predict(inputs))
     with pytest.raises(InvalidInput, match="lost in a pickle"):
         again.fit(inputs, inputs[:, 0])
+
+
+def steps(count: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(1)
+    inputs = rng.uniform(size=(count, 6))
+    height = 3.0 * (inputs[:, 0] > 0.3) * (inputs[:, 1] > 0.5) + 2 * (inputs[:, 2] > 0.6)
+    return inputs, height + 0.3 * rng.normal(size=count)
+
+
+def test_by_itself_larger_tables_have_a_boosted_model_beside_networks() -> None:
+    inputs, y = steps(1100)
+    problem = ConstrainedRegressor().problem(inputs, y)
+    assert len(problem.pricers) == 2
+    few: dict[str, Any] = {"iteration_limit": 3, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        both = ConstrainedRegressor(**few).fit(inputs[:1000], y[:1000])
+        alone = ConstrainedRegressor(**few, members="network").fit(inputs[:1000], y[:1000])
+    assert both.score(inputs[1000:], y[1000:]) > alone.score(inputs[1000:], y[1000:])
+    assert len(ConstrainedRegressor().problem(inputs[:900], y[:900]).pricers) == 1
+    cap = Linear(inputs[:3], [1.0], 3.0, "<=")
+    assert len(ConstrainedRegressor().problem(inputs, y, [cap]).pricers) == 1
+    rising = Monotone({0: 1})
+    assert len(ConstrainedRegressor().problem(inputs, y, [rising]).pricers) == 2
+
+
+def test_models_that_are_fitted_already_are_members_to_start_from() -> None:
+    inputs, y = steps(300)
+    model = HistGradientBoostingRegressor(max_iter=20).fit(inputs, y)
+    fit = ConstrainedRegressor(members=[model, "tree"], iteration_limit=1, random_state=0)
+    start = fit.problem(inputs, y).start
+    np.testing.assert_allclose(
+        start[0][0].outputs(torch.as_tensor(inputs)).numpy()[0, :, 0], model.predict(inputs)
+    )
+    names = np.array(["no", "yes"])[(y > 2).astype(int)]
+    known = HistGradientBoostingClassifier(max_iter=5).fit(inputs, names)
+    both = ConstrainedClassifier(members=[known, "network"]).problem(inputs, names)
+    assert len(both.start) == 2
+    with pytest.raises(InvalidInput, match="was fitted to the labels"):
+        ConstrainedClassifier(members=[known, "network"]).problem(inputs, y > 2)
+    with pytest.raises(InvalidInput, match="takes 6 inputs and gives 1 outputs; here there are 5"):
+        ConstrainedRegressor(members=[model, "tree"]).problem(inputs[:, :5], y)
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_models_of_other_libraries_are_members(library: str) -> None:
+    module = pytest.importorskip(library)
+    inputs, y = steps(300)
+    quiet = {"verbose": -1, "num_threads": 1} if library == "lightgbm" else {"n_jobs": 1}
+    name = "LGBM" if library == "lightgbm" else "XGB"
+    regressor = getattr(module, f"{name}Regressor")(n_estimators=20, **quiet)
+    classifier = getattr(module, f"{name}Classifier")(n_estimators=20, **quiet)
+    ours = ConstrainedRegressor(members=regressor, iteration_limit=3, random_state=0)
+    two = np.stack([y, -y], 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        assert ours.fit(inputs, two, [Monotone({0: 1}, output=0)]).score(inputs, two) > 0.7
+        assert ours.audit_[0].holds
+        fit = ConstrainedClassifier(members=classifier, iteration_limit=2, random_state=0)
+        assert fit.fit(inputs, y > 2).score(inputs, y > 2) > 0.8
+    trained = regressor.fit(inputs, y)
+    booster = trained.booster_ if library == "lightgbm" else trained.get_booster()
+    problem = ConstrainedRegressor(members=[booster, "tree"]).problem(inputs, y)
+    assert isinstance(problem.start[0][0], TreeMembers)

@@ -11,9 +11,10 @@ from sklearn.metrics import mean_pinball_loss
 from cg4ai import ConstrainedRegressor, Range
 from cg4ai.errors import InvalidInput
 from cg4ai.members.conversion import from_sklearn
+from cg4ai.members.tree_arrays import one_output_each
 from cg4ai.members.trees import TreeMembers
 from cg4ai.objectives import Pinball
-from cg4ai.pricing.quantiles import at_quantile, side_by_side
+from cg4ai.pricing.quantiles import at_quantile
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.uniform(-1, 1, size=(600, 2))
@@ -84,7 +85,7 @@ def test_models_side_by_side_predict_what_each_does() -> None:
         at_quantile(GradientBoostingRegressor(n_estimators=5), level).fit(X, Y) for level in LEVELS
     ]
     parts = [from_sklearn(model) for model in models]
-    joined = side_by_side([part for part in parts if isinstance(part, TreeMembers)])
+    joined = one_output_each([part for part in parts if isinstance(part, TreeMembers)])
     found = joined.outputs(torch.as_tensor(NEW))[0].numpy()
     np.testing.assert_allclose(found, np.column_stack([one.predict(NEW) for one in models]))
 
