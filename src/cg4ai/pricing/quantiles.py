@@ -13,6 +13,8 @@ from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.tree_arrays import one_output_each
 from cg4ai.members.trees import TreeMembers
 from cg4ai.objectives import Supervised
+from cg4ai.pricing.constrained import signs_of
+from cg4ai.pricing.monotone_leaves import made_monotone, only_monotone
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import PricingResult
 
@@ -48,6 +50,7 @@ class QuantilePricer:
 
     estimators: tuple[Any, ...]
     quantiles: tuple[float, ...]
+    shapes: tuple[Any, ...] = ()  # of Monotone
 
     fits_data: ClassVar[bool] = True
     needs_labels: ClassVar[bool] = True
@@ -68,6 +71,10 @@ class QuantilePricer:
         count = len(stack)
         return PricingResult(stack, np.zeros(count, np.int64), np.full(count, -1))
 
+    def keeping(self, shapes: Any) -> QuantilePricer:
+        """The same for trees that keep these shapes at every input."""
+        return QuantilePricer(self.estimators, self.quantiles, only_monotone(shapes))
+
     def _known(self, request: PricingRequest) -> bool:
         """Whether the mixture has such members already."""
         ensemble: Any = request.ensemble
@@ -79,7 +86,8 @@ class QuantilePricer:
     def _fitted(self, estimator: Any, objective: Supervised, rows: Any, seed: int) -> TreeMembers:
         targets = np.asarray(objective.targets, np.float64)[rows, 0]
         weights = None if objective.sample_weight is None else objective.sample_weight[rows]
-        parts = []
+        signs = signs_of(self.shapes, objective.inputs.shape[1], len(self.quantiles), False)
+        parts: list[TreeMembers] = []
         for quantile in self.quantiles:
             model = at_quantile(estimator, quantile)
             if "random_state" in model.get_params():
@@ -87,5 +95,7 @@ class QuantilePricer:
             model.fit(objective.inputs[rows], targets, sample_weight=weights)
             member = from_sklearn(model)
             assert isinstance(member, TreeMembers)
+            if signs is not None:
+                member = made_monotone(member, signs[len(parts)])
             parts.append(member)
         return one_output_each(parts)

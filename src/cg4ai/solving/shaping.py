@@ -13,6 +13,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members import moves
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.members.signed import SignedArchitecture
+from cg4ai.pricing.quantiles import QuantilePricer
 from cg4ai.pricing.rebuilt import rebuilt
 from cg4ai.pricing.trees import TreePricer
 from cg4ai.protocols import Architecture, Members
@@ -109,7 +110,7 @@ def _check_set(source: OutputSet, shapes: Sequence[Shape], input_size: int) -> N
 
 
 def _keeps(pricer: Any) -> bool:
-    return isinstance(pricer, TreePricer) and hasattr(pricer, "keeping")
+    return isinstance(pricer, TreePricer | QuantilePricer)
 
 
 def _keeping(pricer: Any, shapes: Sequence[Shape]) -> Any:
