@@ -130,11 +130,15 @@ def loss_function(loss: str | LossFunction) -> LossFunction:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Inputs to train on; `targets` is None where the objective needs no labels."""
+    """Inputs to train on; `targets` is None where the objective needs no labels.
+
+    `positions` are those in the objective's own inputs, where all were drawn from there.
+    """
 
     inputs: Tensor
     targets: Tensor | None
     weights: Tensor | None
+    positions: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -238,6 +242,7 @@ class Supervised:
         x = torch.as_tensor(inputs)
         y = torch.as_tensor(targets)
         w = None if weights is None else torch.as_tensor(weights)
+        pick: Tensor | None = None
         if size is not None and size < len(x):
             pick = torch.randint(len(x), (size,), generator=generator)
             x, y, w = x[pick], y[pick], None if w is None else w[pick]
@@ -245,6 +250,7 @@ class Supervised:
             x.to(device=device, dtype=dtype),
             y.to(device=device, dtype=dtype if y.is_floating_point() else torch.int64),
             None if w is None else w.to(device=device, dtype=dtype),
+            pick if self.soft is None else None,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,7 @@ from cg4ai.pricing.gradient.rows import (
     ready,
     weighted_rows,
 )
+from cg4ai.pricing.reduced_cost import mixture_outputs
 from cg4ai.protocols import Architecture, Parameters, PricingRequest
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
@@ -183,9 +185,18 @@ class Trainer:
         batch = self.objective.batch(size, self.made, device=request.device, dtype=pricer.dtype)
         if request.ensemble is None or pricer.blend == 1 or self.objective.kind == "average":
             return batch, None
+        if batch.positions is not None:
+            return batch, self._now[batch.positions.to(request.device)]
         with torch.no_grad():
             now = request.ensemble.outputs(batch.inputs.to(torch.float64)).to(pricer.dtype)
         return batch, now
+
+    @cached_property
+    def _now(self) -> Tensor:
+        """The current mixture's outputs at all inputs of the objective, which batches are from."""
+        assert self.request.ensemble is not None
+        inputs, device = self.objective.inputs, self.request.device
+        return self.tensor(mixture_outputs(self.request.ensemble, inputs, device))
 
     def joint(self, raw: Tensor) -> Tensor:
         """(restarts * group * blocks, n, k) -> (restarts, group, n, r)."""
