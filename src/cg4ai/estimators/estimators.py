@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cg4ai.ensemble.audit import Audit
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.estimators.fitting import ConstrainedEstimator, checked_requirements, row_weights
 from cg4ai.estimators.holdout import LabelledData, merged
 from cg4ai.estimators.judgement import quantile_score
 from cg4ai.estimators.kinds import Task
-from cg4ai.estimators.parameters import PARAMETERS, one_of
+from cg4ai.estimators.parameters import PARAMETERS, is_number, one_of
+from cg4ai.estimators.sparse import dense, dense_parts
 from cg4ai.objectives import Pinball
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import DecisionRate, Margin, Ordered, Probability, Requirement, Shape
@@ -50,11 +52,15 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         scaled down to it, since a margin in logits means nothing without a scale. Affine members
         are bounded by their pricer instead.
 
+    class_weight : {{label: weight}} of the rows of each class, times `sample_weight`; "balanced"
+        makes all classes weigh the same in sum. `score_` is weighed so, too.
+
     classes_ : after `fit`, the sorted distinct labels.
     """
 
     scores: str = "probability"
     output_limit: float | None = 20.0
+    class_weight: Mapping[Any, float] | str | None = None
 
     def problem(
         self,
@@ -64,10 +70,12 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         sample_weight: Any = None,
     ) -> Problem:
         probability = one_of(self.scores, "scores", ("probability", "logit")) == "probability"
-        x, labels = validate_data(self, X, y, dtype=np.float64)
+        x, labels = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr")
+        x = dense(x)
         check_classification_targets(labels)
         self.classes_, targets = np.unique(labels, return_inverse=True)
-        data = merged(LabelledData(x, targets.astype(np.int64), row_weights(sample_weight, x)))
+        weights = row_weights(sample_weight, x) * self._class_weights(labels)
+        data = merged(LabelledData(x, targets.astype(np.int64), weights))
         task = Task(
             inputs=data.inputs,
             outputs=max(2, len(self.classes_)),
@@ -78,6 +86,35 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         loss = self.loss or ("log_loss" if probability else "cross_entropy")
         own = [self._by_position(requirement) for requirement in checked_requirements(requirements)]
         return self._problem(data, task, own, loss)
+
+    def _class_weights(self, labels: NDArray[Any]) -> Array:
+        """(n,): the weight of each row's class."""
+        given = self.class_weight
+        if given is None:
+            return np.ones(len(labels))
+        if isinstance(given, str):
+            one_of(given, "class_weight", ("balanced",))
+        elif not isinstance(given, Mapping):
+            raise InvalidInput(
+                f'class_weight must be None, "balanced" or {{label: weight}}, got {given!r}'
+            )
+        else:
+            self._check_class_weights(given)
+        return np.asarray(compute_sample_weight(given, labels))
+
+    def _check_class_weights(self, given: Mapping[Any, float]) -> None:
+        known = self.classes_.tolist()
+        for label, weight in given.items():
+            if label not in known:
+                hint = did_you_mean(str(label), list(map(str, known)))
+                raise InvalidInput(
+                    f"class_weight names the label {label!r}, which is not in y{hint}; the labels "
+                    f"there are {known[:10]}"
+                )
+            if not is_number(weight) or weight < 0:
+                raise InvalidInput(
+                    f"class_weight gives {label!r} the weight {weight!r}; use a number >= 0"
+                )
 
     def audit(self, requirement: Requirement, *, tolerance: float = 1e-6) -> Audit:
         """Recompute any requirement, also one that was not trained for, from predictions.
@@ -149,14 +186,14 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         A decision depends on the input alone, and is the same at every call and on every machine.
         """
         check_is_fitted(self, "ensemble_")
-        x = validate_data(self, X, reset=False, dtype=np.float64)
+        x = validate_data(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
+        return np.concatenate([self.classes_[self._decided(part)] for part in dense_parts(x)])
+
+    def _decided(self, x: Array) -> IntArray:
         scores = np.asarray(self.ensemble_.predict(x))
-        decided = (
-            self.ensemble_.decide(x, outputs=scores)
-            if self.ensemble_.votes
-            else scores[:, : len(self.classes_)].argmax(1)
-        )
-        return np.asarray(self.classes_[decided])
+        if self.ensemble_.votes:
+            return self.ensemble_.decide(x, outputs=scores)
+        return np.asarray(scores[:, : len(self.classes_)].argmax(1))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -188,7 +225,10 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
         requirements: Sequence[Requirement] = (),
         sample_weight: Any = None,
     ) -> Problem:
-        x, values = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        x, values = validate_data(
+            self, X, y, dtype=np.float64, accept_sparse="csr", multi_output=True, y_numeric=True
+        )
+        x = dense(x)
         levels = self._levels(values)
         self.output_names_ = tuple(map(str, getattr(y, "columns", ())))
         self._flat = values.ndim == 1 and not levels

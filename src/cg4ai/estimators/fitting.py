@@ -30,6 +30,8 @@ from cg4ai.estimators.kinds import (
 )
 from cg4ai.estimators.parameters import Parameters, one_of
 from cg4ai.estimators.simple import SHRINKAGE, simple_members
+from cg4ai.estimators.sparse import dense_parts
+from cg4ai.estimators.watching import watched
 from cg4ai.layout import Layout
 from cg4ai.members.factories import picklable
 from cg4ai.objectives import LossFunction, Supervised
@@ -99,8 +101,8 @@ class ConstrainedEstimator(Parameters):
         would have predicted as well.
         """
         problem, settings = self.problem(X, y, requirements, sample_weight), self.run_settings()
-        with _threads_for(self._work()):
-            result = solve(problem, settings, progress=progress)
+        with _threads_for(self._work()), watched(self.verbose, progress) as told:
+            result = solve(problem, settings, progress=told)
             self.adopt(proven_afterwards(result, problem.requirements, settings))
         for caution in self.cautions_:
             warnings.warn(caution, FitWarning, stacklevel=2)
@@ -292,8 +294,13 @@ class ConstrainedEstimator(Parameters):
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self, "ensemble_")
-        x = validate_data(self, X, reset=False, dtype=np.float64)
-        return np.asarray(self.ensemble_.predict(x))
+        x = validate_data(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
+        return np.concatenate([self.ensemble_.predict(part) for part in dense_parts(x)])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
 
 def _shapes(requirements: Sequence[Requirement], task: Task) -> tuple[Shape, ...]:

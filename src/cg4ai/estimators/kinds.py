@@ -49,7 +49,7 @@ BOOSTED_QUANTILES = (
 # of each of two classes; with fewer, "auto" is networks alone: trees add seconds, no accuracy
 ROWS_FOR_BOOSTING = 500
 TREES = 300  # of the one boosted model of "auto" with many classes, together
-REFINING = 0.25  # of the steps of new modules: for those that are trained on under rules
+REFINING = 0.25  # of the steps of new modules, half that of networks: to train on under rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,9 @@ def _pricers(kind: Any, parameters: Parameters, task: Task) -> list[Pricer]:
     if isinstance(kind, BaseEstimator):
         if task.quantiles:
             at_quantile(kind, 0.5)
-            return [QuantilePricer((kind,), task.quantiles)]
+            return [QuantilePricer((kind,), task.quantiles, n_jobs=parameters.n_jobs)]
         _check_model(kind, task)
-        return [_of_models(kind, task)]
+        return [_of_models(_at_a_time(kind, parameters.n_jobs), task)]
     if is_module(kind):
         factory: Callable[[], nn.Module] = kind
         name = getattr(kind, "__name__", type(kind).__name__)
@@ -183,7 +183,7 @@ def _named(kind: str, parameters: Parameters, task: Task) -> list[Pricer]:
             f"{', '.join(KINDS)}, a scikit-learn estimator, or a function that makes a torch module"
         )
     if kind == "auto":
-        return [*_named("network", parameters, task), *_boosted_once(task)]
+        return [*_named("network", parameters, task), *_boosted_once(task, parameters.n_jobs)]
     if kind == "network":
         return [_of_networks(network(parameters, task), parameters, task)]
     if kind == "affine":
@@ -199,8 +199,8 @@ def _named(kind: str, parameters: Parameters, task: Task) -> list[Pricer]:
             raise InvalidInput(
                 f"{kind} members fit means, not quantiles: use 'network' or 'boosting'"
             )
-        return [QuantilePricer(BOOSTED_QUANTILES, task.quantiles)]
-    return [_of_models(_tree(kind, task), task)]
+        return [QuantilePricer(BOOSTED_QUANTILES, task.quantiles, n_jobs=parameters.n_jobs)]
+    return [_of_models(_at_a_time(_tree(kind, task), parameters.n_jobs), task)]
 
 
 def _of_models(model: BaseEstimator, task: Task) -> Pricer:
@@ -208,7 +208,7 @@ def _of_models(model: BaseEstimator, task: Task) -> Pricer:
     return TreePricer(model, scales=(1.0,)) if task.votes else TreePricer(model)
 
 
-def _boosted_once(task: Task) -> list[Pricer]:
+def _boosted_once(task: Task, jobs: int | None) -> list[Pricer]:
     """What "auto" has beside networks: one boosted model of larger tables, weighed like any other.
 
     Where rules bind rows of the master, networks alone learn to keep them.
@@ -219,11 +219,18 @@ def _boosted_once(task: Task) -> list[Pricer]:
     if few or task.rows or unfit or logits:
         return []
     if task.quantiles:
-        return [Once(QuantilePricer(BOOSTED_QUANTILES, task.quantiles))]
+        return [Once(QuantilePricer(BOOSTED_QUANTILES, task.quantiles, n_jobs=jobs))]
     model = _tree("boosting", task)
     if task.classes > 2:
         model.set_params(max_iter=max(20, TREES // task.classes))
     return [Once(TreePricer(model, scales=(1.0,)))]
+
+
+def _at_a_time(model: BaseEstimator, jobs: int | None) -> BaseEstimator:
+    """The model with so many jobs, where it has any and its user has not said how many."""
+    if jobs is None or model.get_params().get("n_jobs", 1) is not None:
+        return model
+    return clone(model).set_params(n_jobs=jobs)
 
 
 def _tree(kind: str, task: Task) -> BaseEstimator:
@@ -313,7 +320,8 @@ def _of_networks(architecture: Architecture, parameters: Parameters, task: Task)
     are trained by prices alone, learn by heart who is in which group (at 5,000 rows a gap of 0.02
     was 0.07 on new ones), so none of them is trained where all rules are rates. Under rules they
     begin at random, too: where rules bind noise, those that began from the plain members predicted
-    new rows worse. Not where batches are drawn of many rows: those that are there are trained on.
+    new rows worse. Not where batches are drawn of many rows: those that are there are trained on,
+    with rules and without.
     """
     recipe = parameters.training_of_networks(len(task.inputs), rates=task.rates)
     pricer = _gradient(architecture, parameters, task, recipe)
@@ -321,12 +329,12 @@ def _of_networks(architecture: Architecture, parameters: Parameters, task: Task)
         pricer = replace(pricer, headroom=0.0, finish=0.0)
     if recipe.batch_size is None or task.shapes:
         return pricer
-    return FreshThenRefined((pricer, _refined(pricer)))
+    return FreshThenRefined((pricer, _refined(pricer, REFINING / 2)), onwards=True)
 
 
-def _refined(pricer: GradientPricer) -> GradientPricer:
-    """Goes on from the heaviest members, for a part of the steps that new ones take."""
-    steps = max(1, round(REFINING * pricer.training.steps))
+def _refined(pricer: GradientPricer, share: float) -> GradientPricer:
+    """Goes on from the heaviest members, for a share of the steps that new ones take."""
+    steps = max(1, round(share * pricer.training.steps))
     training = replace(pricer.training, steps=steps)
     return replace(pricer, warm_starts=pricer.restarts, training=training)
 
@@ -339,7 +347,7 @@ def _of_modules(architecture: Architecture, parameters: Parameters, task: Task) 
     recipe = parameters.training_of_modules(len(task.inputs))
     fresh = replace(_gradient(architecture, parameters, task, recipe), blend=1.0, finish=0.0)
     few = replace(fresh, restarts=len(recipe.weight_decay))
-    return FreshThenRefined((fresh, _refined(few)), once=True)
+    return FreshThenRefined((fresh, _refined(few, REFINING)), once=True)
 
 
 def _gradient(

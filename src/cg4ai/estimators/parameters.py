@@ -57,7 +57,7 @@ PARAMETERS = """
         how many members (or groups of members, trained on the loss of their mean) at once for
         each weight decay, how long, how fast, and on how many rows per step (None: all). "auto"
         is what suits: for networks 4 restarts (2 with more than 32 inputs), 200 steps, 0.04 and
-        all rows or, with more than 6,000 rows, 1 restart, 3,000 steps, 0.01 and 512 rows; two
+        all rows or, with more than 6,000 rows, 1 restart, 6,000 steps, 0.01 and 512 rows; two
         modules of your own are trained once, as one would train each alone: 64 rows per step, 60
         passes over the rows, 0.01. Under rules the heaviest is trained on for a quarter of that
         at a time.
@@ -66,6 +66,10 @@ PARAMETERS = """
     settings : further settings of `cg4ai.Settings` by name, e.g. {"epsilon": 1e-6}.
     random_state : an int makes `fit` repeatable.
     device : "cpu" or "cuda"; predictions are made on the CPU.
+    n_jobs : how many of the models of one call are fitted at a time, by joblib: the trees of a
+        forest, the boosted models of several quantiles. None: 1, or what `joblib.parallel_config`
+        says; -1: as many as there are cores. Networks are trained side by side in one batch.
+    verbose : 1 prints a line for each iteration, 2 also how far the training of members is.
 
     Attributes after `fit`
     ----------------------
@@ -118,6 +122,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     settings: Mapping[str, Any] | None = None
     random_state: Any = None
     device: str = "cpu"
+    n_jobs: int | None = None
+    verbose: int = 0
 
     def layers(self, rows: int) -> tuple[int, ...]:
         """Hidden layer sizes; their values are checked by the network."""
@@ -140,7 +146,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         free = () if rates else (0.0,)
         restarts = 2 if _auto(self.hidden) and self._many_inputs else 4
         few = TrainingParameters(restarts, 200, 0.04, None, (1.0, *free))
-        many = TrainingParameters(1, 3000, 0.01, 512, (0.1, *free))
+        many = TrainingParameters(1, 6000, 0.01, 512, (0.1, *free))
         return self._training(many if rows > MANY_ROWS else few)
 
     def training_of_modules(self, rows: int) -> TrainingParameters:
@@ -172,6 +178,9 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
                 continue
             if not is_number(value) or value != int(value) or value < 1:
                 raise InvalidInput(f"{name} must be a whole number of at least 1, got {value!r}")
+        jobs = self.n_jobs
+        if jobs is not None and (not is_number(jobs) or jobs != int(jobs) or jobs == 0):
+            raise InvalidInput(f"n_jobs must be None or a whole number but 0, got {jobs!r}")
         if not _auto(self.learning_rate) and not is_number(self.learning_rate):
             raise InvalidInput(f"learning_rate must be a number > 0, got {self.learning_rate!r}")
 

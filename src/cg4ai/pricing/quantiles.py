@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from joblib import Parallel, delayed
 
 from cg4ai.errors import InvalidInput
 from cg4ai.members import concatenate
@@ -16,7 +17,7 @@ from cg4ai.objectives import Supervised
 from cg4ai.pricing.constrained import signs_of
 from cg4ai.pricing.monotone_leaves import made_monotone, only_monotone
 from cg4ai.protocols import PricingRequest
-from cg4ai.records import PricingResult
+from cg4ai.records import Array, PricingResult
 
 # what libraries call a model of one quantile: the loss, and where the quantile goes
 NAMES = {
@@ -51,6 +52,7 @@ class QuantilePricer:
     estimators: tuple[Any, ...]
     quantiles: tuple[float, ...]
     shapes: tuple[Any, ...] = ()  # of Monotone
+    n_jobs: int | None = None
 
     fits_data: ClassVar[bool] = True
     needs_labels: ClassVar[bool] = True
@@ -73,7 +75,7 @@ class QuantilePricer:
 
     def keeping(self, shapes: Any) -> QuantilePricer:
         """The same for trees that keep these shapes at every input."""
-        return QuantilePricer(self.estimators, self.quantiles, only_monotone(shapes))
+        return replace(self, shapes=only_monotone(shapes))
 
     def _known(self, request: PricingRequest) -> bool:
         """Whether the mixture has such members already."""
@@ -87,15 +89,24 @@ class QuantilePricer:
         targets = np.asarray(objective.targets, np.float64)[rows, 0]
         weights = None if objective.sample_weight is None else objective.sample_weight[rows]
         signs = signs_of(self.shapes, objective.inputs.shape[1], len(self.quantiles), False)
+        fit = delayed(_fitted_model)
+        models = Parallel(n_jobs=self.n_jobs)(
+            fit(at_quantile(estimator, one), objective.inputs[rows], targets, weights, seed)
+            for one in self.quantiles
+        )
         parts: list[TreeMembers] = []
-        for quantile in self.quantiles:
-            model = at_quantile(estimator, quantile)
-            if "random_state" in model.get_params():
-                model.set_params(random_state=seed)
-            model.fit(objective.inputs[rows], targets, sample_weight=weights)
+        for model in models:
             member = from_sklearn(model)
             assert isinstance(member, TreeMembers)
             if signs is not None:
                 member = made_monotone(member, signs[len(parts)])
             parts.append(member)
         return one_output_each(parts)
+
+
+def _fitted_model(
+    model: Any, inputs: Array, targets: Array, weights: Array | None, seed: int
+) -> Any:
+    if "random_state" in model.get_params():
+        model.set_params(random_state=seed)
+    return model.fit(inputs, targets, sample_weight=weights)

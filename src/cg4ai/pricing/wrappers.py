@@ -22,19 +22,22 @@ class FreshThenRefined:
 
     Rules bind by rows that it must meet, or by a shield, through which it trains them on.
     `once` proposes nothing where the mixture has members of this kind and no rules ask for others:
-    more of the same, trained from other seeds, are dear and hardly differ. All depends on the
-    request alone, so that a resumed run goes on as it would have.
+    more of the same, trained from other seeds, are dear and hardly differ. `onwards` asks the
+    second there, too, after the first iteration. All depends on the request alone, so that a
+    resumed run goes on as it would have.
     """
 
     inner: tuple[GradientPricer, GradientPricer]
     once: bool = False
+    onwards: bool = False
 
     def price(self, request: PricingRequest) -> PricingResult:
         fresh, refined = self.inner
         if len(request.rows) and request.ensemble is not None:
             return refined.price(request)
         known = self._known(request)
-        if known and isinstance(fresh.architecture, ShieldedArchitecture):
+        onwards = self.onwards and request.iteration > 0
+        if known and (onwards or isinstance(fresh.architecture, ShieldedArchitecture)):
             return refined.price(request)
         if known and self.once:
             return _nothing(ENOUGH)
