@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.metrics import r2_score
 
 import cg4ai
@@ -72,8 +71,7 @@ def regression(name: str, method: str, seed: int) -> Outcome:
 
 def _our_regressor(task: Task, split: Split, seed: int) -> Fitted:
     def model() -> cg4ai.ConstrainedRegressor:
-        members = ["network", HistGradientBoostingRegressor()]
-        return cg4ai.ConstrainedRegressor(members=members, random_state=seed)
+        return cg4ai.ConstrainedRegressor(random_state=seed)
 
     rules: list[Any] = [cg4ai.Monotone(dict(task.signs)), cg4ai.Range(task.low, task.high)]
     with Clock() as clock:
@@ -128,10 +126,7 @@ def classification(name: str, method: str, seed: int) -> Outcome:
 
 def _our_classifier(task: Task, split: Split, seed: int, count: int) -> Fitted:
     def model() -> cg4ai.ConstrainedClassifier:
-        members: list[Any] = ["network"]
-        if count == 2:  # trees of many classes keep no such rule
-            members.append(HistGradientBoostingClassifier())
-        return cg4ai.ConstrainedClassifier(members=members, random_state=seed)
+        return cg4ai.ConstrainedClassifier(random_state=seed)
 
     rule = cg4ai.Monotone(dict(task.signs), ordered=count > 2)
     with Clock() as clock:

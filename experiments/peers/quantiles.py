@@ -28,7 +28,6 @@ TASKS: Mapping[str, Callable[[int], Task]] = {
 NETWORK = "one network, nine outputs"
 HIDDEN = (64, 64)
 STEPS = (100, 300, 900)  # of which the rows held out choose
-MEMBERS = ("network", "boosting")
 Predict = Callable[[Array], Array]
 
 
@@ -78,9 +77,7 @@ def _figures(predict: Predict, split: Split, seed: int, parts: int) -> dict[str,
 
 
 def _ours(split: Split, seed: int) -> Predict:
-    model = cg4ai.ConstrainedRegressor(
-        members=list(MEMBERS), loss="pinball", quantiles=LEVELS, random_state=seed
-    )
+    model = cg4ai.ConstrainedRegressor(loss="pinball", quantiles=LEVELS, random_state=seed)
     predict: Predict = model.fit(split.inputs, split.targets).predict
     return predict
 

@@ -124,9 +124,11 @@ class TreePricer:
         classes = len(positions) if is_classifier(model) else None
         signs = signs_of(self.shapes, sample.inputs.shape[1], len(positions), classes is not None)
         targets = sample.targets
+        # equal weights say nothing, and scikit-learn bins features five times as long for them
+        weights = None if np.allclose(sample.weights, 1.0, rtol=1e-12) else sample.weights
 
         def member(one: Any, wanted: Array | IntArray) -> Members:
-            one.fit(sample.inputs, wanted, sample_weight=sample.weights)
+            one.fit(sample.inputs, wanted, sample_weight=weights)
             return from_sklearn(one, classes=classes)
 
         if classes is not None or (signs is None and fits_several(model)):
