@@ -37,6 +37,7 @@ def peers(
     ] = None,
     *,
     seeds: Annotated[int, typer.Option(min=1, help="How many trainings of each method.")] = 3,
+    first_seed: Annotated[int, typer.Option(min=0, help="The first of their seeds.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Few steps, to see that it runs.")] = False,
     only: Annotated[
         str, typer.Option(metavar="METHOD", help="Methods whose name holds this, e.g. ours.")
@@ -78,7 +79,7 @@ def peers(
             saved(out, name, found, quick=quick)
 
         known = [] if force else stored(out / f"{name}.json")
-        asked = Asked(range(seeds), quick, only, data, say, keep, jobs, known)
+        asked = Asked(range(first_seed, first_seed + seeds), quick, only, data, say, keep, jobs, known)
         outcomes += STUDIES[name](asked)
     target = report or out / "results.md"
     write_report(target, out)
