@@ -72,6 +72,7 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         probability = one_of(self.scores, "scores", ("probability", "logit")) == "probability"
         x, labels = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr")
         x = dense(x)
+        self.input_range_ = np.stack([x.min(0), x.max(0)])
         check_classification_targets(labels)
         self.classes_, targets = np.unique(labels, return_inverse=True)
         weights = row_weights(sample_weight, x) * self._class_weights(labels)
@@ -151,6 +152,8 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
             return requirement
         if requirement.labels is None or not _name_themselves(self.classes_):
             return requirement
+        if requirement.labels.dtype.kind == "U":
+            return self._by_names(requirement)  # type: ignore[no-any-return]
         position = np.searchsorted(self.classes_, requirement.labels)
         unknown = ~np.isin(requirement.labels, self.classes_)
         if unknown.any():
@@ -229,6 +232,7 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
             self, X, y, dtype=np.float64, accept_sparse="csr", multi_output=True, y_numeric=True
         )
         x = dense(x)
+        self.input_range_ = np.stack([x.min(0), x.max(0)])
         levels = self._levels(values)
         self.output_names_ = tuple(map(str, getattr(y, "columns", ())))
         self._flat = values.ndim == 1 and not levels

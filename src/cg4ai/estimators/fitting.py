@@ -48,6 +48,7 @@ from cg4ai.rules import (
     contradictions,
     improbable,
 )
+from cg4ai.rules.place import Placed
 from cg4ai.rules.rates import GroupRates
 from cg4ai.solving.arranging import output_set_of
 from cg4ai.solving.loop import solve
@@ -127,7 +128,7 @@ class ConstrainedEstimator(Parameters):
     ) -> Problem:
         kind = one_of(self.objective, "objective", ("mixture", "average"))
         requirements = [
-            self._by_names(one) if isinstance(one, Shape | OutputRule) else one
+            self._by_names(one) if isinstance(one, Shape | OutputRule | Placed) else one
             for one in requirements
         ]
         built = all(isinstance(one, Shape | OutputRule) for one in requirements)
@@ -186,11 +187,14 @@ class ConstrainedEstimator(Parameters):
         shaped(problem)  # both refuse here what cannot be built, and are done by `solve`
         return problem
 
-    def _by_names(self, rule: Shape | OutputRule) -> Any:
+    def _by_names(self, rule: Shape | OutputRule | Placed) -> Any:
         """A rule by positions: of the columns of X, and of the classes or the columns of y."""
         outputs = getattr(self, "classes_", getattr(self, "output_names_", ()))
         features = getattr(self, "feature_names_in_", ())
-        return rule.named(list(map(str, features)), list(map(str, outputs)))
+        names = list(map(str, features)), list(map(str, outputs))
+        if isinstance(rule, Placed):
+            return rule.named(*names, (self.input_range_[0], self.input_range_[1]))
+        return rule.named(*names)
 
     def _with_rates(self, task: Task, requirements: Sequence[Requirement]) -> Task:
         """The task with what members must know of rules on rates and decisions."""
@@ -288,7 +292,7 @@ class ConstrainedEstimator(Parameters):
     def audit(self, requirement: Requirement, *, tolerance: float = 1e-6) -> Audit:
         """Recompute any requirement, also one that was not trained for, from predictions."""
         check_is_fitted(self, "ensemble_")
-        if isinstance(requirement, Shape | OutputRule):
+        if isinstance(requirement, Shape | OutputRule | Placed):
             requirement = self._by_names(requirement)
         return self.ensemble_.audit(requirement, tolerance=tolerance)
 

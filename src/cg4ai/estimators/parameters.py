@@ -83,6 +83,7 @@ PARAMETERS = """
     stop_reason_ : why training ended, `cg4ai.StopReason`.
     history_, n_iter_ : one record per iteration, and how many.
     n_held_out_ : how many rows members were weighed by and not trained on; 0: weighed by all.
+    input_range_ : smallest and largest value of each feature, (2, features).
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai import arrays
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array
 
 HAIR = 1e-12  # inputs that rounding puts this far outside, relative to the region, are near it
@@ -100,12 +101,20 @@ def corners(lower: Array, upper: Array, count: int, generator: torch.Generator) 
 
 @dataclass(frozen=True, eq=False)
 class Box(Near):
-    """All inputs with `lower <= x <= upper` in every coordinate; both (d,), equal ends allowed."""
+    """All inputs with `lower <= x <= upper` in every coordinate; both (d,), equal ends allowed.
+
+    >>> Box({"income": (0, 1e5)})
+
+    names columns, for the estimators: the other features have the range of the training data.
+    """
 
     lower: Any
-    upper: Any
+    upper: Any = None
 
     def __post_init__(self) -> None:
+        if self.by_name:
+            self._check_names()
+            return
         lower = arrays.vector(self.lower, "the lower end of a Box")
         upper = arrays.vector(self.upper, "the upper end of a Box")
         if lower.shape != upper.shape:
@@ -123,10 +132,52 @@ class Box(Near):
         object.__setattr__(self, "upper", upper)
 
     @property
+    def by_name(self) -> bool:
+        """Whether it is stated by names of features, which `among` turns into positions."""
+        return isinstance(self.lower, Mapping)
+
+    def _check_names(self) -> None:
+        if self.upper is not None or not self.lower:
+            raise InvalidInput(
+                "a Box is given by lower and upper ends, or by {feature: (lower, upper)} alone"
+            )
+        for name, ends in self.lower.items():
+            if np.shape(ends) != (2,) or not ends[0] <= ends[1]:
+                raise InvalidInput(
+                    f"a Box needs two ends, lower <= upper, for feature {name!r}, got {ends!r}"
+                )
+
+    def among(self, features: Sequence[str], ends: tuple[Array, Array], rule: str = "a Box") -> Box:
+        """The box by positions, with the `ends` (d,) of features that it leaves out."""
+        lower, upper = np.array(ends[0], np.float64), np.array(ends[1], np.float64)
+        for name, (low, high) in self.lower.items():
+            known = list(features)
+            if isinstance(name, str) and name not in known:
+                shown = ", ".join(known[:10]) or "none, so give positions"
+                raise InvalidInput(
+                    f"{rule} names the feature {name!r}{did_you_mean(name, known)}; there are: "
+                    f"{shown}"
+                )
+            place = known.index(name) if isinstance(name, str) else name
+            if not 0 <= place < len(lower):
+                raise InvalidInput(f"{rule} names feature {name!r}; there are {len(lower)}, from 0")
+            lower[place], upper[place] = low, high
+        return Box(lower, upper)
+
+    def _need_positions(self) -> None:
+        if self.by_name:
+            raise InvalidInput(
+                f"a Box over {', '.join(map(str, self.lower))} names features, which estimators "
+                "know; elsewhere give lower and upper ends of all features"
+            )
+
+    @property
     def size(self) -> int:
+        self._need_positions()
         return len(self.lower)
 
     def bounds(self) -> tuple[Array, Array]:
+        self._need_positions()
         return self.lower, self.upper
 
     @property
@@ -168,4 +219,6 @@ class Box(Near):
         return {"kind": "box", "lower": self.lower.tolist(), "upper": self.upper.tolist()}
 
     def __str__(self) -> str:
+        if self.by_name:
+            return f"a box over {', '.join(map(str, self.lower))}"
         return f"a box in {self.size} dimensions"

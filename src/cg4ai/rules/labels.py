@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,8 +16,21 @@ from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.coefficients import AffineCoefficients
-from cg4ai.rules.place import Placed, where, whole_number
+from cg4ai.rules.place import Placed, position_of, where, whole_number
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, region_origin
+
+
+def _labels(given: Any, count: int) -> Any:
+    """(count,) class numbers, or names as text."""
+    plain = np.asarray(given) if not isinstance(given, Tensor) else np.empty(0)
+    text = plain.dtype.kind == "U" or (
+        plain.dtype == object and plain.size and all(isinstance(one, str) for one in plain.flat)
+    )
+    if not text:
+        return arrays.labels(given, "labels", count)
+    if plain.shape not in ((), (count,)):
+        raise InvalidInput(f"labels must be one or {count} of them, got shape {plain.shape}")
+    return np.array(np.broadcast_to(plain.astype(str), (count,)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,14 +49,25 @@ class _Labelled(Placed):
                 f"over {self.inputs} one label holds for all inputs, got shape "
                 f"{np.shape(self.labels)}; give one whole number"
             )
-        object.__setattr__(self, "labels", arrays.labels(self.labels, "labels", count))
+        object.__setattr__(self, "labels", _labels(self.labels, count))
         object.__setattr__(self, "at_least", arrays.vector(self.at_least, "at_least", count))
         if self.classes is not None:
             size = whole_number(self.classes, "classes", least=1)
             object.__setattr__(self, "output_size", size)
             self._refuse_labels(size)
 
+    def _positions(self, outputs: Sequence[str]) -> dict[str, Any]:
+        if self.labels.dtype.kind != "U":
+            return {}
+        found = [position_of(str(one), outputs, self.name, "class") for one in self.labels]
+        return {"labels": np.array(found, np.int64)}
+
     def _refuse_labels(self, classes: int) -> None:
+        if self.labels.dtype.kind == "U":
+            raise InvalidInput(
+                f"{self.name} names the class {str(self.labels[0])!r}; only a classifier knows "
+                "names, elsewhere give class numbers 0, 1, ..."
+            )
         if self.labels.max() >= classes:
             raise InvalidInput(
                 f"labels of {self.name} must be below the number of classes, {classes}, got "

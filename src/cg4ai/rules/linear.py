@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeGuard
@@ -18,8 +19,8 @@ from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.bounds import Bounds, bounds_of, depends
 from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.contradictions import opposed
-from cg4ai.rules.place import Placed, rows_at_centre, where
-from cg4ai.rules.regions import Region
+from cg4ai.rules.place import Placed, position_of, rows_at_centre, where
+from cg4ai.rules.regions import Box, Region
 from cg4ai.rules.rows import LinearRows, Rows, region_origin
 
 
@@ -42,6 +43,8 @@ class Linear(Placed):
     `objectives.LinearFunctional` of L rules, and bounds that do are `AffineBound`, with "<="
     `Largest` and with ">=" `Smallest` of such.
 
+    In estimators `coefficients` may be {output: number} by name, {"approve": 1.0}; others are 0.
+
     Rules are numbered 0 .. L-1; with "==" rule L + l is the upper side of rule l.
     """
 
@@ -53,6 +56,8 @@ class Linear(Placed):
         super().__post_init__()
         if self.sense not in (">=", "<=", "=="):
             raise InvalidInput(f'sense must be ">=", "<=" or "==", got {self.sense!r}')
+        if self._unnamed:
+            return
         if not is_functional(self.coefficients):
             matrix = self._over_region() if self.over_region else self._over_list()
             object.__setattr__(self, "coefficients", matrix)
@@ -60,6 +65,23 @@ class Linear(Placed):
         object.__setattr__(self, "bound", self._bounds())
         if not is_functional(self.coefficients):
             self._refuse_contradictions()
+
+    @property
+    def _unnamed(self) -> bool:
+        """Whether names of outputs or features have still to become positions."""
+        box = isinstance(self.inputs, Box) and self.inputs.by_name
+        return box or isinstance(self.coefficients, Mapping)
+
+    def _positions(self, outputs: Sequence[str]) -> dict[str, Any]:
+        if not isinstance(self.coefficients, Mapping):
+            return {}
+        row = np.zeros(max(1, len(outputs)))
+        for name, value in self.coefficients.items():
+            place = position_of(name, outputs, self.name, "output")
+            if place >= len(row):
+                raise InvalidInput(f"{self.name} names output {place}; there are {len(row)}")
+            row[place] = value
+        return {"coefficients": row}
 
     def _over_region(self) -> Array:
         """Coefficients as (L, r)."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from cg4ai import arrays
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.regions import Pool, Region
+from cg4ai.rules.regions import Box, Pool, Region
 from cg4ai.rules.rows import Rows
 
 if TYPE_CHECKING:
@@ -94,6 +95,22 @@ class Placed:
             hint = did_you_mean(str(self.slack), ["row", "shared"])
             raise InvalidInput(f'slack must be "row" or "shared", got {self.slack!r}{hint}')
 
+    def named(
+        self, features: Sequence[str], outputs: Sequence[str], ends: tuple[Array, Array]
+    ) -> Self:
+        """The same by positions, where columns and outputs have these names.
+
+        A box by names has the `ends` (d,) of the data in the features that it leaves out.
+        """
+        changes = self._positions(outputs)
+        if isinstance(self.inputs, Box) and self.inputs.by_name:
+            changes["inputs"] = self.inputs.among(features, ends, self.name)
+        return replace(self, **changes) if changes else self
+
+    def _positions(self, outputs: Sequence[str]) -> dict[str, Any]:
+        """What changes where outputs have these names."""
+        return {}
+
     @property
     def region(self) -> Region | Pool | None:
         return self.inputs if isinstance(self.inputs, Region | Pool) else None
@@ -170,6 +187,18 @@ def rows_at_centre(requirement: Requirement, output_size: int, number: int = 0) 
     with torch.no_grad():
         count = requirement.violations(torch.as_tensor(centre), outputs).shape[-1]
     return requirement.rows_at(np.repeat(centre, count, axis=0), np.arange(count), number)
+
+
+def position_of(value: Any, known: Sequence[str], rule: str, what: str) -> int:
+    """Where a name stands among the known ones; a position stays as it is."""
+    if not isinstance(value, str):
+        return whole_number(value, f"the {what} of {rule}", least=0)
+    if value not in known:
+        shown = ", ".join(list(known)[:10]) or "none, so give positions"
+        raise InvalidInput(
+            f"{rule} names the {what} {value!r}{did_you_mean(value, known)}; there are: {shown}"
+        )
+    return list(known).index(value)
 
 
 def whole_number(value: Any, what: str, *, least: int) -> int:

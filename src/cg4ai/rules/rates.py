@@ -61,7 +61,7 @@ class GroupRates(Summed):
     """What the two rules share: rates of groups, their differences and their ends."""
 
     groups: Any = None
-    output: int = field(default=1, kw_only=True)
+    output: Any = field(default=1, kw_only=True)
     tolerance: float | None = field(default=None, kw_only=True)
     between: tuple[Any, Any] | None = field(default=None, kw_only=True)
     margin: float | str = field(default="auto", kw_only=True)
@@ -242,7 +242,7 @@ class Rate(GroupRates):
         *,
         mean_at_least: float | None = None,
         mean_at_most: float | None = None,
-        output: int = 1,
+        output: Any = 1,
     ) -> Rate:
         """The mean score, of all inputs or of each group, stays within the two ends."""
         return cls(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from cg4ai import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.place import Placed, whole_number
+from cg4ai.rules.place import Placed, position_of, whole_number
 from cg4ai.rules.rows import LinearRows, Rows
 
 PAIR_LIMIT = 5000  # each pair is a dense row over all inputs of the list
@@ -20,7 +21,7 @@ PAIR_LIMIT = 5000  # each pair is a dense row over all inputs of the list
 class Summed(Placed):
     """One output at listed inputs, several in each row."""
 
-    output: int = field(default=0, kw_only=True)
+    output: Any = field(default=0, kw_only=True)  # by position, or name where estimators know it
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -29,9 +30,20 @@ class Summed(Placed):
                 f"a {type(self).__name__} speaks of several listed inputs, got a "
                 f"{type(self.inputs).__name__}; give the inputs as an array"
             )
-        object.__setattr__(self, "output", whole_number(self.output, "output", least=0))
+        if not isinstance(self.output, str):
+            object.__setattr__(self, "output", whole_number(self.output, "output", least=0))
+
+    def _positions(self, outputs: Sequence[str]) -> dict[str, Any]:
+        if not isinstance(self.output, str):
+            return {}
+        return {"output": position_of(self.output, outputs, self.name, "output")}
 
     def check(self, input_size: int, output_size: int) -> None:
+        if isinstance(self.output, str):
+            raise InvalidInput(
+                f"{self.name} names the output {self.output!r}; only estimators know names, "
+                "elsewhere give its position"
+            )
         if self.output >= output_size:
             raise InvalidInput(
                 f"{self.name} looks at output {self.output}, but the predictor has {output_size}; "
