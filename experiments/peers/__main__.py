@@ -79,7 +79,9 @@ def peers(
             saved(out, name, found, quick=quick)
 
         known = [] if force else stored(out / f"{name}.json")
-        asked = Asked(range(first_seed, first_seed + seeds), quick, only, data, say, keep, jobs, known)
+        asked = Asked(
+            range(first_seed, first_seed + seeds), quick, only, data, say, keep, jobs, known
+        )
         outcomes += STUDIES[name](asked)
     target = report or out / "results.md"
     write_report(target, out)
