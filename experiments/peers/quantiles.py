@@ -19,7 +19,7 @@ from experiments.peers.training import Network, Recipe, fit
 
 LEVELS = tuple(np.round(np.arange(1, 10) / 10, 1))
 CHOSEN_BY = (0.1, 0.5, 0.9)  # quantiles by which settings of boosted trees are chosen
-SEARCHED = 100_000
+SEARCHED = 20_000
 ROUNDING = 1e-9
 TASKS: Mapping[str, Callable[[int], Task]] = {
     "diabetes": tables.diabetes,
@@ -46,7 +46,7 @@ def _nine(name: str) -> str:
 
 
 def measured(name: str, method: str, seed: int) -> Outcome:
-    """Pinball loss and coverage on rows not seen, crossings at 100,000 inputs."""
+    """Pinball loss and coverage on rows not seen, crossings at 20,000 inputs."""
     task = TASKS[name](seed)
     work = {OURS: _ours, NETWORK: _network}.get(method) or partial(_boosted, method)
     found = []

@@ -126,7 +126,7 @@ SECTIONS = {
         "The quantiles 0.1 to 0.9. Ours is one model with `loss='pinball'`; beside it nine models "
         "each of LightGBM and HGB, whose settings are chosen by folds of the training rows, and a "
         "torch network with nine outputs, whose number of steps is. Pinball loss is the mean over "
-        "quantiles on rows not seen; crossings: of 100,000 inputs, those with quantiles out of "
+        "quantiles on rows not seen; crossings: of 20,000 inputs, those with quantiles out of "
         "order; coverage: rows between the outer quantiles (0.8 is right); off: mean distance of "
         "the share of rows below a quantile from its level. Five folds of diabetes; 2,000 rows of "
         "Friedman's function with skew noise that grows with two inputs, scored on 20,000.",
