@@ -38,10 +38,23 @@ class CsvTable:
             )
         return self.names.index(name)
 
+    def cells_of(self, name: str) -> list[str]:
+        """One column as it stands in the file, empty cells too."""
+        place = self.position(name)
+        return [row[place] for row in self.cells]
+
+    def refuse_others(self, name: str, fits: Sequence[bool], what: str) -> None:
+        """Refuse the first cell of a column that does not fit."""
+        for row, fit in enumerate(fits):
+            if not fit:
+                raise InvalidInput(
+                    f"{self._where(row, name)} is {self.cells_of(name)[row]!r}, not {what}; "
+                    "correct it or remove the row"
+                )
+
     def texts(self, name: str) -> list[str]:
         """One column as it stands in the file; empty cells are refused."""
-        place = self.position(name)
-        column = [row[place] for row in self.cells]
+        column = self.cells_of(name)
         if "" in column:
             raise InvalidInput(
                 f"{self._where(column.index(''), name)} is empty; fill it in or remove the row"

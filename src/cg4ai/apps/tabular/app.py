@@ -12,6 +12,7 @@ from cg4ai.apps.csvdata import CsvTable, read_csv
 from cg4ai.apps.protocol import Evaluation, Review, Rule, Task
 from cg4ai.apps.tabular.data import CLASSIFICATION, REGRESSION, features_of, targets_of, task_of
 from cg4ai.apps.tabular.description import Model, described, rules_digest
+from cg4ai.apps.tabular.encoding import Encoding
 from cg4ai.apps.tabular.evaluate import held_out_scores
 from cg4ai.apps.tabular.report import report
 from cg4ai.apps.tabular.rulefile import Subject, read_rules
@@ -52,14 +53,15 @@ class Tabular:
         estimator = estimator_of(settings, settings.task or str(REGRESSION))
         estimator.run_settings()  # bad ones are refused first, whatever data and rules say
         table = read_csv(Path(str(settings.data)))
-        features = features_of(table, settings)
-        inputs = table.numbers(features, ignorable=True)
+        encoding = Encoding.of(table, features_of(table, settings))
+        inputs = encoding.inputs(table)
         task = task_of(table, settings)
         values, outputs = targets_of(table, settings.target, task)
         if settings.quantiles:
             outputs = quantile_names(settings, task)
         subject = Subject(
-            features=features,
+            features=encoding.features,
+            encoding=encoding,
             outputs=outputs,
             lower=inputs.min(0),
             upper=inputs.max(0),

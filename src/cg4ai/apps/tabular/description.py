@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cg4ai.apps.csvdata import CsvTable, read_csv
 from cg4ai.apps.protocol import Proposition, Rule
+from cg4ai.apps.tabular.encoding import Encoding
 from cg4ai.apps.tabular.rulefile import Subject, read_rules, rule_files
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -25,6 +26,7 @@ def described(subject: Subject, *, scores: str) -> dict[str, Any]:
     """What `restored` reads back."""
     return {
         "features": list(subject.features),
+        "columns": None if subject.encoding is None else subject.encoding.record(),
         "outputs": list(subject.outputs),
         "lower": subject.lower.tolist(),
         "upper": subject.upper.tolist(),
@@ -39,6 +41,7 @@ def restored(description: Mapping[str, Any], table: CsvTable | None = None) -> S
     try:
         return Subject(
             features=tuple(map(str, description["features"])),
+            encoding=Encoding.restored(description.get("columns")),
             outputs=tuple(map(str, description["outputs"])),
             lower=np.array(description["lower"], np.float64),
             upper=np.array(description["upper"], np.float64),
@@ -75,7 +78,7 @@ class Model:
         return restored(self.description)
 
     def inputs(self, table: CsvTable) -> Array:
-        return table.numbers(self.subject.features)
+        return self.subject.inputs(table)
 
     def outside(self, inputs: Array) -> NDArray[np.bool_]:
         """Rows with a feature outside its range in the training data, which boxes are made of."""

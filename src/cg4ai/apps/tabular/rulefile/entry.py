@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cg4ai.apps.csvdata import CsvTable, as_number, listed
+from cg4ai.apps.tabular.encoding import Encoding
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array
 
@@ -47,6 +48,13 @@ class Subject:
     classification: bool
     table: CsvTable | None = None
     logits: bool = False
+    encoding: Encoding | None = None
+
+    def inputs(self, table: CsvTable) -> Array:
+        """The features (n, d) of a table; without an encoding all its columns hold numbers."""
+        if self.encoding is None:
+            return table.numbers(self.features)
+        return self.encoding.inputs(table)
 
 
 def canonical(label: object) -> str:

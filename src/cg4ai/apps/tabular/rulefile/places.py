@@ -51,7 +51,7 @@ def _rows(entry: Entry, value: Any, *, lazily: bool) -> Place:
     else:
         table = _data(entry, "rows")
         rows = _numbered(entry, value, table)
-    inputs = table.numbers(entry.subject.features)[rows]
+    inputs = entry.subject.inputs(table)[rows]
     pool = lazily and len(rows) > POOL_FROM
     return Place(Pool(inputs) if pool else inputs, table, rows)
 
@@ -134,7 +134,7 @@ def _ball(entry: Entry, value: Any) -> Ball:
     if isinstance(centre, int) and not isinstance(centre, bool):
         table = _data(entry, "ball")
         row = _numbered(entry, [centre], table)
-        middle = table.numbers(entry.subject.features)[row[0]]
+        middle = entry.subject.inputs(table)[row[0]]
     else:
         middle = _point(entry, "ball", centre, None)
     radius = ball.get("radius")

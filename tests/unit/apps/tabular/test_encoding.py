@@ -1,0 +1,65 @@
+"""Empty cells, booleans and text of a CSV file become features, of new data as of the old."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cg4ai.apps.csvdata import CsvTable, read_csv
+from cg4ai.apps.tabular.encoding import Encoding
+from cg4ai.errors import InvalidInput
+
+DATA = "age,member,town\n30,true,Ulm\n,False,Bonn\n50,,Ulm\n40,yes,\n"
+NAMES = ("age", "member", "town")
+
+
+def table(folder: Path, text: str) -> CsvTable:
+    path = folder / "data.csv"
+    path.write_text(text)
+    return read_csv(path)
+
+
+def test_cells_of_every_kind_are_encoded(tmp_path: Path) -> None:
+    data = table(tmp_path, DATA)
+    encoding = Encoding.of(data, NAMES)
+    assert encoding.features == (
+        *("age", "age is empty", "member", "member is empty"),
+        *("town=Bonn", "town=Ulm", "town is empty"),
+    )
+    expected = [
+        [30, 0, 1, 0, 0, 1, 0],
+        [40, 1, 0, 0, 1, 0, 0],
+        [50, 0, 1, 1, 0, 1, 0],
+        [40, 0, 1, 0, 0, 0, 1],
+    ]
+    np.testing.assert_array_equal(encoding.inputs(data), expected)
+
+
+def test_new_data_are_encoded_as_the_old(tmp_path: Path) -> None:
+    known = Encoding.of(table(tmp_path, DATA), NAMES)
+    restored = Encoding.restored(json.loads(json.dumps(known.record())))
+    assert restored == known
+    new = table(tmp_path, "town,age,member\nRome,,no\n")
+    np.testing.assert_array_equal(known.inputs(new), [[40, 1, 0, 0, 0, 0, 0]])
+
+
+def test_numbers_alone_stay_as_they_are(tmp_path: Path) -> None:
+    data = table(tmp_path, "a,b\n1,2\n3,4.5\n")
+    encoding = Encoding.of(data, ("b", "a"))
+    assert encoding.features == ("b", "a")
+    np.testing.assert_array_equal(encoding.inputs(data), data.numbers(["b", "a"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("age\n1\n2\nthree\n", "line 4.*'three', not a finite number"),
+        ("age\n \n \n", "is empty"),
+        ("age\n" + "".join(f"person {n}\n" for n in range(60)), "60 different texts"),
+    ],
+)
+def test_columns_that_make_no_feature_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    data = table(tmp_path, text)
+    with pytest.raises(InvalidInput, match=words):
+        Encoding.of(data, ("age",)).inputs(data)
