@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,15 @@ from cg4ai.apps.tabular.settings import TrainSettings
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
+from cg4ai.estimators.parameters import MANY_ROWS
 from cg4ai.proofs.afterwards import proven_afterwards
 from cg4ai.rules import Ordered
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
+
+TRAINED = ("hidden", "restarts", "steps", "learning_rate", "batch_size")
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Tabular:
             table=table,
             logits=settings.scores == "logit",
         )
-        estimator = estimator_of(settings, task)
+        estimator = estimator_of(settings, task, rows=len(table))
         rules = read_rules(Path(str(settings.rules)), subject)
         if len(settings.quantiles) > 1:
             rules = [Rule(Ordered(name="quantiles in order"), outputs), *rules]
@@ -118,8 +121,9 @@ class Tabular:
 
 
 def estimator_of(
-    settings: TrainSettings, task: str
+    settings: TrainSettings, task: str, *, rows: int = 0
 ) -> ConstrainedClassifier | ConstrainedRegressor:
+    """Of many rows, what was not asked for otherwise is trained as suits them: on batches."""
     members: Any = list(settings.members)
     parameters: dict[str, Any] = {
         "members": members[0] if len(members) == 1 else members,
@@ -138,6 +142,9 @@ def estimator_of(
         "random_state": settings.seed,
         "device": settings.device,
     }
+    if rows > MANY_ROWS:
+        usual = {one.name: one.default for one in fields(TrainSettings)}
+        parameters |= {name: "auto" for name in TRAINED if parameters[name] == usual[name]}
     if task == CLASSIFICATION:
         limit = settings.output_limit
         return ConstrainedClassifier(scores=settings.scores, output_limit=limit, **parameters)
