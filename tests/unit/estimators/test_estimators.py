@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, make_classification
 from sklearn.exceptions import NotFittedError
@@ -295,8 +294,6 @@ def test_bad_data() -> None:
     ):
         with pytest.raises(ValueError, match=text):
             ConstrainedClassifier(**QUICK).fit(inputs, labels, sample_weight=weights)
-    with pytest.raises(TypeError, match="Sparse data was passed"):
-        ConstrainedClassifier(**QUICK).fit(sparse.csr_array(X), y)
 
 
 def test_predicting_before_fitting() -> None:
