@@ -181,7 +181,8 @@ def test_trees_of_another_shape_are_loaded_whole() -> None:
 
 
 def _padded(members: Members, nodes: int) -> dict[str, object]:
-    arrays = members._padded(members.value.shape[1], nodes)  # type: ignore[attr-defined]
+    trees = members.value.shape[1]  # type: ignore[attr-defined]
+    arrays = members._padded(trees, nodes, (1, 1))  # type: ignore[attr-defined]
     return {**arrays, "input_size": 3, "single_precision": True}
 
 
