@@ -22,13 +22,14 @@ from sklearn.neural_network import MLPClassifier
 from cg4ai import ConstrainedClassifier, FitWarning, Probability, Rate
 
 FEATURES, TESTED = 20, 20_000
+DRAW = 7  # of the data: not the one that the recipe for large tables was chosen on
 MODELS = ("cg4ai", "cg4ai, two rules", "HistGradientBoosting", "MLP")
 
 
 def measured(model: str, rows: int) -> dict[str, float]:
     """Fit one model; its figures."""
     inputs, labels = make_classification(
-        rows + TESTED, FEATURES, n_informative=10, n_clusters_per_class=4, random_state=0
+        rows + TESTED, FEATURES, n_informative=10, n_clusters_per_class=4, random_state=DRAW
     )
     x, y = inputs[:rows], labels[:rows]
     made = {
