@@ -91,6 +91,19 @@ def matrix(value: Any, what: str) -> Array:
     return result
 
 
+def table(value: Any, what: str) -> NDArray[Any]:
+    """(m, d) of numbers; of a DataFrame with text or missing values its cells, as objects."""
+    if not hasattr(value, "columns") or not callable(getattr(value, "to_numpy", None)):
+        return matrix(value, what)
+    try:
+        return matrix(value, what)
+    except InvalidInput:
+        cells = np.array(value.to_numpy(dtype=object))
+        if cells.size == 0:
+            raise
+        return cells
+
+
 def vector(value: Any, what: str, length: int | None = None) -> Array:
     """(length,); a single number is repeated. Without `length`, any non-empty vector."""
     result = numbers(value, what)

@@ -6,8 +6,9 @@ earlier steps produce, so inputs stated in raw features must pass through them f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from cg4ai import arrays
-from cg4ai.errors import InvalidInput, MissingExtra
+from cg4ai.errors import InvalidInput
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
-from cg4ai.estimators.raw_shapes import behind
+from cg4ai.estimators.raw_columns import RawColumns
 from cg4ai.records import Array
 from cg4ai.rules import Equality, Linear, OutputRule, Requirement, Shape
 from cg4ai.rules.place import Placed
@@ -28,14 +28,16 @@ from cg4ai.rules.regions import Ball, Box, Polytope, Pool
 PROBES = 256  # random inputs by which steps are tried before a box is passed through them
 
 
-def transformed(requirement: Requirement, pipeline: Pipeline) -> Requirement:
+def transformed(requirement: Requirement, pipeline: Pipeline, X: Any = None) -> Requirement:
     """The requirement with its inputs passed through the fitted pipeline's earlier steps.
 
-    Lists and pools always can be. A box (or a ball in the maximum norm, which is one) can if each
-    step moves each feature by itself and in one direction, as scalers do; that is tried at random
-    inputs, and any other step is refused. A polytope needs steps that scale and shift. Regions of
-    other shapes are refused, as are coefficients and bounds that are functions of the input. A
-    `Monotone` or `Curvature` goes over to the columns that move with its features.
+    Lists and pools always can be, DataFrames with text and missing values too. A box (or a ball in
+    the maximum norm, which is one) can if each step moves each feature by itself and in one
+    direction, as scalers do; that is tried at random inputs, and any other step is refused. A
+    polytope needs steps that scale and shift. Regions of other shapes are refused, as are
+    coefficients and bounds that are functions of the input. A `Monotone` or `Curvature`, and a box
+    by names, go over to the columns that move with their features, at values that are not missing;
+    how these move is tried at rows of `X`, needed where raw columns hold text.
     """
     _check_pipeline(pipeline)
     if isinstance(requirement, Linear | Equality) and requirement.depends_on_inputs:
@@ -46,7 +48,9 @@ def transformed(requirement: Requirement, pipeline: Pipeline) -> Requirement:
     if isinstance(requirement, OutputRule):  # it names no inputs
         return requirement
     if isinstance(requirement, Shape):
-        return _shape(requirement, pipeline)
+        if len(pipeline.steps) == 1:
+            return requirement
+        return RawColumns(_fitted_steps(pipeline), X).shape(requirement)
     if not isinstance(requirement, Placed):
         raise InvalidInput(
             f"{requirement.name} is not one of cg4ai's own requirements; state it in the space "
@@ -54,18 +58,20 @@ def transformed(requirement: Requirement, pipeline: Pipeline) -> Requirement:
         )
     if len(pipeline.steps) == 1 or requirement.inputs is None:
         return requirement
-    earlier = _fitted_steps(pipeline)
-    region = requirement.region
-    if region is None:
-        return replace(requirement, inputs=_images(requirement.points, earlier))
-    if isinstance(region, Pool):
-        return replace(requirement, inputs=Pool(_images(region.inputs, earlier)))
+    raw = RawColumns(_fitted_steps(pipeline), X)
+    region, rule = requirement.region, requirement.name
+    if region is None or isinstance(region, Pool):
+        images = raw.images(requirement.points, requirement.feature_names, rule)
+        return replace(requirement, inputs=images if region is None else Pool(images))
+    if isinstance(region, Box) and region.by_name:
+        return replace(requirement, inputs=raw.box(region, rule))
     if isinstance(region, Ball) and region.norm != 2:
         region = Box(*region.bounds())
+    through = partial(raw.images, own=None, rule=rule)
     if isinstance(region, Box):
-        return replace(requirement, inputs=_box(region, earlier))
+        return replace(requirement, inputs=_box(region, through))
     if isinstance(region, Polytope):
-        return replace(requirement, inputs=_polytope(region, earlier))
+        return replace(requirement, inputs=_polytope(region, through))
     raise InvalidInput(
         f"{region} keeps no simple shape through a pipeline; use a Box or Polytope, or state the "
         "requirement in the space after the earlier steps"
@@ -98,22 +104,9 @@ def fit_with_requirements(
         earlier = fitted[:-1]
         space = earlier.fit_transform(X, y)
         fitted.steps[:-1] = earlier.steps  # with a cache the fitted steps are other objects
-    inner = [transformed(requirement, fitted) for requirement in requirements]
+    inner = [transformed(requirement, fitted, X) for requirement in requirements]
     fitted.steps[-1][1].fit(space, y, requirements=inner, sample_weight=sample_weight)
     return fitted
-
-
-def _shape(shape: Shape, pipeline: Pipeline) -> Shape:
-    """By positions of the columns that the last step is given."""
-    if len(pipeline.steps) == 1:
-        return shape
-    earlier = _fitted_steps(pipeline)
-    names = getattr(earlier, "feature_names_in_", ())
-    size = int(earlier.n_features_in_)
-    known = shape.named(list(map(str, names)), None)
-    if max(known.features) >= size:
-        raise InvalidInput(f"{shape.name} names feature {max(known.features)}; there are {size}")
-    return behind(known, lambda inputs: _images(inputs, earlier), size)
 
 
 def _check_pipeline(pipeline: Any) -> None:
@@ -133,35 +126,14 @@ def _fitted_steps(pipeline: Pipeline) -> Pipeline:
     return earlier
 
 
-def _images(inputs: Array, earlier: Pipeline) -> Array:
-    """Inputs (m, d) after the earlier steps, with the feature names that these were fitted on."""
-    names = getattr(earlier, "feature_names_in_", None)
-    named: Any = inputs
-    if names is not None:
-        try:
-            from pandas import DataFrame
-        except ImportError as error:
-            raise MissingExtra(
-                "the pipeline was fitted on named columns; install pandas to state requirements "
-                "in them"
-            ) from error
-        if len(names) != inputs.shape[1]:
-            raise InvalidInput(
-                f"requirement inputs have {inputs.shape[1]} features, the pipeline takes "
-                f"{len(names)}: {', '.join(names[:10])}"
-            )
-        named = DataFrame(inputs, columns=names)
-    return arrays.matrix(earlier.transform(named), "requirement inputs after the pipeline's steps")
-
-
-def _box(box: Box, earlier: Pipeline) -> Box:
+def _box(box: Box, through: Callable[[Array], Array]) -> Box:
     """The box between the images of the ends: it holds every image if features move alone."""
     low, high = box.bounds()
     generator = np.random.default_rng(0)
     one, other = (generator.uniform(low, high, size=(PROBES, len(low))) for _ in range(2))
     pick = generator.integers(2, size=one.shape).astype(bool)
     points = np.concatenate([low[None], high[None], one, other, np.where(pick, one, other)])
-    images = _images(points, earlier)
+    images = through(points)
     if images.shape == points.shape:
         ends, own, others, mixed = np.split(images, [2, 2 + PROBES, 2 + 2 * PROBES])
         alone = np.allclose(mixed, np.where(pick, own, others), rtol=1e-9, atol=1e-12)
@@ -173,12 +145,12 @@ def _box(box: Box, earlier: Pipeline) -> Box:
     )
 
 
-def _polytope(region: Polytope, earlier: Pipeline) -> Polytope:
+def _polytope(region: Polytope, through: Callable[[Array], Array]) -> Polytope:
     """The image under steps that scale and shift each feature: a . x = sum_i (a_i / scale_i) x'_i
     minus a . shift / scale. A feature without width is a constant in the limits."""
-    image = _box(region.box, earlier)
+    image = _box(region.box, through)
     low, high = region.box.bounds()
-    middle = _images(np.stack([low, (low + high) / 2, high]), earlier)
+    middle = through(np.stack([low, (low + high) / 2, high]))
     if not np.allclose(middle[1], (middle[0] + middle[2]) / 2, rtol=1e-9, atol=1e-12):
         raise InvalidInput(
             "the pipeline's earlier steps bend a feature, so that the limits of this polytope are "

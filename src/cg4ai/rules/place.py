@@ -14,7 +14,7 @@ from cg4ai import arrays
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.regions import Box, Pool, Region
+from cg4ai.rules.regions import Box, Pool, Region, column_names
 from cg4ai.rules.rows import Rows
 
 if TYPE_CHECKING:
@@ -81,11 +81,11 @@ class Placed:
 
     def __post_init__(self) -> None:
         if not isinstance(self.inputs, Region | Pool):
-            columns = getattr(self.inputs, "columns", None)  # of a DataFrame
-            if columns is not None:
-                object.__setattr__(self, "feature_names", tuple(map(str, columns)))
-            listed = arrays.matrix(self.inputs, f"the inputs of {type(self).__name__}")
+            object.__setattr__(self, "feature_names", column_names(self.inputs))
+            listed = arrays.table(self.inputs, f"the inputs of {type(self).__name__}")
             object.__setattr__(self, "inputs", listed)
+        if isinstance(self.inputs, Pool):
+            object.__setattr__(self, "feature_names", self.inputs.feature_names)
         if not isinstance(self.name, str):
             raise InvalidInput(f"the name of a requirement must be text, got {self.name!r}")
         object.__setattr__(self, "name", self.name or type(self).__name__)
@@ -122,7 +122,7 @@ class Placed:
 
     @property
     def points(self) -> Array:
-        """The listed inputs (m, d), of a list or a Pool."""
+        """The listed inputs (m, d), of a list or a Pool; objects where raw columns hold text."""
         if isinstance(self.inputs, Region):
             raise InvalidInput(f"{self.name} holds over {self.inputs}, whose inputs have no list")
         listed: Array = self.inputs.inputs if isinstance(self.inputs, Pool) else self.inputs
@@ -136,6 +136,12 @@ class Placed:
 
     def fit(self, input_size: int, output_size: int) -> None:
         """Compare with the sizes of a predictor and remember `output_size`."""
+        if not self.over_region and self.points.dtype == object:
+            raise InvalidInput(
+                f"{self.name} lists raw columns with text or missing values, and members take "
+                "numbers: put what encodes and imputes them into a pipeline, and use "
+                "cg4ai.fit_with_requirements, or cg4ai.transformed"
+            )
         if input_size != self.input_size:
             raise InvalidInput(
                 f"{self.name} has inputs with {self.input_size} features, but the predictor takes "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -133,9 +133,17 @@ class Pool:
     """A finite list (m, d) too long to put into the master whole: rows enter when violated."""
 
     inputs: Any
+    feature_names: tuple[str, ...] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", arrays.matrix(self.inputs, "the inputs of a Pool"))
+        object.__setattr__(self, "feature_names", column_names(self.inputs))
+        object.__setattr__(self, "inputs", arrays.table(self.inputs, "the inputs of a Pool"))
+
+
+def column_names(inputs: Any) -> tuple[str, ...] | None:
+    """Of a DataFrame; None of other inputs."""
+    columns = getattr(inputs, "columns", None)
+    return None if columns is None else tuple(map(str, columns))
 
 
 Region = Box | Ball | Polytope  # where inputs cannot be listed; what isinstance asks for

@@ -74,8 +74,8 @@ class Difference(Summed):
         cls, lower: Any, higher: Any, at_least: Any = 0.0, *, output: int = 0, name: str = ""
     ) -> Difference:
         """`f(higher[k]) - f(lower[k]) >= at_least` for two lists (m, d) of equal length."""
-        low = arrays.matrix(lower, "the lower inputs of a Difference")
-        high = arrays.matrix(higher, "the higher inputs of a Difference")
+        low = arrays.table(lower, "the lower inputs of a Difference")
+        high = arrays.table(higher, "the higher inputs of a Difference")
         if low.shape != high.shape:
             raise InvalidInput(
                 f"lower and higher inputs are paired one by one, got shapes {low.shape} and "
@@ -83,7 +83,12 @@ class Difference(Summed):
             )
         first = np.arange(len(low))
         pairs = np.stack([first, first + len(low)], axis=1)
-        return cls(np.concatenate([low, high]), pairs, at_least, output=output, name=name)
+        both: Any = np.concatenate([low, high])
+        if hasattr(lower, "columns") and hasattr(higher, "columns"):
+            from pandas import concat
+
+            both = concat([lower, higher[list(lower.columns)]])
+        return cls(both, pairs, at_least, output=output, name=name)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -94,8 +94,11 @@ def test_what_users_bring_becomes_float64_and_is_copied() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"a": [1, 2], "b": [True, False], "c": [0.5, 1.5]})
     assert Pool(frame).inputs.tolist() == [[1.0, 1.0, 0.5], [2.0, 0.0, 1.5]]
+    raw = pandas.DataFrame({"a": [1, None], "b": ["x", "y"]})  # for a pipeline that encodes it
+    assert Pool(raw).inputs[:, 1].tolist() == ["x", "y"]
+    assert Pool(raw).feature_names == ("a", "b")
     with pytest.raises(InvalidInput, match="encode text"):
-        Pool(pandas.DataFrame({"a": [1, 2], "b": ["x", "y"]}))
+        Pool([[1, "x"], [2, "y"]])
     tensor = torch.ones(2, 3, requires_grad=True)
     assert Pool(tensor).inputs.dtype == np.float64
     mine = np.zeros((2, 2))

@@ -1,0 +1,230 @@
+"""How the columns behind a pipeline's earlier steps move with raw ones, tried at many inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import Pipeline
+
+from cg4ai import arrays
+from cg4ai.errors import InvalidInput, MissingExtra
+from cg4ai.records import Array
+from cg4ai.rules.box import Box
+from cg4ai.rules.shapes import Monotone, Shape
+
+BASES = 16  # inputs from which each column is moved
+LADDER = np.concatenate([-np.logspace(4, -3, 29), np.logspace(-3, 4, 29)])
+WITHIN = 65  # values between the ends of a box
+CLOSE = 1e-6
+
+
+class RawColumns:
+    """The raw columns of a pipeline's fitted earlier steps.
+
+    `data`, rows of the raw columns, are where columns are moved from; without them all columns
+    must take any number.
+    """
+
+    def __init__(self, earlier: Pipeline, data: Any = None) -> None:
+        self.earlier = earlier
+        names = getattr(earlier, "feature_names_in_", None)
+        self.names = None if names is None else tuple(map(str, names))
+        self.size = int(earlier.n_features_in_)
+        self.data = None if data is None else self._cells(data)
+        generator = np.random.default_rng(0)
+        if self.data is None:
+            sizes = np.logspace(-2, 3, BASES)[:, None]
+            self.bases: NDArray[Any] = generator.normal(size=(BASES, self.size)) * sizes
+        else:
+            count = min(BASES, len(self.data))
+            self.bases = self.data[generator.choice(len(self.data), count, replace=False)]
+
+    def _cells(self, data: Any) -> NDArray[Any]:
+        if hasattr(data, "columns"):
+            return np.asarray(data.to_numpy(dtype=object))
+        return np.asarray(data.toarray() if hasattr(data, "toarray") else data)
+
+    def images(self, inputs: NDArray[Any], own: Sequence[str] | None, rule: str) -> Array:
+        """(m, d) of numbers, or objects, after the earlier steps; `own` names their columns."""
+        table = inputs if self.names is None else self._frame(inputs, own, rule)
+        try:
+            made = self.earlier.transform(table)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(
+                f"{rule}: the pipeline's earlier steps do not take its inputs: {error}"
+            ) from error
+        return arrays.matrix(made, "requirement inputs after the pipeline's steps")
+
+    def _frame(self, inputs: NDArray[Any], own: Sequence[str] | None, rule: str) -> Any:
+        """With the names that the steps were fitted on, and in their order."""
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise MissingExtra(
+                "the pipeline was fitted on named columns; install pandas to state requirements "
+                "in them"
+            ) from error
+        assert self.names is not None
+        absent = [name for name in self.names if own is not None and name not in own]
+        if absent:
+            raise InvalidInput(f"{rule} has no column {absent[0]!r}, which the pipeline takes")
+        if own is None and len(self.names) != inputs.shape[1]:
+            raise InvalidInput(
+                f"requirement inputs have {inputs.shape[1]} features, the pipeline takes "
+                f"{len(self.names)}: {', '.join(self.names[:10])}"
+            )
+        frame = DataFrame(inputs, columns=list(own or self.names))
+        return frame[list(self.names)].infer_objects()
+
+    def shape(self, shape: Shape) -> Shape:
+        """The shape for what the earlier steps make of its features, by positions.
+
+        A column that rises with a raw one takes over its sign, one that falls with it the
+        opposite; for a curvature columns must be linear in it. Other steps are refused.
+        """
+        known = shape.named(self.names or (), None)
+        if max(known.features) >= self.size:
+            raise InvalidInput(
+                f"{shape.name} names feature {max(known.features)}; there are {self.size}"
+            )
+        signs: dict[int, int] = {}
+        for feature, sign in known.features.items():
+            values = self._values(feature, shape.name)
+            made = self._moved(feature, values, shape.name)
+            for column, towards in self._directions(made, values, shape, feature).items():
+                own = sign * towards if isinstance(shape, Monotone) else sign
+                if signs.setdefault(column, own) != own:
+                    raise InvalidInput(
+                        f"{shape.name}: the pipeline's earlier steps put features of both signs "
+                        f"into column {column}; state it in the space after them"
+                    )
+        return replace(known, features=signs)
+
+    def box(self, box: Box, rule: str) -> Box:
+        """A box by names of raw columns as one by positions of the columns that move with them.
+
+        Columns that it leaves out have the range of the training data there, too.
+        """
+        ends: dict[int, tuple[float, float]] = {}
+        for feature, (low, high) in box.lower.items():
+            place = self._place(feature, rule)
+            within = np.linspace(low, high, WITHIN)
+            values = np.concatenate([within, self._values(place, rule)])
+            made = self._moved(place, values, rule)
+            inside = made[:, :WITHIN]
+            slack = _slack(made)
+            reached = np.ptp(made, axis=1).max(axis=0) > slack
+            rises = np.diff(inside, axis=1)
+            one_way = (rises >= -slack).all(axis=(0, 1)) | (rises <= slack).all(axis=(0, 1))
+            alone = np.ptp(inside, axis=0).max(axis=0) <= slack
+            if not reached.any() or not (one_way & alone)[reached].all():
+                raise InvalidInput(
+                    f"{rule}: the pipeline's earlier steps do not map this box to a box: they "
+                    f"drop {self._called(place)}, mix it with others or turn back within the box; "
+                    "state the requirement in the space after them"
+                )
+            for column in np.flatnonzero(reached):
+                image = inside[0, [0, -1], column]
+                ends[int(column)] = (float(image.min()), float(image.max()))
+        return Box(ends)
+
+    def _place(self, feature: Any, rule: str) -> int:
+        zeros = np.zeros(self.size)
+        Box({feature: (0.0, 0.0)}).among(self.names or (), (zeros, zeros), rule)  # refuses unknown
+        return self.names.index(feature) if self.names and isinstance(feature, str) else feature
+
+    def _called(self, feature: int) -> str:
+        return f"feature {feature}" if self.names is None else f"column {self.names[feature]!r}"
+
+    def _values(self, feature: int, rule: str) -> Array:
+        """Numbers of all sizes in order, with those that the data have; categories are refused."""
+        if _encoded(self.earlier, feature, self.names or list(map(str, range(self.size)))):
+            self._refuse_categories(feature, rule)
+        if self.data is None:
+            return LADDER
+        try:
+            numbers = self.data[:, feature].astype(np.float64)
+        except (TypeError, ValueError):
+            self._refuse_categories(feature, rule)
+        known = numbers[np.isfinite(numbers)]
+        own = np.quantile(known, np.linspace(0, 1, 33)) if known.size else known
+        return np.unique(np.concatenate([LADDER, own]))
+
+    def _refuse_categories(self, feature: int, rule: str) -> NoReturn:
+        raise InvalidInput(
+            f"{rule}: {self._called(feature)} holds categories, which have no order to rise or "
+            "fall with and no ends; name columns of numbers, or encode it as a number that means "
+            "one before the pipeline"
+        )
+
+    def _moved(self, feature: int, values: Array, rule: str) -> Array:
+        """(bases, values, columns): the images with one raw column at each of the values."""
+        steps = np.repeat(self.bases[:, None], len(values), axis=1)
+        steps[..., feature] = values
+        try:
+            made = self.images(steps.reshape(-1, self.size), self.names, rule)
+        except InvalidInput as error:
+            if self.data is not None:
+                raise
+            raise InvalidInput(
+                f"{error}; where columns hold text, give rows of them: transformed(requirement, "
+                "pipeline, X)"
+            ) from error
+        return made.reshape(len(self.bases), len(values), -1)
+
+    def _directions(self, made: Array, values: Array, shape: Shape, feature: int) -> dict[int, int]:
+        """The columns that move with the feature, and which way; Curvature wants them linear."""
+        rises, slack = np.diff(made, axis=1), _slack(made)
+        upwards = np.asarray((rises >= -slack).all(axis=(0, 1)))
+        downwards = np.asarray((rises <= slack).all(axis=(0, 1)))
+        moved = np.ptp(made, axis=1).max(axis=0) > slack
+        bad = moved & ~(upwards | downwards)
+        if not isinstance(shape, Monotone):
+            slopes = rises / np.diff(values)[None, :, None]
+            bad |= np.ptp(slopes, axis=(0, 1)) > CLOSE * (1 + np.abs(slopes).max(axis=(0, 1)))
+        if bad.any() or not moved.any():
+            how = "do not move with" if not moved.any() else "turn back or bend with"
+            raise InvalidInput(
+                f"{shape.name}: columns after the pipeline's earlier steps {how} "
+                f"{self._called(feature)}; state it in the space after them"
+            )
+        return {int(k): 1 if upwards[k] else -1 for k in np.flatnonzero(moved)}
+
+
+def _slack(made: Array) -> Array:
+    """(columns,): by how much rounding moves each."""
+    return np.asarray(CLOSE * 1e-3 * (1 + np.abs(made).max(axis=(0, 1))))
+
+
+def _encoded(step: Any, feature: int, names: Sequence[str]) -> bool:
+    """Whether a fitted step takes the raw column for one of categories."""
+    if isinstance(step, Pipeline):
+        for _, one in step.steps:
+            if _encoded(one, feature, names):
+                return True
+            if isinstance(one, ColumnTransformer):  # behind it columns are others
+                break
+        return False
+    if isinstance(step, ColumnTransformer):
+        return any(
+            _encoded(one, feature, names)
+            for _, one, columns in step.transformers_
+            if feature in _positions(columns, names)
+        )
+    return hasattr(step, "categories_")
+
+
+def _positions(columns: Any, names: Sequence[str]) -> list[int]:
+    """Where the columns of one part of a ColumnTransformer stand among all."""
+    if isinstance(columns, slice) and isinstance(columns.start or columns.stop, str):
+        first, last = columns.start or names[0], columns.stop or names[-1]
+        return list(range(names.index(first), names.index(last) + 1))
+    given = columns if isinstance(columns, slice) else np.atleast_1d(columns)
+    if isinstance(given, slice) or given.dtype.kind in "biu":
+        return [int(one) for one in np.arange(len(names))[given]]
+    return [names.index(str(one)) for one in given]

@@ -1,0 +1,205 @@
+"""Rules on raw columns, text and missing values among them, hold for raw rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.decomposition import PCA
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PolynomialFeatures,
+    StandardScaler,
+)
+
+from cg4ai import (
+    Box,
+    ConstrainedClassifier,
+    ConstrainedRegressor,
+    Curvature,
+    DecisionRate,
+    Difference,
+    Linear,
+    Monotone,
+    Pool,
+    Probability,
+    fit_with_requirements,
+    transformed,
+)
+from cg4ai.errors import InvalidInput
+
+pandas = pytest.importorskip("pandas")
+QUICK: dict[str, Any] = {"steps": 60, "iteration_limit": 2, "random_state": 0, "restarts": 1}
+
+
+def table(count: int = 120, seed: int = 0) -> Any:
+    """Income and debt with missing values, text with missing values, a code that is a category."""
+    random = np.random.default_rng(seed)
+    frame = pandas.DataFrame(
+        {
+            "city": random.choice(["Rome", "Oslo", "Bern"], count).astype(object),
+            "income": random.uniform(0, 1e5, count),
+            "debt": random.normal(0, 1, count),
+            "code": random.integers(1, 4, count),
+        }
+    )
+    frame.loc[::7, "income"] = np.nan
+    frame.loc[3::11, "city"] = None
+    return frame
+
+
+def target(frame: Any) -> Any:
+    income = frame["income"].fillna(5e4).to_numpy() / 1e5
+    return np.sqrt(income) - 0.3 * frame["debt"].to_numpy() + (frame["city"] == "Oslo").to_numpy()
+
+
+def columns(numeric: Any = None, **more: Any) -> ColumnTransformer:
+    return ColumnTransformer(
+        [
+            ("text", make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder()), [0]),
+            (
+                "numbers",
+                numeric or make_pipeline(SimpleImputer(add_indicator=True), StandardScaler()),
+                ["income", "debt"],
+            ),
+            ("code", OrdinalEncoder(), ["code"]),
+        ],
+        **more,
+    )
+
+
+FRAME = table()
+Y = target(FRAME)
+
+
+def test_listed_rows_with_text_and_missing_values() -> None:
+    labels = (target(FRAME) > np.median(Y)).astype(int)
+    hard = FRAME.iloc[:8]
+    rule = Probability(hard, 1 - labels[:8], at_least=0.6)
+    pipeline = make_pipeline(columns(), ConstrainedClassifier(hidden=(8,), random_state=0))
+    model = fit_with_requirements(pipeline, FRAME, labels, [rule])
+    probability = model.predict_proba(hard)[np.arange(8), 1 - labels[:8]]
+    assert (probability >= 0.6 - 1e-6).all()
+    shuffled = Probability(hard[["code", "debt", "income", "city"]], 1 - labels[:8], at_least=0.6)
+    for again in (rule, shuffled, Probability(Pool(hard), 1 - labels[:8], at_least=0.6)):
+        inner: Any = transformed(again, model)
+        np.testing.assert_allclose(inner.points, model[:-1].transform(hard))
+        assert model[-1].audit(inner).holds
+    with pytest.raises(InvalidInput, match=r"text or missing values.*fit_with_requirements"):
+        ConstrainedClassifier(**QUICK).fit(np.nan_to_num(FRAME[["income"]]), labels, [rule])
+    with pytest.raises(InvalidInput, match="has no column 'city'"):
+        transformed(Probability(hard[["income", "debt", "code"]], labels[:8]), model)
+    strange = hard.assign(city="Paris")
+    with pytest.raises(InvalidInput, match=r"do not take its inputs.*Paris"):
+        transformed(Probability(strange, labels[:8]), model)
+
+
+def test_pairs_and_rates_of_raw_rows() -> None:
+    model = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
+    rule: Any = transformed(Difference.between(FRAME.iloc[:5], FRAME.iloc[5:10]), model)
+    np.testing.assert_allclose(rule.points, model[:-1].transform(FRAME.iloc[:10]))
+    groups = FRAME["city"].fillna("none").to_numpy()
+    rate: Any = transformed(DecisionRate(FRAME, groups, tolerance=0.1), model)
+    np.testing.assert_allclose(rate.points, model[:-1].transform(FRAME))
+
+
+@pytest.mark.parametrize("sparse", [0.0, 1.0])
+def test_monotone_in_raw_columns_holds_for_raw_rows(sparse: float) -> None:
+    rule = Monotone({"income": +1, "debt": -1})
+    pipeline = make_pipeline(columns(sparse_threshold=sparse), ConstrainedRegressor(**QUICK))
+    model = fit_with_requirements(pipeline, FRAME, Y, [rule])
+    assert [audit.strength for audit in model[-1].audit_] == ["constructed"]
+    inner: Any = transformed(rule, model, FRAME)
+    assert inner.features == {3: 1, 4: -1}  # behind three cities; the indicator is not moved
+    fresh = table(2000, seed=1).assign(income=lambda one: one["income"].fillna(1e4))
+    low = model.predict(fresh)
+    richer = fresh.assign(income=fresh["income"] * 1.5 + 10, debt=fresh["debt"] - 0.3)
+    assert (model.predict(richer) >= low).all()
+    with pytest.raises(InvalidInput, match=r"give rows of them: transformed\(requirement, pipel"):
+        transformed(rule, model)
+
+
+def test_curvature_needs_columns_that_are_linear_in_the_raw_one() -> None:
+    steps = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
+    inner: Any = transformed(Curvature({"debt": -1}), steps, FRAME)
+    assert inner.features == {4: -1}
+    bent = make_pipeline(SimpleImputer(), FunctionTransformer(np.cbrt))
+    steps = make_pipeline(columns(bent), StandardScaler(with_mean=False)).fit(FRAME)
+    rising: Any = transformed(Monotone({"debt": -1}), steps, FRAME)
+    assert rising.features == {4: -1}
+    with pytest.raises(InvalidInput, match="turn back or bend with column 'debt'"):
+        transformed(Curvature({"debt": -1}), steps, FRAME)
+
+
+@pytest.mark.parametrize("name", ["city", "code"])
+@pytest.mark.parametrize("rule", [Monotone, Curvature, "box"])
+def test_categories_have_no_order(name: str, rule: Any) -> None:
+    steps = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
+    asked = Linear(Box({name: (0, 1)}), [1.0], 2.0) if rule == "box" else rule({name: +1})
+    with pytest.raises(InvalidInput, match=f"column '{name}' holds categories"):
+        transformed(asked, steps, FRAME)
+
+
+def test_other_columns_that_cannot_be_named() -> None:
+    steps = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
+    with pytest.raises(InvalidInput, match="did you mean 'income'"):
+        transformed(Monotone({"incom": +1}), steps, FRAME)
+    with pytest.raises(InvalidInput, match="did you mean 'income'"):
+        transformed(Linear(Box({"incom": (0, 1)}), [1.0], 2.0), steps, FRAME)
+    squares = make_pipeline(SimpleImputer(), PolynomialFeatures(2))
+    steps = make_pipeline(columns(squares), StandardScaler(with_mean=False)).fit(FRAME)
+    with pytest.raises(InvalidInput, match="turn back"):
+        transformed(Monotone({"debt": +1}), steps, FRAME)
+
+
+def test_a_box_by_raw_names_holds_for_raw_rows() -> None:
+    rule = Linear(Box({"income": (0.0, 2e4), "debt": (0.5, 1.0)}), [1.0], 0.6, "<=")
+    pipeline = make_pipeline(columns(), ConstrainedRegressor(**QUICK))
+    model = fit_with_requirements(pipeline, FRAME, Y, [rule])
+    assert model[-1].audit_[0].holds
+    inner: Any = transformed(rule, model, FRAME)
+    ends = FRAME.iloc[[0, 0]].assign(income=[0.0, 2e4], debt=[0.5, 1.0])
+    images = model[:-1].transform(ends)
+    images = images.toarray() if hasattr(images, "toarray") else images
+    assert inner.inputs.lower == {
+        3: pytest.approx(tuple(images[:, 3])),
+        4: pytest.approx(tuple(images[:, 4])),
+    }
+    random = np.random.default_rng(3)
+    inside = table(2000, seed=2).assign(
+        income=random.uniform(0, 2e4, 2000), debt=random.uniform(0.5, 1.0, 2000)
+    )
+    assert model.predict(inside).max() <= 0.6 + 1e-4
+    mixed = make_pipeline(columns(make_pipeline(SimpleImputer(), PCA(2))), PCA(2)).fit(FRAME)
+    with pytest.raises(InvalidInput, match="do not map this box to a box"):
+        transformed(rule, mixed, FRAME)
+
+
+def test_parts_are_found_however_they_are_chosen() -> None:
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    chosen = ColumnTransformer(
+        [
+            ("numbers", numbers, make_column_selector(dtype_include=float)),
+            ("rest", OneHotEncoder(handle_unknown="ignore"), slice("code", "code")),
+        ]
+    )
+    steps = make_pipeline(chosen, StandardScaler(with_mean=False)).fit(FRAME)
+    inner: Any = transformed(Monotone({"debt": +1}), steps, FRAME)
+    assert inner.features == {1: 1}
+    with pytest.raises(InvalidInput, match="'code' holds categories"):
+        transformed(Monotone({"code": +1}), steps, FRAME)
+    mask = ColumnTransformer(
+        [("number", numbers, [False, True, True]), ("class", OrdinalEncoder(), [0])]
+    )
+    plain = np.column_stack([np.arange(40) % 3, np.random.default_rng(0).normal(size=(40, 2))])
+    steps = make_pipeline(mask, StandardScaler()).fit(plain)
+    inner = transformed(Monotone({2: -1}), steps, plain)
+    assert inner.features == {1: -1}
+    with pytest.raises(InvalidInput, match="feature 0 holds categories"):
+        transformed(Monotone({0: +1}), steps, plain)
