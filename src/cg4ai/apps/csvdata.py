@@ -61,23 +61,19 @@ class CsvTable:
             )
         return column
 
-    def numbers(self, names: Sequence[str], *, ignorable: bool = False) -> Array:
-        """Several columns as finite numbers: (rows, len(names)) float64.
-
-        `ignorable`: the command has an option --ignore, which an error may name.
-        """
-        columns = [self._numeric(name, ignorable) for name in names]
+    def numbers(self, names: Sequence[str]) -> Array:
+        """Several columns as finite numbers: (rows, len(names)) float64."""
+        columns = [self._numeric(name) for name in names]
         return np.array(columns, np.float64).reshape(len(columns), len(self)).T.copy()
 
-    def _numeric(self, name: str, ignorable: bool) -> list[float]:
+    def _numeric(self, name: str) -> list[float]:
         column = self.texts(name)
         values = [as_number(text) for text in column]
         bad = [row for row, value in enumerate(values) if value is None]
         if bad and len(bad) > len(values) / 2:
-            instead = f", or leave it out with --ignore {name!r}" if ignorable else ""
             raise InvalidInput(
                 f"column {name!r} of {self.path} holds text (line {self.lines[bad[0]]}: "
-                f"{column[bad[0]]!r}), but must hold numbers; encode it as numbers first{instead}"
+                f"{column[bad[0]]!r}), but must hold numbers; encode it as numbers first"
             )
         if bad:
             raise InvalidInput(

@@ -21,6 +21,7 @@ BASES = 16  # inputs from which each column is moved
 LADDER = np.concatenate([-np.logspace(4, -3, 29), np.logspace(-3, 4, 29)])
 WITHIN = 65  # values between the ends of a box
 CLOSE = 1e-6
+APART = 1e-6  # of the largest value: slopes between closer ones would be rounding
 
 
 class RawColumns:
@@ -153,7 +154,9 @@ class RawColumns:
             self._refuse_categories(feature, rule)
         known = numbers[np.isfinite(numbers)]
         own = np.quantile(known, np.linspace(0, 1, 33)) if known.size else known
-        return np.unique(np.concatenate([LADDER, own]))
+        values = np.unique(np.concatenate([LADDER, own]))
+        apart = np.diff(values, prepend=-np.inf) > APART * np.abs(values).max()
+        return values[apart | np.isin(values, LADDER)]
 
     def _refuse_categories(self, feature: int, rule: str) -> NoReturn:
         raise InvalidInput(

@@ -61,7 +61,7 @@ def test_faulty_files_are_refused(tmp_path: Path, text: str | bytes, parts: list
         (["1", "2", "oops", "4"], ["line 4", "column 'a'", "'oops'"]),
         (["1", "nan", "3", "4"], ["line 3", "column 'a'", "'nan'"]),
         (["1", "2", "3", "inf"], ["line 5", "column 'a'", "'inf'"]),
-        (["Rome", "Oslo", "3", "Bern"], ["holds text", "line 2", "'Rome'", "--ignore 'a'"]),
+        (["Rome", "Oslo", "3", "Bern"], ["holds text", "line 2", "'Rome'"]),
         (["1", "", "3", "4"], ["line 3", "column 'a'", "is empty"]),
     ],
 )
@@ -70,11 +70,8 @@ def test_cells_that_are_no_numbers_are_named(
 ) -> None:
     table = read_csv(written(tmp_path, "a,b\n" + "".join(f"{cell},0\n" for cell in cells)))
     with pytest.raises(InvalidInput) as caught:
-        table.numbers(["a"], ignorable=True)
+        table.numbers(["a"])
     assert all(part in str(caught.value) for part in parts), str(caught.value)
-    with pytest.raises(InvalidInput) as caught:
-        table.numbers(["a"])  # predict and audit have no such option
-    assert "--ignore" not in str(caught.value)
 
 
 def test_unknown_columns_and_absent_files(tmp_path: Path) -> None:
