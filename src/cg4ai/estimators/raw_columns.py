@@ -156,7 +156,7 @@ class RawColumns:
         own = np.quantile(known, np.linspace(0, 1, 33)) if known.size else known
         values = np.unique(np.concatenate([LADDER, own]))
         apart = np.diff(values, prepend=-np.inf) > APART * np.abs(values).max()
-        return values[apart | np.isin(values, LADDER)]
+        return np.asarray(values[apart | np.isin(values, LADDER)])
 
     def _refuse_categories(self, feature: int, rule: str) -> NoReturn:
         raise InvalidInput(
