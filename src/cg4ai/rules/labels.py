@@ -16,21 +16,8 @@ from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.coefficients import AffineCoefficients
-from cg4ai.rules.place import Placed, position_of, where, whole_number
+from cg4ai.rules.place import Placed, class_labels, position_of, where, whole_number
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, region_origin
-
-
-def _labels(given: Any, count: int) -> Any:
-    """(count,) class numbers, or names as text."""
-    plain = np.asarray(given) if not isinstance(given, Tensor) else np.empty(0)
-    text = plain.dtype.kind == "U" or (
-        plain.dtype == object and plain.size and all(isinstance(one, str) for one in plain.flat)
-    )
-    if not text:
-        return arrays.labels(given, "labels", count)
-    if plain.shape not in ((), (count,)):
-        raise InvalidInput(f"labels must be one or {count} of them, got shape {plain.shape}")
-    return np.array(np.broadcast_to(plain.astype(str), (count,)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +36,7 @@ class _Labelled(Placed):
                 f"over {self.inputs} one label holds for all inputs, got shape "
                 f"{np.shape(self.labels)}; give one whole number"
             )
-        object.__setattr__(self, "labels", _labels(self.labels, count))
+        object.__setattr__(self, "labels", class_labels(self.labels, count))
         object.__setattr__(self, "at_least", arrays.vector(self.at_least, "at_least", count))
         if self.classes is not None:
             size = whole_number(self.classes, "classes", least=1)

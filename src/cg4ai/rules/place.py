@@ -214,6 +214,19 @@ def whole_number(value: Any, what: str, *, least: int) -> int:
     return int(value)
 
 
+def class_labels(given: Any, count: int) -> Any:
+    """(count,) class numbers, or names as text."""
+    plain = np.asarray(given) if not isinstance(given, Tensor) else np.empty(0)
+    text = plain.dtype.kind == "U" or (
+        plain.dtype == object and plain.size and all(isinstance(one, str) for one in plain.flat)
+    )
+    if not text:
+        return arrays.labels(given, "labels", count)
+    if plain.shape not in ((), (count,)):
+        raise InvalidInput(f"labels must be one or {count} of them, got shape {plain.shape}")
+    return np.array(np.broadcast_to(plain.astype(str), (count,)))
+
+
 def where(rows: Rows, j: int) -> str:
     """`input 17` for a listed row, the first coordinates of the input for one of a region."""
     if rows.origin is not None and rows.origin[j, 0] >= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, ClassVar, Self
@@ -13,6 +14,7 @@ from torch import Tensor
 from cg4ai import arrays
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array
+from cg4ai.rules.place import class_labels, position_of
 from cg4ai.rules.rows import LinearRows, Rows
 from cg4ai.rules.sums import Summed
 
@@ -261,7 +263,7 @@ class DecisionRate(GroupRates):
 
     `of` says among whom: "selection" (all; also "demographic parity"), "true positive" (those
     whose label is that class; "equal opportunity"), "false positive" (the others) or "equalised
-    odds" (both). All but the first need `labels` (m,), the classes of the inputs.
+    odds" (both). All but the first need `labels` (m,), the classes of the inputs, numbers or names.
     `tolerance`: rates of two groups differ by at most this, for the pair `between` or all pairs.
     `at_least`, `at_most`: bounds on the rate of each group. `margin` makes the rule stricter while
     training; what it takes to hold for the decisions at the listed inputs is added by itself.
@@ -288,7 +290,7 @@ class DecisionRate(GroupRates):
             )
         object.__setattr__(self, "of", known[self.of])
         if self.labels is not None:
-            labels = arrays.labels(self.labels, "labels", len(np.asarray(self.inputs)))
+            labels = class_labels(self.labels, len(np.asarray(self.inputs)))
             object.__setattr__(self, "labels", labels)
         elif self.of != "selection":
             raise InvalidInput(f"the {self.of} rate needs labels, the class of each input")
@@ -298,8 +300,23 @@ class DecisionRate(GroupRates):
             if value is not None and not 0 <= value <= 1:
                 raise InvalidInput(f"{what} is a share and must lie in [0, 1], got {value}")
 
+    def _positions(self, outputs: Sequence[str]) -> dict[str, Any]:
+        found = super()._positions(outputs)
+        if self.labels is not None and self.labels.dtype.kind == "U":
+            places = {
+                one: position_of(one, outputs, self.name, "class")
+                for one in np.unique(self.labels).tolist()
+            }
+            found["labels"] = np.array([places[one] for one in self.labels.tolist()], np.int64)
+        return found
+
     def check(self, input_size: int, output_size: int) -> None:
         super().check(input_size, output_size)
+        if self.labels is not None and self.labels.dtype.kind == "U":
+            raise InvalidInput(
+                f"{self.name} names the class {str(self.labels[0])!r}; only a classifier knows "
+                "names, elsewhere give class numbers 0, 1, ..."
+            )
         if output_size < 2:
             raise InvalidInput(
                 f"{self.name} is about decisions between classes, but the predictor has "

@@ -116,3 +116,17 @@ def test_a_rule_at_some_of_its_inputs_has_the_rates_of_those() -> None:
     part.check(3, 2)
     assert np.array_equal(part.rows(0).mixing, direct.rows(0).mixing)
     assert rule.at(GROUPS != "b") is None, "a group without inputs has no rate"
+
+
+def test_labels_of_decision_rates_by_name() -> None:
+    names = np.array(["refuse", "approve"])[LABELS]
+    rule = DecisionRate(
+        X, GROUPS, tolerance=0.1, of="true positive", labels=names, output="approve"
+    )
+    with pytest.raises(InvalidInput, match="only"):
+        rule.check(X.shape[1], 2)
+    known = rule.named([], ["refuse", "approve"], (X.min(0), X.max(0)))
+    assert known.labels.tolist() == LABELS.tolist()
+    assert known.output == 1
+    with pytest.raises(InvalidInput, match="did you mean 'approved'"):
+        rule.named([], ["refuse", "approved"], (X.min(0), X.max(0)))

@@ -18,7 +18,7 @@ from cg4ai.apps.tabular.rulefile import Subject, read_rules, rule_files
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import Array
-from cg4ai.rules import OutputRule, Shape
+from cg4ai.rules import Equality, OutputRule, Shape
 from cg4ai.rules.regions import Region
 
 
@@ -119,7 +119,7 @@ class Model:
             rule.requirement
             for rule in self.rules(None, None)
             if isinstance(rule.requirement.region, Region)
-            or isinstance(rule.requirement, OutputRule | Shape)
+            or isinstance(rule.requirement, Equality | OutputRule | Shape)
         ]
         if not found:
             raise InvalidInput(

@@ -16,7 +16,7 @@ import torch
 from cg4ai.apps.csvdata import read_csv
 from cg4ai.apps.tabular.rulefile import Subject, canonical, read_rules, rule_files
 from cg4ai.errors import InvalidInput
-from cg4ai.rules import DecisionRate, Linear, Margin, Probability, Rate
+from cg4ai.rules import DecisionRate, Difference, Equality, Linear, Margin, Probability, Rate
 from cg4ai.rules.regions import Ball, Box, Polytope, Pool
 
 DATA = """a,b,sex,kind
@@ -527,3 +527,60 @@ def test_faulty_shapes(tmp_path: Path, subject: Subject, rule: dict[str, Any], w
     named = replace(subject, features=("size", *subject.features[1:]))
     with pytest.raises(InvalidInput, match=words):
         rules_of(tmp_path, named, rule)
+
+
+def test_equalities_hold_everywhere(tmp_path: Path, subject: Subject) -> None:
+    fixed, tilted = rules_of(
+        tmp_path,
+        subject,
+        {"rule": "equality", "coefficients": {"no": 1, "yes": 2}, "equal": 3},
+        {
+            "rule": "equality",
+            "coefficients": {"no": 1, "yes": 1},
+            "equal": {"offset": 1, "slope": {"b": 0.5}},
+        },
+    )
+    assert isinstance(fixed, Equality)
+    assert fixed.inputs is None
+    inputs, outputs = np.array([[2.0, 4.0]]), np.array([[1.0, 2.0]])
+    np.testing.assert_allclose(fixed.missed(inputs, outputs), [2.0])
+    np.testing.assert_allclose(tilted.missed(inputs, outputs), [0.0])
+
+
+def test_differences_name_rows_of_the_table(tmp_path: Path, subject: Subject) -> None:
+    path = tmp_path / "rules.json"
+    given = {"rule": "difference", "pairs": [[3, 1], [2, 1]], "output": "yes", "at_least": 0.1}
+    path.write_text(json.dumps([given]))
+    (found,) = read_rules(path, subject)
+    rule: Any = found.requirement
+    assert isinstance(rule, Difference)
+    rule.check(2, 2)
+    outputs = torch.as_tensor(rule.points[:, :1] @ np.array([[0.0, 1.0]]))  # "yes" is feature a
+    np.testing.assert_allclose(rule.rows(0).values(outputs), [1 - 3, 1 - 2])
+    np.testing.assert_allclose(rule.at_least, [0.1, 0.1])
+    assert [found.source(number) for number in range(3)] == [
+        f"data.csv, line {line}" for line in (3, 4, 5)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ({"rule": "equality", "coefficients": {"no": 1}}, "must be a number, got nothing"),
+        (
+            {"rule": "equality", "coefficients": {"no": {"slope": {"a": 1}}}, "equal": 1},
+            "only the bound may depend",
+        ),
+        ({"rule": "difference", "output": "yes"}, "must be a list of pairs"),
+        ({"rule": "difference", "output": "yes", "pairs": [[0, 4]]}, r"\[0, 4\]; give two of"),
+        (
+            {"rule": "difference", "output": "yes", "rows": [0, 1], "pairs": [[0, 2]]},
+            "two of the 2 rows",
+        ),
+    ],
+)
+def test_wrong_equalities_and_differences(
+    tmp_path: Path, subject: Subject, rule: Any, message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        rules_of(tmp_path, subject, rule)

@@ -7,8 +7,26 @@ from collections.abc import Callable
 
 from cg4ai.apps.csvdata import listed
 from cg4ai.apps.tabular.rulefile.entry import Entry, canonical
+from cg4ai.apps.tabular.rulefile.numbers import bound_of, coefficients_of
 from cg4ai.errors import did_you_mean
-from cg4ai.rules import Curvature, Monotone, Ordered, Range, Requirement, Shape, SumTo
+from cg4ai.rules import (
+    AffineCoefficients,
+    Curvature,
+    Equality,
+    Monotone,
+    Ordered,
+    Range,
+    Requirement,
+    Shape,
+    SumTo,
+)
+
+
+def _equality(entry: Entry) -> Requirement:
+    coefficients = coefficients_of(entry)
+    if isinstance(coefficients, AffineCoefficients):
+        entry.refuse("coefficients", "must be numbers; only the bound may depend on features")
+    return Equality(None, coefficients, bound_of(entry, "equal"), name=entry.name)
 
 
 def _range(entry: Entry) -> Requirement:
@@ -90,6 +108,7 @@ def _outputs(entry: Entry) -> list[int] | None:
 
 
 EVERYWHERE: dict[str, Callable[[Entry], Requirement]] = {
+    "equality": _equality,
     "range": _range,
     "ordered": _ordered,
     "sum_to": _sum,

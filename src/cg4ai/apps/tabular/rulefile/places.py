@@ -28,8 +28,8 @@ class Place:
 
 
 def place_of(entry: Entry) -> Place:
-    """Where the rule of this object holds; a rate holds on all rows if nothing is said."""
-    if entry.kind in ("rate", "decision_rate"):
+    """Where the rule of this object holds; rates and pairs are of all rows if unsaid."""
+    if entry.kind in ("rate", "decision_rate", "difference"):
         return _rows(entry, entry.content.get("rows", "all"), lazily=False)
     given = [key for key in PLACES if key in entry.content]
     if len(given) != 1:

@@ -22,7 +22,16 @@ from cg4ai.apps.tabular.rulefile.numbers import (
 from cg4ai.apps.tabular.rulefile.places import Place, place_of
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import IntArray
-from cg4ai.rules import DecisionRate, Linear, Margin, Probability, Quadratic, Rate, Requirement
+from cg4ai.rules import (
+    DecisionRate,
+    Difference,
+    Linear,
+    Margin,
+    Probability,
+    Quadratic,
+    Rate,
+    Requirement,
+)
 
 
 def read_rules(path: str | Path, subject: Subject) -> list[Rule]:
@@ -91,6 +100,8 @@ def rules_of(entry: Entry) -> list[Rule]:
         if entry.kind in EVERYWHERE:
             return [Rule(EVERYWHERE[entry.kind](entry), entry.subject.outputs)]
         place = place_of(entry)
+        if entry.kind == "difference":
+            return [_difference(entry, place)]
         return [
             Rule(requirement, entry.subject.outputs, place.table, place.rows)
             for requirement in make[entry.kind](entry, place)
@@ -134,6 +145,31 @@ def _quadratic(entry: Entry, place: Place) -> list[Requirement]:
     linear = output_numbers(entry, "linear", entry.content.get("linear", {}))
     most = entry.number("at_most")
     return [Quadratic(place.inputs, square_of(entry), most, linear, name=entry.name)]
+
+
+def _difference(entry: Entry, place: Place) -> Rule:
+    """Pairs are numbers of rows of the table; only those that are named are listed."""
+    assert place.rows is not None
+    given, known = entry.content.get("pairs"), place.rows.tolist()
+    if not isinstance(given, list) or not given:
+        entry.refuse("pairs", f"must be a list of pairs of rows, [[0, 7]], got {json.dumps(given)}")
+    for pair in given:
+        whole = isinstance(pair, list) and len(pair) == 2 and all(type(one) is int for one in pair)
+        if not whole or not set(pair) <= set(known):
+            entry.refuse(
+                "pairs",
+                f"has the entry {json.dumps(pair)}; give two of the {len(known)} rows, "
+                f"{known[0]} to {known[-1]}, the one that scores less first",
+            )
+    used, pairs = np.unique(np.array(given), return_inverse=True)
+    rule = Difference(
+        np.asarray(place.inputs)[[known.index(row) for row in used]],
+        pairs.reshape(-1, 2),
+        entry.number("at_least") if "at_least" in entry.content else 0.0,
+        output=_output(entry),
+        name=entry.name,
+    )
+    return Rule(rule, entry.subject.outputs, place.table, used)
 
 
 def _rate(entry: Entry, place: Place) -> list[Requirement]:
