@@ -1,6 +1,8 @@
 """`python -m cg4ai`: the command line, where no script is installed."""
 
+import sys
+
 from cg4ai.cli.main import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -49,7 +49,7 @@ class CsvTable:
             if not fit:
                 raise InvalidInput(
                     f"{self._where(row, name)} is {self.cells_of(name)[row]!r}, not {what}; "
-                    "correct it or remove the row"
+                    "correct it, empty the cell if it is unknown, or remove the row"
                 )
 
     def texts(self, name: str) -> list[str]:

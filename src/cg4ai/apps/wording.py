@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,7 @@ def audit_entry(audit: Audit, rule: Rule) -> dict[str, Any]:
         "tolerance": audit.tolerance,
         "statement": statement,
         "violated": violated,
+        "rates": [{"text": str(rate), **asdict(rate)} for rate in audit.rates],
         "decision_rates": {str(name): rate for name, rate in audit.decision_rates.items()},
         "effort": dict(audit.effort),
     }
@@ -142,6 +144,7 @@ def audit_report(entries: Sequence[dict[str, Any]], outputs: Sequence[str] = ())
         lines.append(f"  {strength}: {STRENGTHS[Strength(strength)]}")
     for entry in entries:
         lines.append(f"  - {entry['statement']}")
+        lines += [f"    {rate['text']}" for rate in entry["rates"]]
         if entry["decision_rates"]:
             rates = ", ".join(
                 f"{name}: {rate:.4g}" for name, rate in entry["decision_rates"].items()

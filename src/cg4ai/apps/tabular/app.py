@@ -92,7 +92,8 @@ class Tabular:
         asked = prepared.settings
         words = (
             f"training {', '.join(asked.members)} members on {len(prepared.table)} rows under "
-            f"{len(prepared.rules)} rules: up to {asked.iteration_limit} iterations"
+            f"{wording.counted(len(prepared.rules), 'rule')}: up to "
+            f"{wording.counted(asked.iteration_limit, 'iteration')}"
         )
         return Task(prepared.problem, prepared.loop, words)
 
