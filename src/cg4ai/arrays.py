@@ -16,8 +16,8 @@ from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
 
 
-def numbers(value: Any, what: str) -> Array:
-    """A finite float64 copy of `value` with whatever shape it has."""
+def numbers(value: Any, what: str, *, missing: bool = False) -> Array:
+    """A finite float64 copy of `value` with whatever shape it has; NaN only where some may miss."""
     if isinstance(value, Tensor):
         if value.device.type == "meta":
             raise InvalidInput(f"{what} must hold numbers, got a tensor on the device 'meta'")
@@ -38,8 +38,9 @@ def numbers(value: Any, what: str) -> Array:
             f"{what} must hold real numbers, got dtype {plain.dtype}; {_remedy(plain.dtype.kind)}"
         )
     result = np.array(plain, dtype=np.float64, order="C")
-    if not np.isfinite(result).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(result))[0])
+    wrong = ~np.isfinite(result) & ~(missing & np.isnan(result))
+    if wrong.any():
+        where = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise InvalidInput(
             f"{what} must be finite, got {result[where]} at position {where}; "
             "remove or impute such entries first"
@@ -71,9 +72,9 @@ def _remedy(kind: str) -> str:
     return "encode text and categories as numbers first"
 
 
-def matrix(value: Any, what: str) -> Array:
-    """(m, d), neither side empty."""
-    result = numbers(value, what)
+def matrix(value: Any, what: str, *, missing: bool = False) -> Array:
+    """(m, d), neither side empty; NaN only where some may be `missing`."""
+    result = numbers(value, what, missing=missing)
     if result.ndim == 1:
         raise InvalidInput(
             f"{what} must have shape (m, d), got {result.shape}; for one input use "

@@ -76,7 +76,7 @@ class Ensemble(Mixture):
         `outside` the region in which the rules shall hold are marked there; without `explain` they
         are warned of, once (`cg4ai.errors.OutsideRegion`), or ignored; "refuse" refuses them.
         """
-        x = matrix(inputs, "inputs")
+        x = matrix(inputs, "inputs", missing=self.takes_missing)
         if x.shape[1] != self.input_size:
             raise InvalidInput(
                 f"inputs have {x.shape[1]} features, this ensemble takes {self.input_size}"
@@ -95,6 +95,11 @@ class Ensemble(Mixture):
         return result.to(inputs.device) if isinstance(inputs, Tensor) else result.numpy()
 
     @property
+    def takes_missing(self) -> bool:
+        """Whether inputs may be NaN: all members are trees that know where these go."""
+        return all(bool(getattr(part.members, "takes_missing", False)) for part in self.used)
+
+    @property
     def votes(self) -> bool:
         """Whether its members vote, so that outputs are shares of votes."""
         return all(isinstance(part.members, VotedMembers) for part in self.used)
@@ -105,7 +110,7 @@ class Ensemble(Mixture):
         Of shares of votes by a hash of the input (`cg4ai.members.draws`), else the class of the
         largest score. `outputs` (n, r) are predictions that are known already.
         """
-        x = matrix(inputs, "inputs")
+        x = matrix(inputs, "inputs", missing=self.takes_missing)
         shares = np.asarray(self.predict(x) if outputs is None else outputs)
         if not self.votes:
             return np.asarray(shares.argmax(1), np.int64)

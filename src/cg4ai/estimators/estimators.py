@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from cg4ai.ensemble.audit import Audit
 from cg4ai.errors import InvalidInput, did_you_mean
@@ -70,9 +70,9 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         sample_weight: Any = None,
     ) -> Problem:
         probability = one_of(self.scores, "scores", ("probability", "logit")) == "probability"
-        x, labels = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr")
+        x, labels = self._validated(X, y)
         x = dense(x)
-        self.input_range_ = np.stack([x.min(0), x.max(0)])
+        self._looked_at(x)
         check_classification_targets(labels)
         self.classes_, targets = np.unique(labels, return_inverse=True)
         weights = row_weights(sample_weight, x) * self._class_weights(labels)
@@ -189,7 +189,7 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         A decision depends on the input alone, and is the same at every call and on every machine.
         """
         check_is_fitted(self, "ensemble_")
-        x = validate_data(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
+        x = self._validated(X, reset=False)
         return np.concatenate([self.classes_[self._decided(part)] for part in dense_parts(x)])
 
     def _decided(self, x: Array) -> IntArray:
@@ -228,11 +228,9 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
         requirements: Sequence[Requirement] = (),
         sample_weight: Any = None,
     ) -> Problem:
-        x, values = validate_data(
-            self, X, y, dtype=np.float64, accept_sparse="csr", multi_output=True, y_numeric=True
-        )
+        x, values = self._validated(X, y, multi_output=True, y_numeric=True)
         x = dense(x)
-        self.input_range_ = np.stack([x.min(0), x.max(0)])
+        self._looked_at(x)
         levels = self._levels(values)
         self.output_names_ = tuple(map(str, getattr(y, "columns", ())))
         self._flat = values.ndim == 1 and not levels

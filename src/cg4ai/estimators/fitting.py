@@ -27,6 +27,7 @@ from cg4ai.estimators.kinds import (
     kinds_of,
     network,
     pricers_for,
+    take_missing,
 )
 from cg4ai.estimators.parameters import Parameters, one_of
 from cg4ai.estimators.simple import SHRINKAGE, simple_members
@@ -298,12 +299,41 @@ class ConstrainedEstimator(Parameters):
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self, "ensemble_")
-        x = validate_data(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
+        x = self._validated(X, reset=False)
         return np.concatenate([self.ensemble_.predict(part) for part in dense_parts(x)])
+
+    def _validated(self, X: Any, *y: Any, **checks: Any) -> Any:
+        """X, or X and y, as scikit-learn checks them; NaN where all members take it."""
+        finite: Any = "allow-nan" if take_missing(self.members) else True
+        try:
+            return validate_data(
+                self,
+                X,
+                *y,
+                dtype=np.float64,
+                accept_sparse="csr",
+                ensure_all_finite=finite,
+                **checks,
+            )
+        except ValueError as error:
+            if "Input X contains NaN" not in str(error):
+                raise
+            raise InvalidInput(
+                f"Input X contains NaN, and members={self.members!r:.80} take no missing values; "
+                'use members="boosting" (or "tree", "forest"), or put an imputer, such as '
+                "sklearn.impute.SimpleImputer, before this step in a pipeline"
+            ) from error
+
+    def _looked_at(self, inputs: Array) -> None:
+        """Remember the range of each feature, where it is not missing."""
+        empty = np.isnan(inputs).all(0)
+        known = np.where(empty, 0.0, inputs)
+        self.input_range_ = np.stack([np.nanmin(known, 0), np.nanmax(known, 0)])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = take_missing(self.members)
         return tags
 
 

@@ -7,7 +7,7 @@ the answer that needs no inputs, and what a linear model without rules would hav
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -87,10 +87,14 @@ class Judge:
 
     def score(self, predict: Predictor, plain: Predictor | None = None) -> Score:
         """The score of a mixture's outputs, and of those of the `plain` one."""
-        lines = linear_models(
-            self.trained.thinned(MOST_LINEAR), self.outputs, (SHRINKAGE,), self.quantiles
-        )
-        constant, *linear = [self._value(line.outputs(self.judged.inputs)) for line in lines]
+        few = self.trained.thinned(MOST_LINEAR)
+        known = ~np.isnan(few.inputs)
+        mean = np.nansum(few.inputs, axis=0) / np.maximum(1, known.sum(axis=0))
+        few = replace(few, inputs=np.where(known, few.inputs, mean))
+        lines = linear_models(few, self.outputs, (SHRINKAGE,), self.quantiles)
+        # a linear model needs all numbers: for missing ones it has their means
+        inputs = np.where(np.isnan(self.judged.inputs), mean, self.judged.inputs)
+        constant, *linear = [self._value(line.outputs(inputs)) for line in lines]
         return Score(
             measure=self._measure(),
             model=self._value(predict(self.judged.inputs)),

@@ -135,6 +135,20 @@ def is_fitted(kind: Any) -> bool:
     return True
 
 
+def take_missing(members: Any) -> bool:
+    """Whether members of all these kinds take inputs that are NaN."""
+    kinds = list(members) if isinstance(members, (list, tuple)) else [members]
+    return bool(kinds) and all(_takes_missing(kind) for kind in kinds)
+
+
+def _takes_missing(kind: Any) -> bool:
+    if isinstance(kind, str):
+        return kind in ("tree", "forest", "boosting")
+    if isinstance(kind, BaseEstimator):
+        return bool(kind.__sklearn_tags__().input_tags.allow_nan)
+    return is_fitted(kind)  # a Booster
+
+
 def fitted_member(model: Any, task: Task, labels: Any) -> Members:
     """A trained model as a member, if its inputs, outputs and labels are those of the task."""
     name, members = type(model).__name__, from_sklearn(model)

@@ -32,7 +32,8 @@ PARAMETERS = """
         "forest", "boosting" (HistGradientBoosting), a tree, forest, boosting or linear model of
         scikit-learn, a model of LightGBM or XGBoost, a function without arguments that makes a
         torch module, or a list of these, asked in turn. A model that is already fitted is a
-        member to start from; rows it was fitted to say too much good of it.
+        member to start from; rows it was fitted to say too much good of it. X may have missing
+        values (NaN) where all members are trees, forests or boosted models that take them.
     hidden, activation : of networks: hidden layer sizes, and "relu", "gelu" or "tanh". "auto" is
         (16,), (64,) with more than 32 inputs, or (32, 32) with more than 6,000 rows; and gelu, but
         tanh where a `Monotone` stands, and relu where a `Curvature` does.

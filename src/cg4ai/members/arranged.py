@@ -171,6 +171,7 @@ class ArrangedMembers(WrappedMembers[_Layer]):
 
     kind = "arranged"
     part = "set"
+    blind = True
 
     def __init__(self, inner: Members, source: OutputSet) -> None:
         _check(inner.output_size, source)

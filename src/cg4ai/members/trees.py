@@ -194,6 +194,11 @@ class TreeMembers:
 
         return in_chunks(evaluate, len(self), x.shape[0], steps=(member_step, input_step), axis=1)
 
+    @property
+    def takes_missing(self) -> bool:
+        """Whether inputs may be NaN, as far as `missing_allowed` says."""
+        return self.missing is not None
+
     def missing_allowed(self) -> Tensor:
         """(input_size,) bool: the inputs that may be NaN, since every node there knows its way."""
         node = torch.arange(self.left.shape[2], device=self.device)

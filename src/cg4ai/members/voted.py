@@ -37,6 +37,7 @@ class VotedMembers(WrappedMembers[Vote]):
 
     kind = "voted"
     part = "vote"
+    blind = True
 
     def __init__(self, inner: Members) -> None:
         if inner.output_size < 2:

@@ -49,6 +49,7 @@ class WrappedMembers(ABC, Generic[LayerT]):
 
     kind: ClassVar[str]
     part: ClassVar[str]
+    blind: ClassVar[bool] = False  # whether the layer looks at outputs alone
 
     def __init__(self, inner: Members, layer: LayerT) -> None:
         self.inner, self.layer = inner, layer
@@ -56,6 +57,11 @@ class WrappedMembers(ABC, Generic[LayerT]):
     @property
     def device(self) -> torch.device:
         return self.inner.device
+
+    @property
+    def takes_missing(self) -> bool:
+        """Whether inputs may be NaN: where the layer looks at none, as those inside can."""
+        return self.blind and bool(getattr(self.inner, "takes_missing", False))
 
     @property
     def input_size(self) -> int:
