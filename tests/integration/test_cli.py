@@ -216,6 +216,13 @@ def test_decisions_are_predicted_as_they_were_bound(
     assert main(["predict", "equal", "loans.csv"]) == 0
     assert capsys.readouterr().out.splitlines() == told
     assert main(["audit", "equal"]) == 0
+    before = (work / "equal" / "ensemble.json").read_bytes()
+    (work / "equal.json").write_text(
+        json.dumps([rule, {"rule": "monotone", "features": {"income": 1}, "output": "yes"}])
+    )
+    assert main([*train, "--rules", "equal.json", "--out", "equal", "--force"]) == 2
+    assert "on decisions" in capsys.readouterr().err
+    assert (work / "equal" / "ensemble.json").read_bytes() == before
 
 
 def test_a_taken_folder_is_refused_kept_and_replaced(

@@ -56,6 +56,7 @@ from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
 from cg4ai.solving.shaping import shaped
+from cg4ai.solving.voting import voted
 
 SMALL = 1_000_000  # numbers in the largest array of a training step that one thread does best
 
@@ -185,7 +186,7 @@ class ConstrainedEstimator(Parameters):
         if task.links == "softmax" and (beyond := improbable(problem.requirements)):
             raise InvalidInput(f"no probabilities can keep the requirements: {beyond[0]}")
         output_set_of(problem)
-        shaped(problem)  # both refuse here what cannot be built, and are done by `solve`
+        voted(shaped(problem))  # these refuse here what cannot be kept, and are done by `solve`
         return problem
 
     def _by_names(self, rule: Shape | OutputRule | Placed) -> Any:

@@ -69,7 +69,7 @@ def _numbered(entry: Entry, value: Any, table: CsvTable) -> IntArray:
     if isinstance(value, dict) and value:
         keep = np.ones(len(table), bool)
         for column, wanted in value.items():
-            texts = [canonical(text) for text in table.texts(column)]
+            texts = [canonical(text) for text in table.cells_of(column)]
             keep &= np.array([text == canonical(wanted) for text in texts])
         if not keep.any():
             entry.refuse("rows", f"matches no row of {table.path}: {json.dumps(value)}")
