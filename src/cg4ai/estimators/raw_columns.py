@@ -50,7 +50,14 @@ class RawColumns:
             return np.asarray(data.to_numpy(dtype=object))
         return np.asarray(data.toarray() if hasattr(data, "toarray") else data)
 
-    def images(self, inputs: NDArray[Any], own: Sequence[str] | None, rule: str) -> Array:
+    def images(
+        self,
+        inputs: NDArray[Any],
+        own: Sequence[str] | None,
+        rule: str,
+        *,
+        missing: bool = False,
+    ) -> Array:
         """(m, d) of numbers, or objects, after the earlier steps; `own` names their columns."""
         table = inputs if self.names is None else self._frame(inputs, own, rule)
         try:
@@ -59,7 +66,8 @@ class RawColumns:
             raise InvalidInput(
                 f"{rule}: the pipeline's earlier steps do not take its inputs: {error}"
             ) from error
-        return arrays.matrix(made, "requirement inputs after the pipeline's steps")
+        what = "requirement inputs after the pipeline's steps"
+        return arrays.matrix(made, what, missing=missing)
 
     def _frame(self, inputs: NDArray[Any], own: Sequence[str] | None, rule: str) -> Any:
         """With the names that the steps were fitted on, and in their order."""
@@ -170,7 +178,7 @@ class RawColumns:
         steps = np.repeat(self.bases[:, None], len(values), axis=1)
         steps[..., feature] = values
         try:
-            made = self.images(steps.reshape(-1, self.size), self.names, rule)
+            made = self.images(steps.reshape(-1, self.size), self.names, rule, missing=True)
         except InvalidInput as error:
             if self.data is not None:
                 raise
@@ -178,7 +186,8 @@ class RawColumns:
                 f"{error}; where columns hold text, give rows of them: transformed(requirement, "
                 "pipeline, X)"
             ) from error
-        return made.reshape(len(self.bases), len(values), -1)
+        # what misses in other columns, for members that take it, does not move
+        return np.nan_to_num(made).reshape(len(self.bases), len(values), -1)
 
     def _directions(self, made: Array, values: Array, shape: Shape, feature: int) -> dict[int, int]:
         """The columns that move with the feature, and which way; Curvature wants them linear."""

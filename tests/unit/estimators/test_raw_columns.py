@@ -203,3 +203,16 @@ def test_parts_are_found_however_they_are_chosen() -> None:
     assert inner.features == {1: -1}
     with pytest.raises(InvalidInput, match="feature 0 holds categories"):
         transformed(Monotone({0: +1}), steps, plain)
+
+
+def test_missing_values_may_reach_members_that_take_them() -> None:
+    text = make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder())
+    steps = ColumnTransformer([("text", text, ["city"])], remainder="passthrough")
+    trees = ConstrainedRegressor(members="boosting", iteration_limit=2, random_state=0)
+    model = fit_with_requirements(
+        make_pipeline(steps, trees), FRAME, Y, [Monotone({"income": +1, "debt": -1})]
+    )
+    known = FRAME.dropna(subset=["income"])
+    richer = known.assign(income=known["income"] + 1e4)
+    assert (model.predict(richer) >= model.predict(known)).all()
+    assert np.isfinite(model.predict(FRAME)).all()
