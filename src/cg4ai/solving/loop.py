@@ -45,14 +45,20 @@ def solve(
     `progress` is called after each iteration; `run` keeps history and checkpoints on disk and, if
     it already holds a checkpoint, the run continues from there to the identical result.
     """
-    problem = voted(tightened(arranged(completed(shaped(problem)))))
     settings = settings or Settings()
-    if settings.guarantee != "attacked" and problem.phases is None:
-        problem = through_shield(problem, demanded=settings.guarantee == "shielded")
+    problem = imposed(problem, settings)
     phases = usual_phases(problem) if problem.phases is None else problem.phases()
     with Interrupts() as interrupts:
         loop = _Loop(RunState(problem, settings, phases, interrupts), run)
         return loop.run(progress)
+
+
+def imposed(problem: Problem, settings: Settings) -> Problem:
+    """The problem for members that keep by construction what they can; refuses what they cannot."""
+    problem = voted(tightened(arranged(completed(shaped(problem)))))
+    if settings.guarantee == "attacked" or problem.phases is not None:
+        return problem
+    return through_shield(problem, demanded=settings.guarantee == "shielded")
 
 
 class _Loop:

@@ -25,6 +25,7 @@ from cg4ai.proofs.afterwards import proven_afterwards
 from cg4ai.rules import Ordered
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
+from cg4ai.solving.loop import imposed
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
 
@@ -79,6 +80,8 @@ class Tabular:
             rules = [Rule(Ordered(name="quantiles in order"), outputs), *rules]
         problem = estimator.problem(inputs, values, [rule.requirement for rule in rules])
         loop = estimator.run_settings()  # now in the units of the targets
+        if loop.guarantee == "shielded":  # refused here, before an earlier run is replaced
+            imposed(problem, loop)
         return Prepared(settings, table, subject, rules, problem, loop)
 
     def describe(self, prepared: Prepared) -> dict[str, Any]:
