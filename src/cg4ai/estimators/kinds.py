@@ -93,7 +93,13 @@ def kinds_of(members: Any) -> list[Any]:
 
 def pricers_for(kinds: Sequence[Any], parameters: Parameters, task: Task) -> tuple[Pricer, ...]:
     """The pricers of each kind of member, in order."""
-    return tuple(pricer for kind in kinds for pricer in _pricers(kind, parameters, task))
+    found = tuple(pricer for kind in kinds for pricer in _pricers(kind, parameters, task))
+    if not found:
+        raise InvalidInput(
+            "members holds models that are fitted already and nothing to train beside them; add a "
+            'kind, e.g. members=[model, "network"], or an unfitted copy (sklearn.base.clone)'
+        )
+    return found
 
 
 def _pricers(kind: Any, parameters: Parameters, task: Task) -> list[Pricer]:

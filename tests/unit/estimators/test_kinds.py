@@ -310,6 +310,8 @@ def test_models_that_are_fitted_already_are_members_to_start_from() -> None:
         ConstrainedClassifier(members=[known, "network"]).problem(inputs, y > 2)
     with pytest.raises(InvalidInput, match="takes 6 inputs and gives 1 outputs; here there are 5"):
         ConstrainedRegressor(members=[model, "tree"]).problem(inputs[:, :5], y)
+    with pytest.raises(InvalidInput, match="nothing to train beside them"):
+        ConstrainedRegressor(members=model).problem(inputs, y)
 
 
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
