@@ -45,23 +45,30 @@ LONGEST_TEXT = 300
 SHOWN = 5  # names that are listed in an error
 
 
-class Claim:
+class Heading:
+    """What every claim says first: its title, rule and sizes, who made it, and names."""
+
+    def __init__(self, claim: dict[str, Any]) -> None:
+        self.title = text(claim["title"], "title")
+        self.requirement = text(claim["requirement"], "requirement")
+        self.input_size = whole(claim["input_size"], "input_size")
+        self.output_size = whole(claim["output_size"], "output_size")
+        self.made_by = text(fields(claim["made_by"], {"cg4ai"}, "made_by")["cg4ai"], "made_by")
+        self.about = names_of(claim["about"], self.input_size, self.output_size)
+
+
+class Claim(Heading):
     """A validated claim: region, mixture, rules and their trees of cells."""
 
     def __init__(self, content: Content) -> None:
         self._arrays = content.arrays
         claim = fields(content.claim, CLAIM_KEYS, "the claim")
-        self.title = text(claim["title"], "title")
-        self.requirement = text(claim["requirement"], "requirement")
-        self.input_size = whole(claim["input_size"], "input_size")
-        self.output_size = whole(claim["output_size"], "output_size")
+        super().__init__(claim)
         if self.input_size * self.output_size > max(LARGEST_RULE, content.size):
             raise Rejected(
                 f"inputs times outputs exceed {LARGEST_RULE} and the bytes of the file, too many "
                 "to be checked"
             )
-        self.made_by = text(fields(claim["made_by"], {"cg4ai"}, "made_by")["cg4ai"], "made_by")
-        self.about = names_of(claim["about"], self.input_size, self.output_size)
         margin = claim["margin"]
         if type(margin) not in (int, float) or not 0 <= margin < LARGEST:
             raise Rejected("margin must be a number of at least 0")

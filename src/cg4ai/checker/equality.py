@@ -18,7 +18,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from cg4ai.checker.bands import Array
-from cg4ai.checker.claim import checked, fields, names_of, text, whole
+from cg4ai.checker.claim import Heading, checked, fields, whole
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
 from cg4ai.checker.scale import UNDERFLOW
@@ -43,18 +43,13 @@ class Form:
     basis: Array
 
 
-class EqualityClaim:
+class EqualityClaim(Heading):
     """A validated claim: the equalities, and the forms of all members."""
 
     def __init__(self, content: Content) -> None:
         arrays = dict(content.arrays)
         claim = fields(content.claim, KEYS, "the claim")
-        self.title = text(claim["title"], "title")
-        self.requirement = text(claim["requirement"], "requirement")
-        self.input_size = whole(claim["input_size"], "input_size")
-        self.output_size = whole(claim["output_size"], "output_size")
-        self.made_by = text(fields(claim["made_by"], {"cg4ai"}, "made_by")["cg4ai"], "made_by")
-        self.about = names_of(claim["about"], self.input_size, self.output_size)
+        super().__init__(claim)
 
         def take(name: str, shape: tuple[int | None, ...]) -> Array:
             if name not in arrays:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.checker.claim import fields, listed, names_of, text, whole
+from cg4ai.checker.claim import Heading, fields, listed, whole
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
 from cg4ai.records import MemberState, below
@@ -38,17 +38,12 @@ May = dict[str, NDArray[np.bool_]]  # for each of several units: rise, fall, up,
 SWAPPED = {"rise": "fall", "fall": "rise", "up": "down", "down": "up"}
 
 
-class ShapeClaim:
+class ShapeClaim(Heading):
     """A validated claim: what is asked of which sums of outputs, and the stacks of members."""
 
     def __init__(self, content: Content) -> None:
         claim = fields(content.claim, KEYS, "the claim")
-        self.title = text(claim["title"], "title")
-        self.requirement = text(claim["requirement"], "requirement")
-        self.input_size = whole(claim["input_size"], "input_size")
-        self.output_size = whole(claim["output_size"], "output_size")
-        self.made_by = text(fields(claim["made_by"], {"cg4ai"}, "made_by")["cg4ai"], "made_by")
-        self.about = names_of(claim["about"], self.input_size, self.output_size)
+        super().__init__(claim)
         asks = fields(claim["asks"], ASKS, "asks")
         if asks["shape"] not in BROKEN:
             raise Rejected(f"the shape must be one of {list(BROKEN)}")

@@ -172,6 +172,18 @@ def audit(
         if shield is None:
             return attacked
         return replace(attacked, strength=Strength.SHIELDED, room=shield.room)
+    return _recomputed(requirement, ensemble, rows, tolerance, threshold, held_out)
+
+
+def _recomputed(
+    requirement: Requirement,
+    ensemble: Ensemble,
+    rows: Rows,
+    tolerance: float,
+    threshold: float,
+    held_out: Array | None,
+) -> Audit:
+    """What predictions at the listed inputs make of every row."""
     outputs = predictions(ensemble, rows.inputs)
     if isinstance(requirement, DecisionRate):
         decided = ensemble.decide(rows.inputs, outputs=outputs)

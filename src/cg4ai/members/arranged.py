@@ -213,10 +213,10 @@ class ArrangedArchitecture(WrappedArchitecture[OutputSet]):
     """An architecture whose members are arranged: gradients reach the parameters through it."""
 
     makes = ArrangedMembers
+    layered = staticmethod(_Layer.of)
 
     def __post_init__(self) -> None:
         _check(self.inner.output_size, self.source)
-        object.__setattr__(self, "_layers", {})
 
     def starting_at(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
         """As of the architecture inside: outputs in the set stay as they are."""
@@ -227,12 +227,5 @@ class ArrangedArchitecture(WrappedArchitecture[OutputSet]):
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d), or (count, n, d) with inputs of each member's own -> (count, n, output_size)."""
         outputs = self.inner.forward(parameters, inputs)
-        return self._layer(outputs).moved(outputs, _inward)
-
-    def _layer(self, like: Tensor) -> _Layer:
-        known: dict[tuple[torch.dtype, torch.device], _Layer] = self._layers  # type: ignore[attr-defined]
-        key = (like.dtype, like.device)
-        if key not in known:
-            with torch.inference_mode(False):
-                known[key] = _Layer.of(self.source, like)
-        return known[key]
+        moved: Tensor = self._layer(outputs).moved(outputs, _inward)
+        return moved

@@ -149,10 +149,10 @@ class CompletedArchitecture(WrappedArchitecture[Completion]):
     """An architecture whose members are completed: training moves only what is free."""
 
     makes = CompletedMembers
+    layered = staticmethod(_Layer.of)
 
     def __post_init__(self) -> None:
         _check(self.inner.input_size, self.inner.output_size, self.source)
-        object.__setattr__(self, "_layers", {})
 
     @property
     def output_size(self) -> int:
@@ -173,12 +173,5 @@ class CompletedArchitecture(WrappedArchitecture[Completion]):
         free = self.inner.forward(parameters, inputs)
         layer = self._layer(free)
         x = inputs.to(free.dtype)
-        return free @ layer.basis + (x @ layer.slope + layer.offset)
-
-    def _layer(self, like: Tensor) -> _Layer:
-        known: dict[tuple[torch.dtype, torch.device], _Layer] = self._layers  # type: ignore[attr-defined]
-        key = (like.dtype, like.device)
-        if key not in known:
-            with torch.inference_mode(False):
-                known[key] = _Layer.of(self.source, like)
-        return known[key]
+        outputs: Tensor = free @ layer.basis + (x @ layer.slope + layer.offset)
+        return outputs

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import torch
@@ -139,6 +139,18 @@ class WrappedArchitecture(Generic[SourceT]):
     source: SourceT
 
     makes: ClassVar[type[Any]]  # of WrappedMembers
+    layered: ClassVar[Any]  # (source, tensor) -> the source as a layer like that tensor
+    _layers: dict[tuple[torch.dtype, torch.device], Any] = field(
+        init=False, repr=False, default_factory=dict
+    )
+
+    def _layer(self, like: Tensor) -> Any:
+        """The layer in the dtype and on the device of a tensor, made once for each."""
+        key = (like.dtype, like.device)
+        if key not in self._layers:
+            with torch.inference_mode(False):
+                self._layers[key] = type(self).layered(self.source, like)
+        return self._layers[key]
 
     @property
     def input_size(self) -> int:

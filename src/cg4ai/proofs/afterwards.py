@@ -10,7 +10,7 @@ from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.proofs.certify import certify
-from cg4ai.records import Strength
+from cg4ai.records import StopReason, Strength
 from cg4ai.rules import Requirement
 from cg4ai.rules.regions import Region
 from cg4ai.settings import Settings
@@ -26,9 +26,9 @@ def proven_afterwards(
     """The result with rules as `certified` that a proof was found for; notes name the others.
 
     `requirements` are those of the problem, in order. Nothing is tried where the settings ask for
-    less than every input, or where a violation is known.
+    less than every input, where a violation is known, or after an interrupt.
     """
-    if settings.guarantee != "every input":
+    if settings.guarantee != "every input" or result.stop_reason is StopReason.INTERRUPTED:
         return result
     pairs = list(zip(requirements, result.audits, strict=True))
     searched = [k for k, (one, found) in enumerate(pairs) if _only_searched(one, found)]
@@ -63,4 +63,4 @@ def _tried(
         return found, f"{answer.status} within {seconds:.1f} s ({answer})"
     record_certified(ensemble, requirement, certification=answer)
     effort = {"cells": answer.cells, "seconds": round(answer.seconds, 3)}
-    return replace(found, strength=Strength.CERTIFIED, effort={**found.effort, **effort}), ""
+    return replace(found, strength=answer.strength, effort={**found.effort, **effort}), ""
