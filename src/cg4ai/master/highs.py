@@ -1,7 +1,7 @@
 """HiGHS behind checked calls on whole arrays: the only file that imports highspy.
 
-A `LinearProgram` knows nothing of what its rows and columns mean; the linear master and the
-routing programs do, and explain a status that is no answer to them.
+A `LinearProgram`, or a `MixedProgram` with whole numbers among its variables, knows nothing of what
+its rows and columns mean; those who state it do, and explain a status that is no answer to them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import highspy
 import numpy as np
+from numpy.typing import NDArray
 
 from cg4ai.errors import SolverFailure
 from cg4ai.records import Array, IntArray
@@ -20,6 +21,8 @@ BASIC = int(highspy.HighsBasisStatus.kBasic)
 
 # Model statuses by the names HiGHS gives them.
 OPTIMAL, INFEASIBLE, STUCK = "kOptimal", "kInfeasible", "kIterationLimit"
+MIXED_ANSWERS = (OPTIMAL, INFEASIBLE, "kUnboundedOrInfeasible", "kTimeLimit")
+FEASIBLE_POINT = int(highspy.SolutionStatus.kSolutionStatusFeasible)
 
 # A simplex run that takes more iterations than this, or than so many per row and column, is going
 # in circles; a solve of the master takes about two per row.
@@ -157,6 +160,105 @@ class LinearProgram:
         return Solution(
             np.array(found.col_value), np.array(found.row_dual), np.array(found.col_dual)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class MixedProgram:
+    """Minimise costs . x over lower <= x <= upper and row_lower <= A x <= row_upper.
+
+    `integer` (n,) marks the variables that must be whole numbers; `matrix` is a scipy matrix in
+    CSR form.
+    """
+
+    costs: Array
+    lower: Array
+    upper: Array
+    integer: NDArray[np.bool_]
+    matrix: Any
+    row_lower: Array
+    row_upper: Array
+
+
+@dataclass(frozen=True, slots=True)
+class MixedSolution:
+    """The best point found, None if there is none, and what no point can be below.
+
+    `objective` is that of the point (inf without one), `bound` is proven up to the solver's
+    tolerance (inf where nothing is feasible); `status` is the name that HiGHS gives.
+    """
+
+    status: str
+    values: Array | None
+    objective: float
+    bound: float
+
+    @property
+    def infeasible(self) -> bool:
+        return self.status in (INFEASIBLE, "kUnboundedOrInfeasible")
+
+
+def solve_mixed(
+    program: MixedProgram,
+    *,
+    time_limit_s: float = np.inf,
+    gap: float = 0.0,
+    start: Array | None = None,
+    tolerance: float = 1e-9,
+) -> MixedSolution:
+    """Branch and bound by HiGHS until the absolute `gap` is proven or the time is over.
+
+    `start` is a point to begin from. All variables must be bounded below where their cost is
+    positive, so that a program without an answer is infeasible and not unbounded.
+    """
+    highs = highspy.Highs()
+    options: dict[str, bool | int | float | str] = {
+        "output_flag": False,
+        "threads": 1,
+        "small_matrix_value": SMALLEST,
+        "primal_feasibility_tolerance": tolerance,
+        "dual_feasibility_tolerance": tolerance,
+        "mip_feasibility_tolerance": tolerance,
+        "mip_abs_gap": gap,
+        "mip_rel_gap": 0.0,
+        "time_limit": float(time_limit_s),
+    }
+    for name, value in options.items():
+        _check(highs.setOptionValue(name, value), f"option {name}")
+    _check(highs.passModel(_model(program)), "passModel")
+    if start is not None:
+        given = highspy.HighsSolution()
+        given.col_value = np.asarray(start, np.float64).tolist()
+        _check(highs.setSolution(given), "setSolution")
+    outcome = highs.run()
+    status, info = highs.getModelStatus().name, highs.getInfo()
+    if outcome == highspy.HighsStatus.kError or status not in MIXED_ANSWERS:
+        raise SolverFailure(f"HiGHS ended a program with whole numbers as {status}")
+    if status in (INFEASIBLE, "kUnboundedOrInfeasible"):
+        return MixedSolution(status, None, np.inf, np.inf)
+    known = info.primal_solution_status == FEASIBLE_POINT
+    mixed = bool(program.integer.any())
+    objective = float(info.objective_function_value) if known else np.inf
+    bound = float(info.mip_dual_bound) if mixed else objective if status == OPTIMAL else -np.inf
+    values = np.array(highs.getSolution().col_value) if known else None
+    return MixedSolution(status, values, objective, min(bound, objective))
+
+
+def _model(program: MixedProgram) -> highspy.HighsLp:
+    count, start, indices, values = _entries(program.matrix)
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = len(program.costs), len(program.row_lower)
+    model.col_cost_ = program.costs
+    model.col_lower_, model.col_upper_ = program.lower, program.upper
+    model.row_lower_, model.row_upper_ = program.row_lower, program.row_upper
+    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    model.a_matrix_.num_col_, model.a_matrix_.num_row_ = model.num_col_, model.num_row_
+    model.a_matrix_.start_ = np.append(start, count)
+    model.a_matrix_.index_ = indices
+    model.a_matrix_.value_ = values
+    kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+    if program.integer.any():
+        model.integrality_ = [kinds[int(whole)] for whole in program.integer]
+    return model
 
 
 def _entries(matrix: Any) -> tuple[int, Any, Any, Any]:
