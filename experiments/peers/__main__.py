@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from experiments.command import KEPT, NOT_KEPT, Again, command, say
 from experiments.peers import monotone, plain, quantiles, studies
 from experiments.peers.outcomes import Outcome
 from experiments.peers.parity import parity
-from experiments.peers.report import saved, stored, write_report
+from experiments.peers.report import commit, saved, stored, write_report
 from experiments.peers.studies import Asked
 
 STUDIES: Mapping[str, Callable[[Asked], list[Outcome]]] = {
@@ -71,11 +72,12 @@ def peers(
             )
     torch.set_num_threads(1)
     outcomes: list[Outcome] = []
+    begun = commit()
     for name in names or STUDIES:
         found: list[Outcome] = []
 
         def keep(outcome: Outcome, name: str = name, found: list[Outcome] = found) -> None:
-            found.append(outcome)
+            found.append(outcome if outcome.commit else replace(outcome, commit=begun))
             saved(out, name, found, quick=quick)
 
         known = [] if force else stored(out / f"{name}.json")

@@ -7,8 +7,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -182,9 +181,8 @@ def saved(out: Path, name: str, outcomes: Sequence[Outcome], *, quick: bool) -> 
     """Keep the figures of a study; those of other methods, tasks and seeds stay as they were."""
     path = out / f"{name}.json"
     kept = stored(path)
-    here = [one if one.commit else replace(one, commit=commit()) for one in outcomes]
     done = {one.key for one in outcomes}
-    together = [one for one in kept if one.key not in done] + here
+    together = [one for one in kept if one.key not in done] + list(outcomes)
     out.mkdir(parents=True, exist_ok=True)
     files.write_json(
         path, {"quick": quick, "machine": machine(), "outcomes": [one.record() for one in together]}
@@ -249,8 +247,8 @@ def _processor() -> str:
     return named[0] if named else platform.machine()
 
 
-@cache
 def commit() -> str:
+    """That of the code as it is now; read it when a run begins, for it may change meanwhile."""
     answer = subprocess.run(
         ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"],
         capture_output=True, text=True, check=False,

@@ -82,7 +82,7 @@ def compared(configuration: tuple[str, int, int], seed: int, *, quick: bool) -> 
     prepared = app.prepare(asked, None)
     measured = Measured(f"{network} {demands}/{paths}", prepared.instance)
     with Clock() as clock:
-        task = app.problem(prepared, None)
+        task = app.problem(prepared)
         result = task.solver(task.problem, task.settings, progress=None, run=None)
         ensemble = app.conclude(prepared, task, result, None).ensemble
     ours = measured.outcome(OURS, seed, clock.seconds, ensemble.predict)

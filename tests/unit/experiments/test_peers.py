@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy.optimize import linprog, minimize
 
+import experiments.peers.__main__ as command
 from experiments.peers import boosters, tables
 from experiments.peers.__main__ import main
 from experiments.peers.cells import Cell
@@ -194,3 +195,14 @@ def test_cells_that_are_known_are_not_measured_again(tmp_path):
     assert len(stored(tmp_path / "plain.json")) == 2
     write_report(tmp_path / "report.md", tmp_path)
     assert "4 (1)" in (tmp_path / "report.md").read_text()
+
+
+def test_figures_carry_the_commit_at_which_their_run_began(tmp_path, monkeypatch):
+    commits = iter(["begun", "committed meanwhile"])
+    monkeypatch.setattr(command, "commit", lambda: next(commits))
+    one = partial(_counted, "iris", "ours", 0)
+    monkeypatch.setitem(
+        command.STUDIES, "plain", lambda asked: asked.measure([Cell("iris", "ours", 0, one)])
+    )
+    assert main(["plain", "--out", str(tmp_path)]) == 0
+    assert [found.commit for found in stored(tmp_path / "plain.json")] == ["begun"]
