@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from cg4ai.apps.csvdata import read_csv
+from cg4ai.apps.tabular.encoding import Encoding
 from cg4ai.apps.tabular.rulefile import Subject, canonical, read_rules, rule_files
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import DecisionRate, Difference, Equality, Linear, Margin, Probability, Rate
@@ -584,3 +585,16 @@ def test_wrong_equalities_and_differences(
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
         rules_of(tmp_path, subject, rule)
+
+
+def test_a_column_of_text_is_refused_as_such_by_rules_that_need_numbers(
+    tmp_path: Path, subject: Subject
+) -> None:
+    assert subject.table is not None
+    encoding = Encoding.of(subject.table, ("a", "b", "sex"))
+    whole = replace(subject, features=encoding.features, encoding=encoding)
+    rule = {"rule": "monotone", "features": {"sex": 1}}
+    with pytest.raises(InvalidInput, match="'sex', which holds text.*sex=f, sex=m.*as numbers"):
+        rules_of(tmp_path, whole, rule)
+    (found,) = rules_of(tmp_path, whole, {**rule, "features": {"sex=m": 1}})
+    assert found.directions(4).tolist() == [0, 0, 0, 1]

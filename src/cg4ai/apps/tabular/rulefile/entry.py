@@ -132,6 +132,8 @@ class Entry:
         """A number for each name of `value`; `what` the known names are is said in messages."""
         for name, number in value.items():
             if name not in known:
+                if what == "feature":
+                    self._refuse_text(key, name)
                 hint = did_you_mean(name, known)
                 self.refuse(key, f"names the unknown {what} {name!r}{hint}; use {listed(known)}")
             if isinstance(number, bool) or not isinstance(number, int | float):
@@ -139,3 +141,16 @@ class Entry:
                     key, f"gives {what} {name!r} the value {json.dumps(number)}, not a number"
                 )
         return {name: float(number) for name, number in value.items()}
+
+    def _refuse_text(self, key: str, name: str) -> None:
+        """Refuse the name of a column of text: its features are those of its values."""
+        encoding = self.subject.encoding
+        for column in () if encoding is None else encoding.columns:
+            if column.name == name and column.kind == "text":
+                self.refuse(
+                    key,
+                    f"names the column {name!r}, which holds text: each of its values is a feature "
+                    f"of its own, 1 where it stands and else 0; name one of these "
+                    f"({listed(column.features)}), or write the column as numbers where its values "
+                    "have an order",
+                )
