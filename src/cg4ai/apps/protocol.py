@@ -206,8 +206,12 @@ class Application(Protocol[S, P]):
         """Inputs and outputs in plain data, from which `restore` makes sense of predictions."""
         ...
 
-    def problem(self, prepared: P, run: Run | None) -> Task:
-        """The problem for the loop; with a run, what is found on the way is also written there."""
+    def problem(self, prepared: P) -> Task:
+        """The problem for the loop, which is refused before a folder is made or emptied for it."""
+        ...
+
+    def listening(self, task: Task, run: Run | None) -> Task:
+        """The same task, told to remember what is found on the way; with a run, to write it."""
         ...
 
     def conclude(self, prepared: P, task: Task, result: Result, run: Run | None) -> Result:

@@ -1,7 +1,8 @@
 """How every application is run: opened or resumed, trained, saved, evaluated, reported.
 
-The order is fixed: settings and data are checked before the folder is made; the mixture is saved as
-soon as it is trained; only then is it evaluated, within what the time limit leaves.
+The order is fixed: settings, data and problem are checked before a folder is made or emptied; the
+mixture is saved as soon as it is trained; only then is it evaluated, within what the time limit
+leaves.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from cg4ai.settings import MOST_THREADS, Checked, RunOptions, Settings
 from cg4ai.solving.clock import Deadline
+from cg4ai.solving.loop import imposed
 from cg4ai.solving.result import Result
 
 KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130
@@ -193,12 +195,16 @@ def perform(
     if app.preparing:
         screen.message(app.preparing)
     prepared = app.prepare(settings, described)
-    run = (
-        None if out is None else open_run(app, settings, prepared, out, resume=resume, force=force)
-    )
+    task = app.problem(prepared)
+    run = None
+    if out is not None:
+        if not (out / "run.json").exists() or not resume:
+            imposed(task.problem, task.settings)  # refuses what training would, too late
+        run = open_run(app, settings, prepared, out, resume=resume, force=force)
     try:
+        task = app.listening(task, run)
         return _train(
-            app, prepared, run, screen, time_limit_s=settings.time_limit_s, started=started
+            app, prepared, task, run, screen, time_limit_s=settings.time_limit_s, started=started
         )
     finally:
         if run is not None:
@@ -208,6 +214,7 @@ def perform(
 def _train(
     app: Application[S, P],
     prepared: P,
+    task: Task,
     run: Run | None,
     screen: Screen,
     *,
@@ -216,7 +223,6 @@ def _train(
 ) -> Outcome[P]:
     if run is not None and run.history():
         screen.message(f"resuming after {len(run.history())} iterations")
-    task = app.problem(prepared, run)
     ready_s = time.perf_counter() - started
     settings = _within(task, time_limit_s, ready_s)
     screen.expect(task.words, iterations=settings.iteration_limit, seconds=settings.time_limit_s)

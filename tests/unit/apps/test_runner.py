@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from cg4ai.apps import runner
 from cg4ai.apps.protocol import Review, Task
 from cg4ai.apps.routing.app import Routing
 from cg4ai.apps.routing.settings import RouteSettings
-from cg4ai.errors import InvalidSettings, RunFolderError
+from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
 from cg4ai.settings import RunOptions, Settings
 from cg4ai.solving.clock import Deadline
 from small_network import NETWORK
@@ -204,3 +205,26 @@ def test_options_that_contradict_each_other_are_told_together() -> None:
 def test_training_gets_what_the_limit_leaves_after_the_evaluation(limit, most, left):
     task = Task(None, Settings(time_limit_s=math.inf), "", evaluation_most_s=most)
     assert runner._within(task, limit, 5.0).time_limit_s == pytest.approx(left)
+
+
+@pytest.mark.parametrize("guarantee", ["shielded", "attacked"])
+def test_a_problem_that_is_refused_leaves_the_earlier_run_as_it_was(
+    network: str, tmp_path: Path, guarantee: str
+) -> None:
+    """The folder had been emptied by then: a router was lost for demands that none can carry."""
+    asked = RouteSettings(network=network, threads=1, guarantee=guarantee, **TINY)
+    runner.perform(Routing(), asked, out=tmp_path / "run")
+    before = _files(tmp_path / "run")
+    most = {"demands": {"a": {"d": 400.0}, "b": {"d": 200.0}}}
+    Path(network).write_text(json.dumps({**NETWORK, "graph": most}))
+    hopeless = replace(asked, load=None)
+    with pytest.raises(InvalidInput):
+        runner.perform(Routing(), hopeless, out=tmp_path / "run", force=True)
+    assert _files(tmp_path / "run") == before
+    with pytest.raises(InvalidInput):
+        runner.perform(Routing(), hopeless, out=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

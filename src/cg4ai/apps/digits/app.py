@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,16 +98,19 @@ class DigitsApplication:
             "data_sha256": _digest(prepared.split.digits),
         }
 
-    def problem(self, prepared: Prepared, run: Run | None) -> Task:
+    def problem(self, prepared: Prepared) -> Task:
         asked = prepared.settings
         problem = digits_problem(prepared.demand, asked, base=prepared.base)
         settings = digit_settings(asked, prepared.demand)
-        journal = Journal(problem, run)
         words = (
             f"training: up to {settings.iteration_limit} groups of {asked.group} networks on "
             f"{asked.n} images, {asked.steps} steps each"
         )
-        return Task(journal.listen(), settings, words, journal.iteration, journal=journal)
+        return Task(problem, settings, words)
+
+    def listening(self, task: Task, run: Run | None) -> Task:
+        journal = Journal(task.problem, run)
+        return replace(task, problem=journal.listen(), heard=journal.iteration, journal=journal)
 
     def conclude(self, prepared: Prepared, task: Task, result: Result, run: Run | None) -> Result:
         return result

@@ -121,7 +121,7 @@ class Routing:
     def describe(self, prepared: Prepared) -> dict[str, Any]:
         return described(prepared.instance)
 
-    def problem(self, prepared: Prepared, run: Run | None) -> Task:
+    def problem(self, prepared: Prepared) -> Task:
         problem, settings = self.training(prepared)
         asked, demands = prepared.settings, len(prepared.instance.demand_max)
         recipe = asked.completed(demands, joint=asked.joint)
@@ -139,10 +139,13 @@ class Routing:
         task = Task(problem, settings, words, solver=solver, evaluation_most_s=EVALUATION_S)
         if asked.baseline:
             task = replace(task, evaluation_share=WITH_BASELINE, evaluation_most_s=math.inf)
-        if run is None or asked.joint:
+        return task
+
+    def listening(self, task: Task, run: Run | None) -> Task:
+        if run is None or isinstance(task.solver, Shielding):
             return task
-        journal = CutJournal(run, settings)
-        heard = journal.listen(problem)
+        journal = CutJournal(run, task.settings)
+        heard = journal.listen(task.problem)
         return replace(task, problem=heard, heard=journal.heard, journal=journal)
 
     def training(self, prepared: Prepared) -> tuple[Problem, Settings]:

@@ -25,7 +25,6 @@ from cg4ai.proofs.afterwards import proven_afterwards
 from cg4ai.rules import Ordered
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
-from cg4ai.solving.loop import imposed
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
 
@@ -80,8 +79,6 @@ class Tabular:
             rules = [Rule(Ordered(name="quantiles in order"), outputs), *rules]
         problem = estimator.problem(inputs, values, [rule.requirement for rule in rules])
         loop = estimator.run_settings()  # now in the units of the targets
-        if loop.guarantee == "shielded":  # refused here, before an earlier run is replaced
-            imposed(problem, loop)
         return Prepared(settings, table, subject, rules, problem, loop)
 
     def describe(self, prepared: Prepared) -> dict[str, Any]:
@@ -91,7 +88,7 @@ class Tabular:
             "rules_sha256": rules_digest(Path(str(prepared.settings.rules))),
         }
 
-    def problem(self, prepared: Prepared, run: Run | None) -> Task:
+    def problem(self, prepared: Prepared) -> Task:
         asked = prepared.settings
         words = (
             f"training {', '.join(asked.members)} members on {len(prepared.table)} rows under "
@@ -99,6 +96,9 @@ class Tabular:
             f"{wording.counted(asked.iteration_limit, 'iteration')}"
         )
         return Task(prepared.problem, prepared.loop, words)
+
+    def listening(self, task: Task, run: Run | None) -> Task:
+        return task
 
     def conclude(self, prepared: Prepared, task: Task, result: Result, run: Run | None) -> Result:
         return proven_afterwards(result, task.problem.requirements, task.settings)
