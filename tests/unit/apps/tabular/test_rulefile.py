@@ -594,7 +594,7 @@ def test_a_column_of_text_is_refused_as_such_by_rules_that_need_numbers(
     encoding = Encoding.of(subject.table, ("a", "b", "sex"))
     whole = replace(subject, features=encoding.features, encoding=encoding)
     rule = {"rule": "monotone", "features": {"sex": 1}}
-    with pytest.raises(InvalidInput, match="'sex', which holds text.*sex=f, sex=m.*as numbers"):
+    with pytest.raises(InvalidInput, match=r"'sex', which holds text.*sex=f, sex=m.*as numbers"):
         rules_of(tmp_path, whole, rule)
     (found,) = rules_of(tmp_path, whole, {**rule, "features": {"sex=m": 1}})
     assert found.directions(4).tolist() == [0, 0, 0, 1]
