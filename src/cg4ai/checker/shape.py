@@ -131,9 +131,10 @@ class ShapeClaim(Heading):
         whole_claim = self._about(outputs)
         parts = [one._may(inner, member, feature) for one in whole_claim]
         may = {name: np.array([part[name].any() for part in parts]) for name in SWAPPED}
-        if chains or np.isfinite(ends[:, outputs]).any():  # sorting and clamping bend
-            moved = may["rise"] | may["fall"]
-            may |= {"up": may["up"] | moved, "down": may["down"] | moved}
+        moved = may["rise"] | may["fall"]
+        for bend, end in zip(("up", "down"), ends[:, outputs], strict=True):
+            # sorting bends both ways, max(low, .) up alone, min(., high) down alone
+            may[bend] = may[bend] | (moved & (bool(chains) | np.isfinite(end)))
         return may
 
     def _about(self, outputs: list[int]) -> list[ShapeClaim]:

@@ -88,16 +88,17 @@ def of_outputs(shapes: Sequence[Shape], output_size: int, input_size: int) -> Mo
 def arranged(moves: Moves, source: OutputSet) -> Moves:
     """What outputs (r, d, 4) may do once they are mapped into a set.
 
-    Order statistics rise where all that are sorted rise, and clamping turns nothing round, but
-    both bend; what must sum to a total moves with the others.
+    Order statistics rise where all that are sorted rise, and bend both ways. Clamping turns nothing
+    round: the larger of an output and a lower end bends up alone, the smaller of it and an upper
+    end down. What must sum to a total moves with the others.
     """
     made = moves.copy()
     for chain in map(list, source.chains):
         made[chain] = moves[chain].any(axis=0)
-    bent = np.isfinite(source.low) | np.isfinite(source.high)
-    bent[[output for chain in source.chains for output in chain]] = True
     moved = made[..., RISE] | made[..., FALL]
-    for bend in (UP, DOWN):
+    for bend, end in ((UP, source.low), (DOWN, source.high)):
+        bent = np.isfinite(end)
+        bent[[output for chain in source.chains for output in chain]] = True
         made[..., bend] |= moved & bent[:, None]
     for total in source.totals:
         outputs = list(total.outputs)

@@ -105,7 +105,9 @@ def _check_set(source: OutputSet, shapes: Sequence[Shape], input_size: int) -> N
             raise InvalidInput(
                 f"{shapes[0].name} cannot be kept beside the other rules on outputs: output "
                 f"{output} is sorted with others, clamped or made to sum, which changes how it "
-                f"moves with feature {feature}; outputs in order need the same signs, a sum none"
+                f"moves with feature {feature}; outputs in order need the same signs, a sum none, "
+                "and what is convex everywhere can have a lower end alone, what is concave an "
+                "upper one, unless it is constant"
             )
 
 

@@ -18,7 +18,7 @@ import pytest
 from cg4ai.apps import runner
 from cg4ai.apps.protocol import Review, Task
 from cg4ai.apps.routing.app import Routing
-from cg4ai.apps.routing.settings import RouteSettings
+from cg4ai.apps.routing.settings import Guarantee, RouteSettings
 from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
 from cg4ai.settings import RunOptions, Settings
 from cg4ai.solving.clock import Deadline
@@ -209,7 +209,7 @@ def test_training_gets_what_the_limit_leaves_after_the_evaluation(limit, most, l
 
 @pytest.mark.parametrize("guarantee", ["shielded", "attacked"])
 def test_a_problem_that_is_refused_leaves_the_earlier_run_as_it_was(
-    network: str, tmp_path: Path, guarantee: str
+    network: str, tmp_path: Path, guarantee: Guarantee
 ) -> None:
     """The folder had been emptied by then: a router was lost for demands that none can carry."""
     asked = RouteSettings(network=network, threads=1, guarantee=guarantee, **TINY)

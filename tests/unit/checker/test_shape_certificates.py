@@ -73,6 +73,10 @@ CASES: dict[str, tuple[Shape, list[Members]]] = {
         Monotone({2: 1}, output=0, logits=True),
         [networks((Monotone({2: 1}, output=0, logits=True),), 2)],
     ),
+    "floored": (
+        Curvature({0: 1}, output=1),
+        [ArrangedMembers(networks((Curvature({0: 1}),), 2), joined([Range(0.0, None)], 2))],
+    ),
     "arranged": (
         Monotone({0: 1}, output=0),
         [
@@ -117,3 +121,11 @@ def test_a_folder_with_another_member_is_rejected(tmp_path: Path) -> None:
     folder = mixture(*stacks, trees([0, 0, 0])).save(tmp_path / "other")
     with pytest.raises(Rejected, match="part 3"):
         compare(proven.claim, folder)
+
+
+def test_convex_members_below_an_upper_end_are_not_taken_for_convex() -> None:
+    inner = networks((Curvature({0: 1}),), 2)
+    capped = mixture(ArrangedMembers(inner, joined([Range(None, 0.0)], 2)))
+    assert certify(capped, Curvature({0: 1}, output=1)).status == "unknown"
+    with pytest.raises(Rejected, match="not proven"):
+        verdict(shape_bytes(capped, Curvature({0: 1}, output=1)))

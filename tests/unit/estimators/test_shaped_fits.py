@@ -168,10 +168,33 @@ def test_a_shape_goes_with_a_range_and_an_order() -> None:
         [Monotone({0: 1}), SumTo(1.0)],
         [Monotone({0: 1}, output=0), Ordered()],
         [Curvature({0: 1}), Range(-1.0, 2.0)],
+        [Curvature({0: 1}), Range(None, 2.0)],
+        [Curvature({0: -1}), Range(-1.0, None)],
+        [Curvature({0: 1}), Range(-1.0, None), Ordered()],
     ]
     for wrong in clashes:
         with pytest.raises(InvalidInput, match="cannot be kept beside"):
             ConstrainedRegressor(**QUICK).problem(X, both, wrong)
+
+
+@pytest.mark.parametrize(("sign", "ends"), [(1, (0.0, None)), (-1, (None, 0.5))])
+def test_curvature_goes_with_the_end_that_bends_alike(
+    sign: int, ends: tuple[float | None, float | None]
+) -> None:
+    rules: list[Any] = [Curvature({2: sign}), Range(*ends)]
+    model = ConstrainedRegressor(**QUICK).fit(X, Y, requirements=rules)
+    assert [audit.strength for audit in model.audit_] == ["constructed"] * 2
+    first, _ = pairs({})
+    second = first.copy()
+    second[:, 2] -= 3 * first[:, 2] + 1
+    middle, halves = model.predict((first + second) / 2), np.zeros(len(first))
+    for end in (first, second):
+        found = model.predict(end)
+        assert (found >= (-np.inf if ends[0] is None else ends[0])).all()
+        assert (found <= (np.inf if ends[1] is None else ends[1])).all()
+        halves += found / 2
+    assert (sign * (halves - middle) >= -1e-9).all()
+    assert np.ptp(model.predict(first)) > 0.1
 
 
 @pytest.mark.parametrize("beside", [[], ["network"]])
