@@ -8,7 +8,7 @@ import torch
 from convex_cases import LOSS_NAMES, LOSSES, Case, check_optimality, nothing, squared_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 
 from cg4ai.errors import InvalidInput
 from cg4ai.master import DUMMY_MULTIPLE
@@ -36,6 +36,27 @@ def test_a_row_moves_the_weights_and_gets_its_price():
     # d/dw of (w - 1/4)^2 + (1 - w)^2 at 3/4 is 1/2
     assert solution.duals.rows == pytest.approx([0.5])
     assert solution.active_rows == 1
+
+
+@pytest.mark.parametrize("start", [[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]])
+def test_a_member_that_is_sure_and_sometimes_wrong_does_not_trap_the_weights(start: list[float]):
+    generator = np.random.default_rng(0)
+    right = 1.0 - 1e-6 * generator.random(500)
+    right[:5] = [1e-16, 1e-13, 1e-11, 1e-8, 1e-3]  # where it is sure of the other class
+    sure, even = np.stack([right, 1.0 - right], axis=1), np.full((500, 2), 0.5)
+    labels = torch.zeros(500, dtype=torch.int64)
+    master = ConvexMaster(1, lambda mixture: LOSSES["log_loss"](mixture, labels).mean())
+    master.add_columns(np.stack([sure, even]), np.zeros(2, int), nothing(2))
+    master.restore({**master.state(), "weights": np.array(start)})
+    solution = master.solve()
+
+    def loss(weight: float) -> float:
+        return float(-np.log(weight * right + (1 - weight) * 0.5).mean())
+
+    best = minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-10})
+    assert solution.objective == pytest.approx(best.fun, abs=1e-8)
+    assert solution.weights[0] == pytest.approx(best.x, abs=1e-5)
+    assert master.gap < 1e-6
 
 
 @pytest.mark.parametrize(("penalty", "weight"), [(0.25, 0.6875), (10.0, 0.75)])

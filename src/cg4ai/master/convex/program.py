@@ -166,6 +166,10 @@ class Program:
     def block_sums(self, weights: Array) -> Array:
         return np.asarray(np.bincount(self.blocks, weights, self.n_blocks), dtype=np.float64)
 
+    def centre(self) -> Array:
+        """Equal weights in each block: as far from the edges, where losses may be steep, as any."""
+        return np.asarray(1.0 / np.bincount(self.blocks)[self.blocks])
+
     def group_slack(self, weights: Array) -> Array:
         """What each slack variable must be: the largest shortfall of its rows beyond tolerance."""
         slack = np.zeros(self.n_groups)

@@ -14,6 +14,7 @@ from cg4ai.master.convex.quadratic import Answer, Quadratic
 from cg4ai.records import Array, IntArray
 
 STEP_LIMIT = 100
+NARROWINGS = 8  # of where a line has its least, by a third each
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,20 +135,34 @@ def _merit_at(program: Program, point: Point, weights: Array) -> float:
 
 
 def _line_search(program: Program, point: Point, target: Array) -> tuple[Array, float]:
-    """The best of half, quarter ... steps to `target`, or the point itself if none is better.
+    """The best weights on the way to `target`, or the point itself if none is better.
 
-    The merit is convex along the line, so the first rise after a fall ends the search.
+    The merit is convex along the line: half, quarter ... steps are tried until it rises again after
+    a fall, and thirds then narrow down where it is least. A whole step that is better than none may
+    still end at an edge, where a steep loss holds all further steps back; the least does not.
     """
-    best, best_merit, fraction = point.weights, point.merit, 1.0
+
+    def at(share: float) -> tuple[Array, float]:
+        trial = target if share == 1.0 else point.weights + share * (target - point.weights)
+        return trial, _merit_at(program, point, trial)
+
+    best, share, fraction = (point.weights, point.merit), 1.0, 1.0
     while fraction > 1e-15:
-        trial = target if fraction == 1.0 else point.weights + fraction * (target - point.weights)
-        merit = _merit_at(program, point, trial)
-        if merit < best_merit:
-            best, best_merit = trial, merit
-        elif best is not point.weights:
+        trial = at(fraction)
+        if trial[1] < best[1]:
+            best, share = trial, fraction
+        elif best[0] is not point.weights:
             break
         fraction *= 0.5
-    return best, best_merit
+    if best[0] is point.weights:
+        return best
+    low, high = share / 2, min(2 * share, 1.0)
+    for _ in range(NARROWINGS):
+        third = (high - low) / 3
+        left, right = at(low + third), at(high - third)
+        best = min(best, left, right, key=lambda pair: pair[1])
+        low, high = (low, high - third) if left[1] < right[1] else (low + third, high)
+    return best
 
 
 def _advance(program: Program, point: Point, candidates: list[_Candidate]) -> Point:
@@ -163,7 +178,8 @@ def _advance(program: Program, point: Point, candidates: list[_Candidate]) -> Po
     best = min(sharper, key=lambda option: option.gap, default=point)
     if best.gap < 0.5 * point.gap:
         return best
-    found = [_line_search(program, point, candidate.weights) for candidate in candidates]
+    targets = [*(candidate.weights for candidate in candidates), program.centre()]
+    found = [_line_search(program, point, target) for target in targets]
     return assess(program, min(found, key=lambda pair: pair[1])[0], choices)
 
 
