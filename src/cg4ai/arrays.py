@@ -45,6 +45,8 @@ def numbers(value: Any, what: str, *, missing: bool = False) -> Array:
             f"{what} must be finite, got {result[where]} at position {where}; "
             "remove or impute such entries first"
         )
+    if missing:
+        result[np.isnan(result)] = np.nan  # one of many bit patterns: inputs are known by theirs
     return result
 
 
@@ -93,11 +95,13 @@ def matrix(value: Any, what: str, *, missing: bool = False) -> Array:
 
 
 def table(value: Any, what: str) -> NDArray[Any]:
-    """(m, d) of numbers; of a DataFrame with text or missing values its cells, as objects."""
+    """(m, d) of numbers, NaN where some are missing; of a DataFrame with text cells, as objects."""
     if not hasattr(value, "columns") or not callable(getattr(value, "to_numpy", None)):
-        return matrix(value, what)
+        return matrix(value, what, missing=True)
+    # what misses among text is not NaN to those who encode it
+    plain = all(getattr(kind, "kind", "O") in "fiub" for kind in getattr(value, "dtypes", ()))
     try:
-        return matrix(value, what)
+        return matrix(value, what, missing=plain)
     except InvalidInput:
         cells = np.array(value.to_numpy(dtype=object))
         if cells.size == 0:

@@ -16,6 +16,7 @@ from cg4ai.ensemble.constructed import Pointwise, constructed
 from cg4ai.ensemble.rates import GroupRate, group_rates
 from cg4ai.records import Array, IntArray, SeparationResult, Strength
 from cg4ai.rules import DecisionRate, OutputRule, Rate, Shape
+from cg4ai.rules.place import Placed
 from cg4ai.rules.rates import GroupRates
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import ConcaveRows, shortfall
@@ -154,6 +155,8 @@ def audit(
     from cg4ai.ensemble.shield import kept_by_shield
 
     requirement.check(ensemble.input_size, ensemble.output_size)
+    if isinstance(requirement, Placed) and not ensemble.takes_missing:
+        requirement.check_missing("members of this mixture")
     if isinstance(requirement, Shape):
         return _shape(requirement, ensemble, tolerance, limit)
     if isinstance(requirement, Pointwise):

@@ -31,7 +31,7 @@ from cg4ai.pricing.exact.stumps import StumpPricer
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.pricing.quantiles import QuantilePricer, at_quantile
-from cg4ai.pricing.trees import TreePricer, fits_several
+from cg4ai.pricing.trees import TreePricer, fits_several, takes_missing
 from cg4ai.pricing.wrappers import FreshThenRefined, Once
 from cg4ai.protocols import Architecture, Members, Pricer
 from cg4ai.records import Array, IntArray
@@ -151,7 +151,7 @@ def _takes_missing(kind: Any) -> bool:
     if isinstance(kind, str):
         return kind in ("tree", "forest", "boosting")
     if isinstance(kind, BaseEstimator):
-        return bool(kind.__sklearn_tags__().input_tags.allow_nan)
+        return takes_missing(kind)
     return is_fitted(kind)  # a Booster
 
 

@@ -61,7 +61,7 @@ def transformed(requirement: Requirement, pipeline: Pipeline, X: Any = None) -> 
     raw = RawColumns(_fitted_steps(pipeline), X)
     region, rule = requirement.region, requirement.name
     if region is None or isinstance(region, Pool):
-        images = raw.images(requirement.points, requirement.feature_names, rule)
+        images = raw.images(requirement.points, requirement.feature_names, rule, missing=True)
         return replace(requirement, inputs=images if region is None else Pool(images))
     if isinstance(region, Box) and region.by_name:
         return replace(requirement, inputs=raw.box(region, rule))

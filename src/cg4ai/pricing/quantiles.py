@@ -16,6 +16,7 @@ from cg4ai.members.trees import TreeMembers
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.constrained import signs_of
 from cg4ai.pricing.monotone_leaves import made_monotone, only_monotone
+from cg4ai.pricing.trees import takes_missing
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, PricingResult
 
@@ -72,6 +73,11 @@ class QuantilePricer:
         assert stack is not None
         count = len(stack)
         return PricingResult(stack, np.zeros(count, np.int64), np.full(count, -1))
+
+    @property
+    def takes_missing(self) -> bool:
+        """Whether its members take inputs that are NaN."""
+        return all(map(takes_missing, self.estimators))
 
     def keeping(self, shapes: Any) -> QuantilePricer:
         """The same for trees that keep these shapes at every input."""

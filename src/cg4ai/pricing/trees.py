@@ -74,6 +74,11 @@ class TreePricer:
         self.per_call = per_call
         self.shapes: tuple[Monotone, ...] = ()
 
+    @property
+    def takes_missing(self) -> bool:
+        """Whether its members take inputs that are NaN."""
+        return takes_missing(self.estimator)
+
     def keeping(self, shapes: Sequence[Shape]) -> TreePricer:
         """The same for trees that keep these shapes at every input, by their own constraints."""
         made = copy.copy(self)
@@ -159,6 +164,11 @@ class TreePricer:
             np.concatenate([part.targets for part in kept])[used],
             weights[used] / weights[used].mean(),
         )
+
+
+def takes_missing(model: Any) -> bool:
+    """Whether models of this kind take inputs that are NaN."""
+    return bool(model.__sklearn_tags__().input_tags.allow_nan)
 
 
 def fits_several(model: Any) -> bool:

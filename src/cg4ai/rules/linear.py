@@ -58,6 +58,8 @@ class Linear(Placed):
             raise InvalidInput(f'sense must be ">=", "<=" or "==", got {self.sense!r}')
         if self._unnamed:
             return
+        if is_functional(self.coefficients) or depends(self.bound):
+            self.check_missing("rules that depend on the input")
         if not is_functional(self.coefficients):
             matrix = self._over_region() if self.over_region else self._over_list()
             object.__setattr__(self, "coefficients", matrix)

@@ -134,6 +134,22 @@ class Placed:
             return self.inputs.size
         return int(self.points.shape[1])
 
+    @property
+    def lacking(self) -> IntArray:
+        """The features that are missing (NaN) in some listed input."""
+        if self.over_region or self.points.dtype == object:
+            return np.empty(0, np.int64)
+        return np.flatnonzero(np.isnan(self.points).any(axis=0))
+
+    def check_missing(self, who: str) -> None:
+        """Refuse missing values for `who` takes none, if any are listed."""
+        if len(self.lacking):
+            raise InvalidInput(
+                f"{self.name} lists inputs in which feature {self.lacking[0]} is missing (NaN), "
+                f"and {who} take no missing values: fill them in, list other inputs, or use "
+                'members that take them (members="boosting", "forest" or "tree")'
+            )
+
     def fit(self, input_size: int, output_size: int) -> None:
         """Compare with the sizes of a predictor and remember `output_size`."""
         if not self.over_region and self.points.dtype == object:

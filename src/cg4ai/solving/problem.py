@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from cg4ai.errors import InvalidInput
@@ -13,6 +14,7 @@ from cg4ai.objectives import AnyObjective, Objective, Supervised
 from cg4ai.protocols import Members, Pricer
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Concave, Margin, Requirement
+from cg4ai.rules.place import Placed
 from cg4ai.rules.rows import Rows
 from cg4ai.solving.columns import check_fit
 
@@ -66,6 +68,7 @@ class Problem:
         for requirement in self.requirements:
             requirement.check(d, r)
             self._check_priceable(requirement)
+            self._check_missing(requirement)
         if isinstance(self.objective, Objective):
             self._refuse_labelled()
         if isinstance(self.objective, Supervised):
@@ -115,6 +118,15 @@ class Problem:
         """Whether some requirement holds over a region or pool, which must be searched."""
         return any(requirement.region is not None for requirement in self.requirements)
 
+    def _check_missing(self, requirement: Requirement) -> None:
+        """Refuse inputs with missing values unless every member can take them."""
+        if not isinstance(requirement, Placed) or not len(requirement.lacking):
+            return
+        makers = [_innermost(pricer) for pricer in self.pricers]
+        for one in (*(members for members, _ in self.start), *chain.from_iterable(makers)):
+            if not getattr(one, "takes_missing", False):
+                requirement.check_missing(f"members of {type(one).__name__}")
+
     def _check_priceable(self, requirement: Requirement) -> None:
         """Refuse concave rows for pricers that are exact for linear ones only."""
         concave = isinstance(requirement, Concave) or (
@@ -135,6 +147,11 @@ def softmax_groups(problem: Problem) -> tuple[int, ...]:
     asked = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
     known = [getattr(getattr(one, "architecture", None), "softmax_groups", ()) for one in asked]
     return problem.probabilities or next((groups for groups in known if groups), ())
+
+
+def _innermost(pricer: object) -> list[object]:
+    """The pricers that make members themselves."""
+    return [one for _, one in unwrapped(pricer) if not hasattr(one, "inner")]
 
 
 def unwrapped(part: object, key: str = "") -> Iterator[tuple[str, object]]:

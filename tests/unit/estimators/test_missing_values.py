@@ -10,7 +10,17 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
-from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Monotone, Range, load
+from cg4ai import (
+    AffineBound,
+    ConstrainedClassifier,
+    ConstrainedRegressor,
+    Linear,
+    Monotone,
+    Range,
+    Rate,
+    load,
+)
+from cg4ai.ensemble.claims import record_audited
 from cg4ai.errors import InvalidInput
 
 RANDOM = np.random.default_rng(0)
@@ -53,3 +63,36 @@ def test_others_refuse_them_with_the_way_out(members: Any) -> None:
     assert boosted.__sklearn_tags__().input_tags.allow_nan
     with pytest.raises(ValueError, match="infinity"):
         boosted.fit(np.where(np.isnan(X), np.inf, X), Y)
+
+
+@pytest.mark.parametrize("members", ["tree", "boosting"])
+def test_rules_list_rows_with_missing_values_where_members_take_them(members: str) -> None:
+    lacking = X[np.isnan(X[:, 0])][:5]
+    rules: list[Any] = [
+        Linear(lacking, [1.0], 3.5, ">=", name="at least"),
+        Rate(X, X[:, 2] > 0, output=0, tolerance=0.05, name="alike"),
+    ]
+    model = ConstrainedRegressor(members=members, iteration_limit=10, random_state=0)
+    model.fit(X, Y, requirements=rules)
+    found = model.predict(X)
+    assert (model.predict(lacking) >= 3.5 - 1e-6).all()
+    assert abs(found[X[:, 2] > 0].mean() - found[~(X[:, 2] > 0)].mean()) <= 0.05 + 1e-6
+    assert [audit.strength for audit in model.audit_] == ["audited"] * 2
+    assert record_audited(model.ensemble_, rules[0]) == 5
+    assert set(model.ensemble_.predict(-lacking * -1.0, explain=True).labels) == {"audited"}
+
+
+@pytest.mark.parametrize("members", ["network", "affine", ["boosting", "network"]])
+def test_rules_with_missing_values_are_refused_before_training_for_others(members: Any) -> None:
+    rule = Linear(X[np.isnan(X[:, 0])][:5], [1.0], 3.5, ">=", name="at least")
+    known = np.nan_to_num(X)
+    with pytest.raises(InvalidInput, match=r"at least lists.*feature 0 is missing.*boosting"):
+        ConstrainedRegressor(members=members, **QUICK).problem(known, Y, [rule])
+    plain = ConstrainedRegressor(members=members, **QUICK, steps=20).fit(known, Y)
+    with pytest.raises(InvalidInput, match="at least lists"):
+        plain.ensemble_.audit(rule)
+
+
+def test_bounds_that_depend_on_what_is_missing_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="depend on the input take no missing"):
+        Linear(X[:50], [1.0], AffineBound(0.0, [1.0, 0.0, 0.0]), ">=")
