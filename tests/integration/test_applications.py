@@ -76,6 +76,25 @@ def test_a_router_predicts_splits_by_name_and_utilisations(
     assert float(second["mlu"]) == 0
 
 
+def test_predictions_are_explained_by_the_rules_of_their_run(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "demands.csv").write_text("b->d,a->d\n0.5,1.0\n900,900\n")
+    command = ["predict", str(runs / "route"), str(tmp_path / "demands.csv")]
+    assert main([*command, "--details", "--explain"]) == 0
+    first, second = table(capsys.readouterr().out)
+    assert float(first["capacity: slack"]) == pytest.approx(1 - float(first["mlu"]))
+    assert first["capacity: strength"] == "shielded"
+    assert (second["capacity: slack"], second["capacity: strength"]) == ("", "unverified")
+    assert 0 <= float(first["moved by the shield"]) <= 1
+    assert main(["predict", str(runs / "train"), str(runs / "house.csv"), "--explain"]) == 0
+    for row in table(capsys.readouterr().out):
+        price = float(row["price"])
+        assert float(row["range, at least: slack"]) == pytest.approx(price + 0.5)
+        assert float(row["range, at most: slack"]) == pytest.approx(2.5 - price)
+        assert row["range, at most: strength"] == "shielded"
+
+
 def test_inputs_outside_the_region_are_marked_warned_of_once_and_refused(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,6 +128,13 @@ def test_a_digit_classifier_predicts_and_is_audited_by_images(
     rows = table(capsys.readouterr().out)
     assert [int(row["digit"]) for row in rows] == split.train_labels.tolist()
     assert {"logit 0", "logit 9"} <= set(rows[0])
+    assert main(["predict", str(runs / "digits"), str(tmp_path / "images.csv"), "--explain"]) == 0
+    explained = table(capsys.readouterr().out)
+    for row in explained:
+        scores = sorted(float(value) for name, value in row.items() if name.startswith("logit "))
+        slack = scores[-1] - scores[-2]
+        assert 0 <= float(row["required images: slack"]) <= slack + 1e-9
+        assert row["required images: strength"] == "audited"
     for further in ([], ["--data", str(tmp_path / "images.csv")]):
         assert main(["audit", str(runs / "digits"), *further]) == 0
         assert "20 of 20" in capsys.readouterr().out

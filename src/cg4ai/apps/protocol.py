@@ -168,6 +168,10 @@ class Trained(Protocol):
         """What to audit: the rules of a file, or else the run's own, at the rows of a table."""
         ...
 
+    def stated(self, table: CsvTable) -> list[Rule]:
+        """The rules by which predictions for a table are explained: the run's own."""
+        ...
+
     def propositions(self) -> list[Proposition]:
         """What can be proven over a whole region."""
         ...

@@ -24,6 +24,14 @@ def predict(
         bool,
         typer.Option("--details", help="What follows, too: of a router each link's utilisation."),
     ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Of each rule its slack at the row and how strongly it is kept there; and how far "
+            "a shield moved the answer.",
+        ),
+    ] = False,
     refuse_outside: Annotated[
         bool,
         typer.Option("--refuse-outside", help="No predictions where the guarantee does not hold."),
@@ -33,9 +41,12 @@ def predict(
 
     A model gives its prediction and scores, a router the share of each path of each demand
     (columns are demands, such as a->d), a digit classifier the digit (columns pixel 0 to 783). Rows
-    outside the region of a guarantee are marked in a column of their own.
+    outside the region of a guarantee are marked in a column of their own. With --explain a rule's
+    slack is how far the answer is from breaking it, empty where it says nothing of that row alone;
+    strengths are those of docs/guarantees.md, or "violated".
     """
     from cg4ai.apps.csvdata import read_csv
+    from cg4ai.apps.explaining import explained
     from cg4ai.apps.folders import trained
     from cg4ai.apps.tables import csv_text
     from cg4ai.errors import InvalidInput
@@ -54,9 +65,12 @@ def predict(
         if refuse_outside:
             raise InvalidInput(f"{text}; correct them, or leave out --refuse-outside")
         print(f"warning: {text}", file=sys.stderr)
-    rows = described.predictions(
-        inputs, ensemble.predict(inputs, outside="ignore"), details=details
-    )
+    found = ensemble.predict(inputs, explain=explain, outside="ignore")
+    outputs = found.outputs if explain else found
+    rows = described.predictions(inputs, outputs, details=details)
+    if explain:
+        told = explained(ensemble, described.stated(table), inputs, found)
+        rows = [{**row, **more} for row, more in zip(rows, told, strict=True)]
     if beyond.any():
         rows = [{**row, OUTSIDE: bool(mark)} for row, mark in zip(rows, beyond, strict=True)]
     text = csv_text(rows)

@@ -189,6 +189,10 @@ class Classifier:
             )
         return made.demand.rows[0], made.demand.rows[1].astype(np.float64)
 
+    def stated(self, table: CsvTable) -> list[Rule]:
+        """The demand on images whose answer the table names; without that column none is known."""
+        return self.rules(None, table) if LABEL in table.names else []
+
     def propositions(self) -> list[Proposition]:
         raise InvalidInput(
             "a digit classifier keeps rules at listed images, which are audited: nothing is left "

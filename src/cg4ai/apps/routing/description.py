@@ -138,6 +138,9 @@ class Router:
             )
         ]
 
+    def stated(self, table: CsvTable) -> list[Rule]:
+        return self.rules(None, None)
+
     def propositions(self) -> list[Proposition]:
         made = self.instance
         return [

@@ -112,6 +112,9 @@ class Model:
         rows = table if table is not None else read_csv(data) if data.exists() else None
         return read_rules(own, restored(self.description, rows))
 
+    def stated(self, table: CsvTable) -> list[Rule]:
+        return self.rules(None, None)
+
     def propositions(self) -> list[Proposition]:
         """The rules over regions, or at every input, that the mixture was trained under."""
         rules, _ = self._own_files()
