@@ -53,10 +53,14 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return outputs.logsumexp(-1) - outputs.gather(-1, labels).squeeze(-1)
 
 
+def votes(outputs: Tensor) -> Tensor:
+    """Scores (..., r) -> votes (..., r): 1 for the first of the largest, else 0."""
+    return functional.one_hot(outputs.argmax(-1), outputs.shape[-1]).to(outputs.dtype)
+
+
 def error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """One minus the share of votes for the right class; `targets` (n,) classes."""
-    labels = targets.long().expand(outputs.shape[:-1]).unsqueeze(-1)
-    return 1.0 - outputs.gather(-1, labels).squeeze(-1)
+    """1 where the vote is not for the right class, else 0; `targets` (n,) classes."""
+    return (outputs.argmax(-1) != targets.long()).to(outputs.dtype)
 
 
 def no_loss(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.nn.functional import one_hot
 
 from cg4ai.arrays import among
 from cg4ai.ensemble import shapes
 from cg4ai.ensemble.constructed import Pointwise, constructed
 from cg4ai.ensemble.rates import GroupRate, group_rates
+from cg4ai.objectives import votes
 from cg4ai.records import Array, IntArray, SeparationResult, Strength
 from cg4ai.rules import DecisionRate, OutputRule, Rate, Shape
 from cg4ai.rules.place import Placed
@@ -187,10 +187,10 @@ def _recomputed(
     held_out: Array | None,
 ) -> Audit:
     """What predictions at the listed inputs make of every row."""
-    outputs = predictions(ensemble, rows.inputs)
     if isinstance(requirement, DecisionRate):
-        decided = ensemble.decide(rows.inputs, outputs=outputs)
-        outputs = one_hot(torch.as_tensor(decided), ensemble.output_size).to(torch.float64)
+        outputs = votes(torch.as_tensor(ensemble.answers(rows.inputs)))
+    else:
+        outputs = predictions(ensemble, rows.inputs)
     with torch.no_grad():
         violations = shortfall(rows.bounds, rows.values(outputs).numpy())
     order = np.argsort(-violations, kind="stable")
@@ -201,7 +201,7 @@ def _recomputed(
     rates: tuple[GroupRate, ...] = ()
     if isinstance(requirement, GroupRates):
         held = None if held_out is None else among(requirement.points, held_out)
-        rates = group_rates(requirement, outputs.numpy()[:, requirement.output], held)
+        rates = group_rates(requirement, outputs.numpy()[:, requirement.column], held)
     return Audit(
         requirement=requirement.name,
         strength=Strength.AUDITED,

@@ -27,7 +27,6 @@ from cg4ai.layout import Layout
 from cg4ai.members.draws import decisions
 from cg4ai.members.mixture import Mixture, Part
 from cg4ai.members.shielded import ShieldedMembers
-from cg4ai.members.voted import VotedMembers
 from cg4ai.records import Array, IntArray, Strength
 from cg4ai.rules.regions import Region, region_of
 
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 REGIONS = "regions"
 GUARANTEES = "guarantees"
-DECISIONS = "decisions"  # the seed by which shares of votes become decisions
+DECISIONS = "decisions"  # that members vote, and the seed by which shares become decisions
 PREDICTED = 16_384  # inputs at once: members hold more numbers inside than they put out
 OUTSIDE = ("warn", "refuse", "ignore")
 MOST = 0.5  # a region with a smaller share of the training inputs is a neighbourhood
@@ -76,11 +75,7 @@ class Ensemble(Mixture):
         `outside` the region in which the rules shall hold are marked there; without `explain` they
         are warned of, once (`cg4ai.errors.OutsideRegion`), or ignored; "refuse" refuses them.
         """
-        x = matrix(inputs, "inputs", missing=self.takes_missing)
-        if x.shape[1] != self.input_size:
-            raise InvalidInput(
-                f"inputs have {x.shape[1]} features, this ensemble takes {self.input_size}"
-            )
+        x = self._checked(inputs)
         # an explanation marks what lies outside: who reads it needs no warning
         self._look(x, "ignore" if explain and outside == "warn" else outside)
         if explain:
@@ -101,20 +96,39 @@ class Ensemble(Mixture):
 
     @property
     def votes(self) -> bool:
-        """Whether its members vote, so that outputs are shares of votes."""
-        return all(isinstance(part.members, VotedMembers) for part in self.used)
+        """Whether its members vote on decisions: a rule on decisions was asked for."""
+        return DECISIONS in self.about
 
-    def decide(self, inputs: Any, *, outputs: Any = None) -> IntArray:
+    def decide(
+        self, inputs: Any, *, outside: Literal["warn", "refuse", "ignore"] = "warn"
+    ) -> IntArray:
         """(n, d) -> (n,): one class for each input, always the same one.
 
-        Of shares of votes by a hash of the input (`cg4ai.members.draws`), else the class of the
-        largest score. `outputs` (n, r) are predictions that are known already.
+        If members `votes`, by their shares and a hash of the input (`cg4ai.members.draws`), else
+        the class of the largest score. `outside` as for `predict`.
         """
-        x = matrix(inputs, "inputs", missing=self.takes_missing)
-        shares = np.asarray(self.predict(x) if outputs is None else outputs)
+        x = self._checked(inputs)
         if not self.votes:
-            return np.asarray(shares.argmax(1), np.int64)
-        return decisions(shares, x, int(self.about.get(DECISIONS, {}).get("seed", 0)))
+            return np.asarray(self.predict(x, outside=outside).argmax(1), np.int64)
+        self._look(x, outside)
+        parts = torch.split(torch.as_tensor(x), PREDICTED)
+        shares = torch.cat([self.shares(part) for part in parts]).cpu().numpy()
+        return decisions(shares, x, int(self.about[DECISIONS]["seed"]))
+
+    def answers(self, inputs: Any) -> Array:
+        """Outputs (n, r) at inputs (n, d); if members vote, 1 for the class decided for, else 0."""
+        if not self.votes:
+            return np.asarray(self.predict(inputs, outside="ignore"))
+        return np.eye(self.output_size)[self.decide(inputs, outside="ignore")]
+
+    def _checked(self, inputs: Any) -> Array:
+        """The inputs (n, d) as numbers, or an error."""
+        x = matrix(inputs, "inputs", missing=self.takes_missing)
+        if x.shape[1] != self.input_size:
+            raise InvalidInput(
+                f"inputs have {x.shape[1]} features, this ensemble takes {self.input_size}"
+            )
+        return x
 
     def explain(self, x: Array) -> Explanation:
         """Predictions for checked inputs (n, d), each with what is recorded about it."""

@@ -173,12 +173,12 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
     def predict_proba(self, X: Any) -> Array:
         """Mixture of probabilities, or softmax of the mixture of logits: (n, classes).
 
-        Under a `DecisionRate` it is the share of votes for each class.
+        Under a `DecisionRate`, too: it binds what `predict` decides, not these.
         """
         scores = self._scores(X)
         if len(self.classes_) == 1:
             return np.ones((len(scores), 1))
-        if self.scores == "logit" and not self.ensemble_.votes:
+        if self.scores == "logit":
             scores = np.exp(scores - scores.max(1, keepdims=True))
             scores = scores / scores.sum(1, keepdims=True)
         return scores
@@ -193,10 +193,9 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         return np.concatenate([self.classes_[self._decided(part)] for part in dense_parts(x)])
 
     def _decided(self, x: Array) -> IntArray:
-        scores = np.asarray(self.ensemble_.predict(x))
         if self.ensemble_.votes:
-            return self.ensemble_.decide(x, outputs=scores)
-        return np.asarray(scores[:, : len(self.classes_)].argmax(1))
+            return self.ensemble_.decide(x)
+        return np.asarray(self.ensemble_.predict(x)[:, : len(self.classes_)].argmax(1), np.int64)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

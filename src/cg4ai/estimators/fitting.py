@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +13,6 @@ import torch
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from cg4ai.ensemble.audit import Audit
-from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.estimators.holdout import HeldOutPricer, LabelledData, split
 from cg4ai.estimators.judgement import Judge, Score
@@ -186,7 +184,7 @@ class ConstrainedEstimator(Parameters):
         if task.links == "softmax" and (beyond := improbable(problem.requirements)):
             raise InvalidInput(f"no probabilities can keep the requirements: {beyond[0]}")
         output_set_of(problem)
-        voted(shaped(problem))  # these refuse here what cannot be kept, and are done by `solve`
+        shaped(voted(problem))  # these refuse here what cannot be kept, and are done by `solve`
         return problem
 
     def _by_names(self, rule: Shape | OutputRule | Placed) -> Any:
@@ -251,7 +249,7 @@ class ConstrainedEstimator(Parameters):
             raise InvalidInput("adopt takes the result of a problem: call problem(X, y, ...) first")
         # the data may reach beyond a rule's region: that is for users' own predictions to warn of
         found = [result.ensemble] + ([] if result.plain is None else [result.plain.ensemble])
-        self.score_ = self._judge.score(*(partial(_answers, one) for one in found))
+        self.score_ = self._judge.score(*(one.answers for one in found))
         del self._judge  # it holds the data
         self.cautions_ = self._cautions(result, self.score_)
         notes = [text for text in (result.note, str(self.score_), *self.cautions_) if text]
@@ -353,14 +351,6 @@ def _shapes(requirements: Sequence[Requirement], task: Task) -> tuple[Shape, ...
                 "scores='logit', or leave it out"
             )
     return shapes
-
-
-def _answers(ensemble: Ensemble, inputs: Array) -> Array:
-    """Outputs (n, r), of voters their decisions."""
-    outputs = np.asarray(ensemble.predict(inputs, outside="ignore"))
-    if not ensemble.votes:
-        return outputs
-    return np.eye(outputs.shape[1])[ensemble.decide(inputs, outputs=outputs)]
 
 
 def _supervised(data: LabelledData, loss: str | LossFunction, kind: str) -> Supervised:

@@ -341,13 +341,13 @@ def _of_networks(architecture: Architecture, parameters: Parameters, task: Task)
     was 0.07 on new ones), so none of them is trained where all rules are rates. Under rules they
     begin at random, too: where rules bind noise, those that began from the plain members predicted
     new rows worse. Not where batches are drawn of many rows: those that are there are trained on,
-    with rules and without.
+    with rules and without; but not those that vote, which solve another problem each.
     """
     recipe = parameters.training_of_networks(len(task.inputs), rates=task.rates)
     pricer = _gradient(architecture, parameters, task, recipe)
     if task.rates:
         pricer = replace(pricer, headroom=0.0, finish=0.0)
-    if recipe.batch_size is None or task.shapes:
+    if recipe.batch_size is None or task.shapes or task.votes:
         return pricer
     return FreshThenRefined((pricer, _refined(pricer, REFINING / 2)), onwards=True)
 
@@ -366,6 +366,8 @@ def _of_modules(architecture: Architecture, parameters: Parameters, task: Task) 
     """
     recipe = parameters.training_of_modules(len(task.inputs))
     fresh = replace(_gradient(architecture, parameters, task, recipe), blend=1.0, finish=0.0)
+    if task.votes:
+        return fresh
     few = replace(fresh, restarts=len(recipe.weight_decay))
     return FreshThenRefined((fresh, _refined(few, REFINING)), once=True)
 

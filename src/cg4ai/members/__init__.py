@@ -17,7 +17,6 @@ from cg4ai.members.modules import ModuleArchitecture, ModuleMembers
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers, affine
 from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
 from cg4ai.members.trees import TreeMembers
-from cg4ai.members.voted import VotedMembers
 from cg4ai.members.wrapped import WrappedMembers
 from cg4ai.protocols import Members
 from cg4ai.records import MemberState
@@ -39,7 +38,6 @@ __all__ = [
     "ShieldedArchitecture",
     "ShieldedMembers",
     "TreeMembers",
-    "VotedMembers",
     "affine",
     "concatenate",
     "from_lightgbm",
@@ -75,7 +73,6 @@ _WRAPPERS: tuple[type[WrappedMembers[Any]], ...] = (
     ShieldedMembers,
     CompletedMembers,
     ArrangedMembers,
-    VotedMembers,
 )
 
 

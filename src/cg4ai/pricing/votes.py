@@ -15,7 +15,6 @@ import numpy as np
 
 from cg4ai.arrays import same_inputs
 from cg4ai.errors import InvalidInput
-from cg4ai.members.voted import VotedMembers
 from cg4ai.objectives import LossFunction, Supervised
 from cg4ai.pricing.reduced_cost import price_terms
 from cg4ai.protocols import Pricer, PricingRequest
@@ -50,9 +49,7 @@ class VotePricer:
                 ensemble=None,
             )
         )
-        if found.members is None:
-            return replace(found, lower_bound=None)
-        return replace(found, members=VotedMembers(found.members), lower_bound=None)
+        return replace(found, lower_bound=None)
 
     def _sample(self, request: PricingRequest) -> Supervised:
         objective = request.objective
@@ -65,7 +62,7 @@ class VotePricer:
         own = (request.loss_weight * weights / weights.sum())[:, None]
         size = request.rows.layout.output_size
         average = replace(request, objective=replace(objective, kind="average"))
-        terms = price_terms(average, request.guide)
+        terms = price_terms(average, request.guide, concave="linearise")
         inputs, costs = _netted(
             np.concatenate([objective.inputs, terms.inputs]),
             np.concatenate([own * (1.0 - np.eye(size)[labels]), terms.prices]),

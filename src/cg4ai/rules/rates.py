@@ -150,7 +150,7 @@ class GroupRates(Summed):
 
     def _rules(self) -> list[_Rule]:
         rules = []
-        score = self.score.format(self.output)
+        score = self.score.format(self.column)
         if self.tolerance is not None:
             for a, b in self.compared():
                 gap = a.shares - b.shares
@@ -253,13 +253,15 @@ class Rate(GroupRates):
 
     def decision_rates(self, outputs: Array, threshold: float = 0.5) -> dict[Any, float]:
         """Share of each group whose score reaches `threshold`; `outputs` (m, r) at the inputs."""
-        decided = np.asarray(outputs)[:, self.output] >= threshold
+        decided = np.asarray(outputs)[:, self.column] >= threshold
         return {name: float(decided[self.groups == name].mean()) for name in self.names}
 
 
 @dataclass(frozen=True, eq=False)
 class DecisionRate(GroupRates):
-    """How often each group is decided for class `output` (default 1); for classifiers.
+    """How often each group is decided for class `output`; for classifiers.
+
+    Of two classes `output` is the second unless said, of more it must be said.
 
     `of` says among whom: "selection" (all; also "demographic parity"), "true positive" (those
     whose label is that class; "equal opportunity"), "false positive" (the others) or "equalised
@@ -268,10 +270,12 @@ class DecisionRate(GroupRates):
     `at_least`, `at_most`: bounds on the rate of each group. `margin` makes the rule stricter while
     training; what it takes to hold for the decisions at the listed inputs is added by itself.
 
-    Members vote 0/1 and one decision per input is made: the share of votes against a number in
-    [0, 1) that is a seeded hash of the input (`cg4ai.members.draws`). No group is needed for it.
+    Members vote for the class of their largest score and one decision per input is made: the share
+    of votes against a number in [0, 1) that is a seeded hash of the input (`cg4ai.members.draws`).
+    No group is needed for it. All other rules bind the scores of the same members.
     """
 
+    output: Any = field(default=None, kw_only=True)
     of: str = field(default="selection", kw_only=True)
     labels: Any = field(default=None, kw_only=True)
     at_least: float | None = field(default=None, kw_only=True)
@@ -300,6 +304,10 @@ class DecisionRate(GroupRates):
             if value is not None and not 0 <= value <= 1:
                 raise InvalidInput(f"{what} is a share and must lie in [0, 1], got {value}")
 
+    @property
+    def column(self) -> int:
+        return 1 if self.output is None else int(self.output)
+
     def _positions(self, outputs: Sequence[str]) -> dict[str, Any]:
         found = super()._positions(outputs)
         if self.labels is not None and self.labels.dtype.kind == "U":
@@ -322,6 +330,11 @@ class DecisionRate(GroupRates):
                 f"{self.name} is about decisions between classes, but the predictor has "
                 f"{output_size} output; for numbers use Rate"
             )
+        if self.output is None and output_size > 2:
+            raise InvalidInput(
+                f"{self.name} does not say for which of {output_size} classes decisions are "
+                "counted; give output=, its position or its label as text"
+            )
         for cell in self.cells():
             if not cell.count:
                 raise InvalidInput(
@@ -336,10 +349,13 @@ class DecisionRate(GroupRates):
                 if positive is None:
                     found.append(cell)
                     continue
-                among = (self.labels == self.output) == positive
-                told = f" whose label is {'' if positive else 'not '}{self.output}"
+                among = (self.labels == self.column) == positive
+                told = f" whose label is {'' if positive else 'not '}{self.column}"
                 found.append(Cell(cell.group, cell.inputs & among, told))
         return found
+
+    def rows(self, number: int) -> LinearRows:
+        return replace(super().rows(number), votes=True)
 
     def _listed(self, kept: NDArray[np.bool_]) -> dict[str, Any]:
         labels = None if self.labels is None else self.labels[kept]

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
+from cg4ai.objectives import votes
 from cg4ai.records import Array, IntArray
 
 
@@ -29,7 +30,8 @@ class LinearRows:
 
     `inputs` (k, d), `coefficients` (m, r), `bounds` (m,). Exactly one of `index` (m,), for rows
     that look at one input each, and `mixing` (m, k), for rows that sum over inputs, is given.
-    `origin` (m, 2) says which (input, rule) of the requirement made each row.
+    `origin` (m, 2) says which (input, rule) of the requirement made each row. Rows with `votes`
+    read the vote of each member, 1 for its largest score and else 0, where others read its scores.
     """
 
     requirement: int
@@ -39,6 +41,7 @@ class LinearRows:
     index: IntArray | None = None
     mixing: Array | None = None
     origin: IntArray | None = None
+    votes: bool = False
 
     linear: ClassVar[bool] = True
     JOINED: ClassVar = ("inputs", "coefficients", "bounds")
@@ -48,6 +51,8 @@ class LinearRows:
 
     def values(self, outputs: Tensor, positions: IntArray | None = None) -> Tensor:
         """`outputs` (..., k, r) -> (..., m). With `positions`, outputs holds only those."""
+        if self.votes:
+            outputs = votes(outputs)
         coefficients = self.coefficients if positions is None else self.coefficients[:, positions]
         a = torch.as_tensor(coefficients, dtype=outputs.dtype, device=outputs.device)
         if self.index is not None:
@@ -83,6 +88,7 @@ class LinearRows:
             index,
             mixing,
             origin,
+            self.votes,
         )
 
 

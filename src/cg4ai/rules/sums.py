@@ -30,8 +30,13 @@ class Summed(Placed):
                 f"a {type(self).__name__} speaks of several listed inputs, got a "
                 f"{type(self.inputs).__name__}; give the inputs as an array"
             )
-        if not isinstance(self.output, str):
+        if not (self.output is None or isinstance(self.output, str)):
             object.__setattr__(self, "output", whole_number(self.output, "output", least=0))
+
+    @property
+    def column(self) -> int:
+        """The output that is looked at."""
+        return int(self.output)
 
     def _positions(self, outputs: Sequence[str]) -> dict[str, Any]:
         if not isinstance(self.output, str):
@@ -44,16 +49,16 @@ class Summed(Placed):
                 f"{self.name} names the output {self.output!r}; only estimators know names, "
                 "elsewhere give its position"
             )
-        if self.output >= output_size:
+        if self.column >= output_size:
             raise InvalidInput(
-                f"{self.name} looks at output {self.output}, but the predictor has {output_size}; "
+                f"{self.name} looks at output {self.column}, but the predictor has {output_size}; "
                 "outputs count from 0"
             )
         self.fit(input_size, output_size)
 
     def _rows(self, number: int, mixing: Array, bounds: Array, origin: IntArray) -> LinearRows:
         coefficients = np.zeros((len(mixing), self.known_output_size()))
-        coefficients[:, self.output] = 1.0
+        coefficients[:, self.column] = 1.0
         return LinearRows(number, self.points, coefficients, bounds, None, mixing, origin)
 
 

@@ -55,7 +55,7 @@ def solve(
 
 def imposed(problem: Problem, settings: Settings) -> Problem:
     """The problem for members that keep by construction what they can; refuses what they cannot."""
-    problem = voted(tightened(arranged(completed(shaped(problem)))))
+    problem = tightened(arranged(completed(shaped(voted(problem)))))
     if settings.guarantee == "attacked" or problem.phases is not None:
         return problem
     return through_shield(problem, demanded=settings.guarantee == "shielded")

@@ -45,7 +45,8 @@ def take(work: Workspace) -> Snapshot:
         arrays["scenarios.in_master"] = work.scenarios.in_master
     batches = []
     for number, batch in enumerate(work.rows.batches):
-        batches.append({"linear": batch.linear, "requirement": batch.requirement})
+        kind = {"linear": batch.linear, "votes": getattr(batch, "votes", False)}
+        batches.append({**kind, "requirement": batch.requirement})
         arrays.update(_row_arrays(batch, f"rows{number}."))
     for number, stack in enumerate(work.columns.stacks):
         arrays[f"stack{number}.blocks"] = stack.blocks
@@ -141,9 +142,8 @@ def _restored_rows(
         )
     inputs, bounds, origin = need("inputs"), need("bounds"), get("origin")
     if entry["linear"]:
-        return LinearRows(
-            number, inputs, need("coefficients"), bounds, get("index"), get("mixing"), origin
-        )
+        made = need("coefficients"), bounds, get("index"), get("mixing"), origin
+        return LinearRows(number, inputs, *made, votes=bool(entry["votes"]))
     requirement = problem.requirements[number]
     listed = requirement.rows(number)
     if listed is None:

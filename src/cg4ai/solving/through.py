@@ -50,7 +50,7 @@ EXACT = (AffinePricer, StumpPricer, FinitePricer)
 AGREES = 1e-9  # rounding that an anchor of the user's own may have
 RIDGE = 1e-3  # of the affine fit that anchors stay close to, per row of the data
 SAMPLE = 4000  # inputs over which an anchor of least loss is sought
-FITTED = ("squared", "log_loss", "none")  # losses whose best affine fit is known, or is none
+FITTED = ("squared", "log_loss", "error", "none")  # whose best affine fit is known, or is none
 
 
 def through_shield(problem: Problem, *, demanded: bool = False) -> Problem:

@@ -29,6 +29,6 @@ def _spread(problem: Problem, rate: GroupRates) -> float:
     """Of the scores that the rate is a mean of."""
     objective = problem.objective
     targets = np.asarray(objective.targets) if isinstance(objective, Supervised) else np.empty(0)
-    if targets.ndim == 2 and rate.output < targets.shape[1]:
-        return float(targets[:, rate.output].std())
+    if targets.ndim == 2 and rate.column < targets.shape[1]:
+        return float(targets[:, rate.column].std())
     return SPREAD

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,14 +11,13 @@ import torch
 from cg4ai.errors import InvalidInput
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.draws import decisions
-from cg4ai.members.voted import VotedMembers
-from cg4ai.objectives import Objective, Supervised
+from cg4ai.objectives import Objective, Supervised, votes
 from cg4ai.pricing.rebuilt import within
 from cg4ai.pricing.votes import VotePricer
 from cg4ai.protocols import Pricer
 from cg4ai.records import Array
 from cg4ai.rules import DecisionRate, Requirement
-from cg4ai.rules.rows import Rows, shortfall
+from cg4ai.rules.rows import LinearRows, shortfall
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.workspace import Workspace
 
@@ -30,32 +28,32 @@ ROUNDS = 10  # of weighing anew, with what decisions lacked as a margin
 def voted(problem: Problem) -> Problem:
     """The same problem for members that vote, where some rule is about decisions.
 
-    The loss becomes the error rate, which is linear in votes, so that the master is linear. All
-    classes have a constant voter to begin with: of them every rule on equal rates can be met.
+    Members keep their scores, which all other rules bind; rules on decisions read their votes, and
+    so does the loss, which becomes the error rate: linear in shares of votes, so that the master is
+    linear. All classes have a constant voter to begin with: of them every rule on equal rates can
+    be met, if no other rule forbids it.
     """
     ruled = [one for one in problem.requirements if isinstance(one, DecisionRate)]
     if not ruled:
         return problem
     objective = _labelled(problem, ruled[0])
-    for one in (*problem.kept, *problem.requirements):
-        if one.region is not None or getattr(one, "inputs", ()) is None:
-            raise InvalidInput(
-                f"{one.name} holds over a region and {ruled[0].name} on decisions: shares of votes "
-                "jump, so that it cannot be kept there. Use Rate instead of DecisionRate, or rules "
-                "at listed inputs"
-            )
+
+    others = " and ".join(
+        one.name for one in problem.requirements if not isinstance(one, DecisionRate)
+    )
+    note = f"{others}: about scores; decisions are made by votes, which {ruled[0].name} binds"
 
     def change(pricer: Any) -> Pricer:
         return VotePricer(pricer, objective.loss)
 
     classes = problem.layout.output_size
     constant = ConstantMembers(np.eye(classes), objective.inputs.shape[1])
-    start = [(VotedMembers(one), blocks) for one, blocks in problem.start]
     return replace(
         problem,
         objective=replace(objective, loss="error", kind="average"),
         pricers=[within(one, change) for one in problem.pricers],
-        start=[(VotedMembers(constant), np.zeros(classes, np.int64)), *start],
+        notes=(*problem.notes, *([note] if others else [])),
+        start=[(constant, np.zeros(classes, np.int64)), *problem.start],
     )
 
 
@@ -87,26 +85,27 @@ class Decided:
 class _Votes:
     """Every column's votes at the inputs of the rules on decisions."""
 
-    def __init__(self, work: Workspace, requirements: Sequence[Requirement]) -> None:
-        self.batches: list[Rows] = []
+    def __init__(self, work: Workspace) -> None:
+        self.batches: list[LinearRows] = []
         self.places: list[slice] = []
         start = 0
         for batch in work.rows.batches:
-            known = 0 <= batch.requirement < len(requirements)
-            if known and isinstance(requirements[batch.requirement], DecisionRate):
+            if isinstance(batch, LinearRows) and batch.votes:
                 self.batches.append(batch)
                 self.places.append(slice(start, start + len(batch)))
             start += len(batch)
         self.count = start
-        self.votes = [work.columns.outputs(batch.inputs).cpu().numpy() for batch in self.batches]
+        self.votes = [
+            votes(work.columns.outputs(batch.inputs)).cpu().numpy() for batch in self.batches
+        ]
 
     def lacking(self, weights: Array, seed: int) -> Array:
         """(m,): by how much decisions miss each row of the master, 0 for all other rows."""
         result = np.zeros(self.count)
         used = np.flatnonzero(weights > 0)
         share = weights[used] / weights[used].sum()
-        for batch, place, votes in zip(self.batches, self.places, self.votes, strict=True):
-            shares = np.tensordot(share, votes[used], 1)
+        for batch, place, own in zip(self.batches, self.places, self.votes, strict=True):
+            shares = np.tensordot(share, own[used], 1)
             decided = np.eye(shares.shape[1])[decisions(shares, batch.inputs, seed)]
             values = batch.values(torch.as_tensor(decided)).numpy()
             result[place] = np.maximum(shortfall(batch.bounds, values), 0.0)
@@ -119,7 +118,7 @@ def decided(work: Workspace, weights: Array, seed: int) -> Decided:
     Decisions miss rows that shares keep by what the hash makes of the few inputs without a clear
     vote. Some seeds miss none. If none does, the rows are tightened by what was missed.
     """
-    votes = _Votes(work, work.problem.requirements)
+    votes = _Votes(work)
     margins = np.zeros(votes.count)
     best = Decided(weights, seed, "")
     least = np.inf

@@ -406,7 +406,10 @@ class Workspace:
         """The objective of the mixture itself on the objective's own inputs."""
         batch = self._data(self.settings.device, torch.float64)
         with torch.no_grad():
-            return float(self.objective.value(batch, ensemble.outputs(batch.inputs)))
+            outputs = ensemble.outputs(batch.inputs)
+            if ensemble.votes:
+                outputs = torch.as_tensor(ensemble.answers(batch.inputs)).to(outputs.device)
+            return float(self.objective.value(batch, outputs))
 
 
 def row_keys(rows: Rows) -> list[bytes]:

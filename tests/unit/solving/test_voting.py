@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy.optimize import linprog
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
@@ -17,13 +19,17 @@ from cg4ai import (
     ConstrainedRegressor,
     DecisionRate,
     Linear,
+    Margin,
+    Monotone,
     Problem,
+    Range,
     load,
     solve,
 )
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import affine
+from cg4ai.members.draws import draws
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.trees import TreePricer
 
@@ -46,7 +52,24 @@ def odds(decided: Any, labels: Any, group: Any) -> float:
     return max(gap(decided[labels == k], group[labels == k]) for k in (0, 1))
 
 
+def shares(model: Any, inputs: Any) -> Any:
+    """(n,): the weight of all members that give class 1 the larger score."""
+    total = np.zeros(len(inputs))
+    for part in model.ensemble_.parts:
+        scores = part.members.outputs(torch.as_tensor(inputs)).numpy()
+        total += part.weights @ (scores[..., 1] > scores[..., 0])
+    return total
+
+
+def by_hand(model: Any, inputs: Any) -> Any:
+    """Decisions from the members' own outputs, their weights and the documented draws."""
+    return (
+        shares(model, inputs) > draws(inputs, model.ensemble_.about["decisions"]["seed"])
+    ).astype(int)
+
+
 X, Y, G = people(1500)
+PARITY = DecisionRate(X, G, tolerance=0.02, name="parity")
 
 
 @pytest.mark.parametrize("members", [LogisticRegression(), DecisionTreeClassifier(max_depth=4)])
@@ -57,10 +80,8 @@ def test_parity_of_decisions_holds_at_the_listed_rows(members: Any) -> None:
     assert gap(decided, G) <= 0.02 + 1e-9
     assert model.audit_[0].holds
     assert gap(ConstrainedClassifier(members=members, random_state=0).fit(X, Y).predict(X), G) > 0.1
-    shares = model.predict_proba(X)
-    assert np.allclose(shares.sum(1), 1)
-    clear = np.isclose(shares.max(1), 1)
-    assert (decided[clear] == shares[clear].argmax(1)).all()
+    assert np.allclose(model.predict_proba(X).sum(1), 1)
+    assert (decided == by_hand(model, X)).all()
 
 
 def test_equalised_odds_of_networks() -> None:
@@ -103,19 +124,24 @@ def test_column_generation_finds_the_optimum_of_the_linear_program_over_all_vote
     rule = DecisionRate(X, G, tolerance=0.05)
     problem = Problem(
         objective=Supervised(X, Y, "cross_entropy"),
-        requirements=[rule],
+        requirements=[rule, Linear(X[:1], [-1.0, 1.0], 0.3, ">=")],
         pricers=[TreePricer(LogisticRegression(), scales=(1.0,))],
         layout=Layout.single(2),
         start=[(voters, np.zeros(40, np.int64))],
     )
     result = solve(problem)
     scores = np.einsum("nd,mdr->mnr", X, slopes) + offsets[:, None]
-    votes = np.concatenate([scores.argmax(2), np.zeros((1, len(X))), np.ones((1, len(X)))])
+    constants = np.broadcast_to(np.eye(2)[:, None], (2, len(X), 2))
+    scores = np.concatenate([scores, constants])
+    votes = scores.argmax(2)
     errors = (votes != Y).mean(1)
     gaps = votes[:, G == 0].mean(1) - votes[:, G == 1].mean(1)
-    best = linprog(errors, np.stack([gaps, -gaps]), [0.05, 0.05], np.ones((1, len(errors))), [1.0])
+    rows = [gaps, -gaps, -(scores[:, 0, 1] - scores[:, 0, 0])]
+    best = linprog(errors, np.stack(rows), [0.05, 0.05, -0.3], np.ones((1, len(errors))), [1.0])
     assert result.objective <= best.fun + 1e-6, "trained voters can only help"
     assert result.feasible
+    first = result.ensemble.predict(X[:1])[0]
+    assert first[1] - first[0] >= 0.3 - 1e-6, "the mean of scores, not of votes"
 
 
 def test_many_classes_and_labels_that_are_not_positions() -> None:
@@ -137,13 +163,10 @@ def test_bounds_on_selection_rates() -> None:
     assert min(decided[G == 0].mean(), decided[G == 1].mean()) > 0.1
 
 
-def test_votes_are_refused_of_regressors_and_over_regions() -> None:
+def test_votes_are_refused_of_regressors_and_of_objectives_without_labels() -> None:
     rule = DecisionRate(X, G, tolerance=0.1)
     with pytest.raises(InvalidInput, match="use Rate"):
         ConstrainedRegressor().fit(X, X[:, :2], [rule])
-    everywhere = Linear(Box([-1.0] * 4, [1.0] * 4), [0.0, 1.0], 0.9, "<=")
-    with pytest.raises(InvalidInput, match="over a region"):
-        ConstrainedClassifier(members="tree").fit(X, Y, [rule, everywhere])
     problem = Problem(
         objective=Supervised(X, X[:, :2]),
         requirements=[rule],
@@ -152,3 +175,72 @@ def test_votes_are_refused_of_regressors_and_over_regions() -> None:
     )
     with pytest.raises(InvalidInput, match="no class labels"):
         solve(problem)
+
+
+def test_of_many_classes_one_must_be_named() -> None:
+    rule = DecisionRate(X, G, tolerance=0.1)
+    with pytest.raises(InvalidInput, match=r"of 3 classes .* give output="):
+        ConstrainedClassifier().fit(X, np.digitize(X[:, 0], [0, 1]), [rule])
+
+
+LOW, HIGH = X.min(0), X.max(0)
+EVERYWHERE = np.concatenate(
+    [
+        np.random.default_rng(7).uniform(LOW, HIGH, (5000, 4)),
+        np.array(np.meshgrid(*zip(LOW, HIGH, strict=True))).reshape(4, -1).T,
+    ]
+)
+QUICK: dict[str, Any] = {"random_state": 0, "iteration_limit": 4, "steps": 60}
+
+
+@pytest.mark.parametrize("members", [LogisticRegression(), "tree", "network"])
+def test_beside_rules_over_regions_scores_keep_these_and_decisions_the_rate(members: Any) -> None:
+    cap = Linear(Box(LOW, HIGH), [0.0, 1.0], 0.7, "<=", name="cap")
+    clear = Margin(Box([1.0, 0.5, -1.0, -1.0], [2.5, 2.0, 0.0, 1.0]), 1, 0.2, name="clear")
+    model = ConstrainedClassifier(members=members, **QUICK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # of limits
+        model.fit(X, Y, [PARITY, cap, clear])
+    assert [str(one.strength) for one in model.audit_] == ["audited", "shielded", "shielded"]
+    assert all(one.holds for one in model.audit_)
+    decided = model.predict(X)
+    assert gap(decided, G) <= 0.02 + 1e-9
+    assert (decided == by_hand(model, X)).all(), "votes are those of shielded outputs"
+    assert model.predict_proba(EVERYWHERE)[:, 1].max() <= 0.7 + 1e-9
+    inside = np.random.default_rng(8).uniform([1.0, 0.5, -1.0, -1.0], [2.5, 2.0, 0, 1], (500, 4))
+    assert np.diff(model.predict_proba(inside)).min() >= 0.2 - 1e-9
+    assert model.predict(inside).all(), "every member votes for it there"
+    assert "decisions are made by votes" in model.result_.note
+
+
+@pytest.mark.parametrize("members", ["tree", "network"])
+def test_beside_monotone_scores_and_shares_of_votes_never_fall(members: Any) -> None:
+    rises = Monotone({1: +1}, name="rises")
+    model = ConstrainedClassifier(members=members, **QUICK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        model.fit(X, Y, [PARITY, rises])
+    assert [str(one.strength) for one in model.audit_] == ["audited", "constructed"]
+    decided = model.predict(X)
+    assert gap(decided, G) <= 0.02 + 1e-9
+    assert (decided == by_hand(model, X)).all()
+    higher = EVERYWHERE + np.array([0, 1.0, 0, 0]) * np.random.default_rng(9).exponential(
+        size=(len(EVERYWHERE), 1)
+    )
+    before, after = (model.predict_proba(one)[:, 1] for one in (EVERYWHERE, higher))
+    assert (after >= before - 1e-12).all()
+    assert (shares(model, higher) >= shares(model, EVERYWHERE) - 1e-12).all()
+
+
+def test_beside_a_range_of_logits_and_listed_rules() -> None:
+    limits = Range(-2.0, 2.0, name="limits")
+    cases = Linear(X[:4], [-1.0, 1.0], 2 * Y[:4] - 1.5, ">=", name="cases")
+    model = ConstrainedClassifier(scores="logit", **QUICK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        model.fit(X, Y, [PARITY, limits, cases])
+    assert all(one.holds for one in model.audit_)
+    scores = np.asarray(model.ensemble_.predict(EVERYWHERE * 10))
+    assert np.abs(scores).max() <= 2
+    assert (model.decision_function(X[:4]) >= 2 * Y[:4] - 1.5 - 1e-6).all()
+    assert gap(model.predict(X), G) <= 0.02 + 1e-9

@@ -92,7 +92,7 @@ class Model:
             return [dict(zip(subject.outputs, map(float, line), strict=True)) for line in outputs]
         best = outputs[:, : len(subject.outputs)].argmax(1)
         if self.ensemble is not None and self.ensemble.votes:
-            best = self.ensemble.decide(inputs, outputs=outputs)
+            best = self.ensemble.decide(inputs, outside="ignore")
         return [
             {
                 subject.target: subject.outputs[best[number]],

@@ -47,9 +47,7 @@ def held_out_scores(problem: Problem, result: Result, *, classes: int | None) ->
         plain, guess = _plain_and_guess(x, y, new_x, classes=classes)
 
     def reached(ensemble: Ensemble) -> float:
-        outputs = np.asarray(ensemble.predict(new_x, outside="ignore"))
-        if ensemble.votes:
-            return score(ensemble.decide(new_x, outputs=outputs), new_y)
+        outputs = ensemble.answers(new_x)
         return score(outputs[:, :classes].argmax(1) if classes else outputs, new_y)
 
     unruled = result.plain

@@ -1,4 +1,4 @@
-"""Votes, the numbers that decide on shares of them, and what survives files."""
+"""Shares of votes, the numbers that decide on them, and what survives files."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cg4ai import load
 from cg4ai.ensemble.ensemble import DECISIONS, Ensemble
-from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
-from cg4ai.members import VotedMembers, affine
+from cg4ai.members import affine
 from cg4ai.members.draws import decisions, draws
 from cg4ai.members.mixture import Part
 
@@ -26,26 +24,19 @@ GOLDEN = [
 INPUTS = np.array([[0.0, 1.0], [1.5, -2.25], [1e300, 3.0]])
 
 
-def voters() -> VotedMembers:
+def ensemble(weights: list[float]) -> Ensemble:
     """Two members: the first votes 1 where x0 > 0, the second where x1 > 0."""
     slopes = np.zeros((2, 2, 2))
     slopes[0, 0, 1] = slopes[1, 1, 1] = 1.0
-    return VotedMembers(affine(slopes, np.zeros((2, 2))))
+    voters = affine(slopes, np.zeros((2, 2)))
+    return Ensemble((Part(voters, np.zeros(2, np.int64), np.array(weights)),), Layout.single(2))
 
 
-def ensemble(weights: list[float]) -> Ensemble:
-    return Ensemble((Part(voters(), np.zeros(2, np.int64), np.array(weights)),), Layout.single(2))
-
-
-def test_votes_are_zero_or_one_for_the_first_largest_score() -> None:
-    outputs = voters().outputs(torch.tensor([[1.0, -1.0], [0.0, 2.0]], dtype=torch.float64))
-    assert outputs[..., 1].tolist() == [[1.0, 0.0], [0.0, 1.0]]
-    assert bool((outputs.sum(-1) == 1).all())
-
-
-def test_members_with_one_output_cannot_vote() -> None:
-    with pytest.raises(InvalidInput, match="one output per class"):
-        VotedMembers(affine(np.zeros((1, 2, 1)), np.zeros((1, 1))))
+def test_shares_are_the_weights_of_those_with_that_largest_score() -> None:
+    model = ensemble([0.25, 0.75])
+    inputs = torch.tensor([[1.0, -1.0], [0.0, 2.0], [3.0, 3.0], [0.0, 0.0]], dtype=torch.float64)
+    assert model.shares(inputs)[:, 1].tolist() == [0.25, 0.75, 1.0, 0.0]
+    assert model.outputs(inputs)[:, 1].tolist() == [-0.5, 1.5, 3.0, 0.0], "scores stay scores"
 
 
 def test_draws_never_change() -> None:
@@ -96,7 +87,7 @@ def test_decisions_survive_saving(tmp_path: Path) -> None:
     model.about[DECISIONS] = {"seed": 11}
     inputs = np.random.default_rng(2).normal(size=(500, 2))
     before = model.decide(inputs)
-    shares = model.predict(inputs)[:, 1]
+    shares = (inputs > 0) @ [0.4, 0.6]
     assert before.tolist() == (shares > draws(inputs, 11)).astype(int).tolist()
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
