@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.apps.routing import Instance, instance
+from cg4ai.apps.routing import Instance, instance, problem
 from cg4ai.apps.routing.joint import JointPricer, joint_network
 from cg4ai.apps.routing.problem import first_request, routing_settings, shielded_problem
 from cg4ai.apps.routing.settings import Recipe, RouteSettings
@@ -30,8 +30,19 @@ def uneven() -> Instance:
     return instance(graph, 2, 3)
 
 
-def pricer_of(problem: Problem) -> JointPricer:
-    pricer = problem.pricers[0]
+def test_on_a_gpu_there_are_as_many_networks_for_all_demands_as_on_the_processor(
+    uneven: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There half the groups of networks for each demand take twice the steps; these did not."""
+    usual = {joint: routing_settings(uneven, Recipe(), joint=joint) for joint in (True, False)}
+    monkeypatch.setattr(problem, "on_gpu", lambda recipe: True)
+    assert routing_settings(uneven, Recipe(), joint=True) == usual[True]
+    assert routing_settings(uneven, Recipe()).iteration_limit == usual[False].iteration_limit / 2
+    assert pricer_of(shielded_problem(uneven, TINY)).later.steps == TINY.later_steps
+
+
+def pricer_of(stated: Problem) -> JointPricer:
+    pricer = stated.pricers[0]
     assert isinstance(pricer, JointPricer)
     return pricer
 
