@@ -37,7 +37,7 @@ def answer_of(work: Certifier, seconds: float) -> Certification:
         _note(work, status),
         {rule: own.point for rule, own in work.found.items()},
         work.subject,
-        not any(search.waiting for search in work.searches),
+        all(not search.waiting or work.hopeless(rule) for rule, search in enumerate(work.searches)),
     )
 
 
@@ -47,6 +47,8 @@ def _note(work: Certifier, status: Status) -> str:
     if status == "refuted":
         return f"rules {_listed(sorted(work.found))} refuted; open cells of all rules are kept"
     left = [rule for rule, search in enumerate(work.searches) if search.open]
+    if hopeless := [rule for rule in left if work.hopeless(rule)]:
+        return _tight_note(work, hopeless)
     if any(work.searches[rule].waiting for rule in left):
         reached = "the memory limit" if work.full else "a limit"
         note = f"{reached} was reached with rules {_listed(left)} open"
@@ -62,6 +64,20 @@ def _note(work: Certifier, status: Status) -> str:
             "limit cannot be proven, ask for a limit wider by more than that"
         )
     return note
+
+
+def _tight_note(work: Certifier, rules: list[int]) -> str:
+    """Which rules leave no room at some input, and where the first does."""
+    first = work.tight[rules[0]]
+    place = ", ".join(f"{value:.6g}" for value in first.point[:6])
+    more = ", ..." if len(first.point) > 6 else ""
+    return (
+        f"rules {_listed(rules)} have no room to be proven: rule {rules[0]} has the value "
+        f"{first.value:.12g} at x = [{place}{more}], as good as its limit "
+        f"{work.targets[rules[0]]:.12g}, and bounds include a margin of up to "
+        f"{max(work.margins[rule] for rule in rules):.2g} for rounding, however small the cells: "
+        "ask for a limit wider by more than that"
+    )
 
 
 def _listed(rules: list[int]) -> str:

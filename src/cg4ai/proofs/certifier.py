@@ -90,6 +90,7 @@ class Certifier:
             for rule in range(len(rules))
         ]
         self.found: dict[int, Found] = {}
+        self.tight: dict[int, Found] = {}  # inputs so close to a limit that no cell there closes
         self.sphere = self._sphere()
 
     def resume(self, earlier: Certification) -> None:
@@ -201,13 +202,16 @@ class Certifier:
         excess = self._values(points) - self.targets
         for number in range(len(self.rules)) if rule is None else (rule,):
             at = int(excess[:, number].argmax())
-            if excess[at, number] <= 0 or number in self.found:
+            # a bound is the value at least, but for rounding, which is far below half the margin
+            if excess[at, number] <= -self.margins[number] / 2 or number in self.found:
                 continue
             # matrix products of another size round differently: what is reported is this one
             point = points[at : at + 1]
             value = float(self._values(point)[0, number])
             if value > self.targets[number]:
                 self.found[number] = Found(point[0].copy(), value)
+            elif value > self.targets[number] - self.margins[number] / 2:
+                self.tight.setdefault(number, Found(point[0].copy(), value))
 
     def look_first(self) -> None:
         """Test extremes and random points before any cell is bounded."""
@@ -235,8 +239,12 @@ class Certifier:
         return [
             rule
             for rule, search in enumerate(self.searches)
-            if search.waiting and rule not in self.found
+            if search.waiting and rule not in self.found and not self.hopeless(rule)
         ]
+
+    def hopeless(self, rule: int) -> bool:
+        """Whether some cells will stay open, and a first round found no input that breaks it."""
+        return rule in self.tight and self.searches[rule].cells >= FIRST_ROUND
 
     def _search_rule(self, rule: int, budget: int, effort: _Effort) -> bool:
         """Bound so many more cells of one rule; False if the whole search has to end."""

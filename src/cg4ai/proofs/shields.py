@@ -51,6 +51,11 @@ class Shielded:
 
         An anchor that breaks a rule refutes no prediction: it only leaves them without a proof.
         """
+        if found.status == "unknown" and found.exhausted:
+            more = "take another anchor, with room"
+            return replace(
+                found, shield=self.of, note=f"of the shield's anchor: {found.note}, or {more}"
+            )
         if found.status != "refuted" or found.counterexample is None:
             return replace(found, shield=self.of)
         place = ", ".join(f"{value:.6g}" for value in found.counterexample[:6])

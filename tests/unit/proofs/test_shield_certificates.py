@@ -100,6 +100,19 @@ def test_what_the_anchor_breaks_by_a_hair_is_not_proven():
     assert answer.counterexample is None
 
 
+def test_an_anchor_without_room_is_recognised_before_many_cells_are_split():
+    """It took five million cells to say so."""
+    rule = wanted(room=1e-15)
+    answer = certify(behind(rule), rule)
+    assert answer.status == "unknown"
+    assert answer.cells < 20_000 * len(COEFFICIENTS)
+    assert "no room" in answer.note
+    assert "another anchor" in answer.note
+    assert answer.exhausted
+    again = certify(behind(rule), rule, resume=answer)
+    assert again.cells == answer.cells
+
+
 def test_the_anchor_may_be_a_network():
     anchor = networks(9, 1, scale=1.0)
     points = BOX.sample(20000, torch.Generator().manual_seed(2))
