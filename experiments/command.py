@@ -21,7 +21,17 @@ Images = Annotated[
     typer.Option(metavar="DIR", help="MNIST IDX files; the 5,000 built-in images if unset."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
-Threads = Annotated[int, typer.Option(help="CPU threads.")]
+Threads = Annotated[int, typer.Option(help="CPU threads of each run.")]
+Jobs = Annotated[
+    int | None, typer.Option(metavar="N", help="Runs at once; as many as cores if left out.")
+]
+StopAfter = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="End then; the same command goes on later."),
+]
+Lean = Annotated[
+    bool, typer.Option("--lean", help="Keep figures of runs that have ended, not their members.")
+]
 ReportOnly = Annotated[
     bool, typer.Option("--report-only", help="Only tables and figures of what is there.")
 ]

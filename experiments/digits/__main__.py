@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -19,8 +19,11 @@ from experiments.command import (
     Device,
     Folder,
     Images,
+    Jobs,
+    Lean,
     Quiet,
     ReportOnly,
+    StopAfter,
     Threads,
     command,
     say,
@@ -28,7 +31,8 @@ from experiments.command import (
 )
 from experiments.digits import figures, reproduce, tables
 from experiments.digits.reproduce import Outcome, Plan
-from experiments.digits.units import SEEDS, ended
+from experiments.digits.units import SEEDS, Mode, ended
+from experiments.side_by_side import cores, moment_after
 
 QUICK_NOTE = "Trained far too little (--quick): these figures mean nothing."
 
@@ -38,12 +42,15 @@ def digits(
         list[str] | None,
         typer.Argument(
             metavar="[PART ...]",
-            help="main, splits, sizes, methods, robust, correct, relabel or a single variant such "
-            "as margin-only; all if left out.",
+            help="main, splits, sizes, methods, robust, correct, relabel, ablation or a single "
+            "variant such as margin-only; all if left out.",
         ),
     ] = None,
     *,
     out: Folder = Path("reproduce-digits"),
+    mode: Annotated[
+        str, typer.Option(help="ours, or paper: the method as published, into the same tables.")
+    ] = "ours",
     seeds: Annotated[
         list[str] | None, typer.Option(metavar="S,S", help="42,43,44 if left out.")
     ] = None,
@@ -53,7 +60,10 @@ def digits(
     ] = None,
     data: Images = None,
     device: Device = "cpu",
-    threads: Threads = 2,
+    jobs: Jobs = None,
+    threads: Threads = 1,
+    stop_after: StopAfter = None,
+    lean: Lean = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Train far too little: to see that all works.")
     ] = False,
@@ -63,9 +73,9 @@ def digits(
 ) -> None:
     """Train and measure everything of the paper's section on digits, resuming what was stopped.
 
-    Several processes may share DIR: each takes what no other is at. Writes DIR/tables (our figures
-    beside the paper's) and DIR/figures, from all that has ended there. Exit code 0: every required
-    image of these parts is answered as demanded; 3: some are not.
+    Units run side by side, each on one thread; several commands may share DIR. Writes DIR/tables
+    (our figures beside the paper's) and DIR/figures, from all that has ended there. Exit code 0:
+    every required image of these parts is answered as demanded; 3: some are not; 130: stopped.
     """
     plan = Plan(
         out=out,
@@ -75,6 +85,10 @@ def digits(
         device=device,
         threads=threads,
         quick=quick,
+        mode=cast(Mode, mode),
+        jobs=cores() if jobs is None else jobs,
+        until=moment_after(stop_after),
+        lean=lean,
     )
     raise typer.Exit(
         run(tuple(parts or ()), plan, report_only=report_only, force=force, quiet=quiet)

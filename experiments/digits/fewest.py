@@ -1,4 +1,4 @@
-"""How few of the members trained would have met every row: a count by prefix, after training."""
+"""What fewer members would have done, after training: the fewest that meet all rows, one group."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import numpy as np
 from scipy.optimize import linprog
 
 from cg4ai.apps.digits.app import DigitsApplication
-from cg4ai.apps.digits.evaluate import TOLERANCE, Prepared, required
+from cg4ai.apps.digits.evaluate import TOLERANCE, Prepared, accuracy, required
 from cg4ai.apps.digits.journal import Journal
 from cg4ai.apps.digits.problem import listed
 from cg4ai.apps.protocol import Evaluation, Review, Task
+from cg4ai.ensemble.audit import audit
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import SolverFailure
+from cg4ai.members.mixture import Part
 from cg4ai.pricing.reduced_cost import row_values
 from cg4ai.records import Array
 from cg4ai.solving.clock import Deadline
@@ -30,14 +33,34 @@ class TooLong(SolverFailure):
 
 
 class Study(DigitsApplication):
-    """The digits application with the count of columns in its summary."""
+    """The digits application with the count of columns and its first group in its summary."""
 
     def evaluate(
         self, prepared: Prepared, task: Task, result: Result, review: Review
     ) -> Evaluation:
         found = super().evaluate(prepared, task, result, review)
         review.say("counting the fewest columns that meet every row")
-        return replace(found, summary={**found.summary, **counted(prepared, task.journal)})
+        further = {**first_group(prepared, task.journal), **counted(prepared, task.journal)}
+        return replace(found, summary={**found.summary, **further})
+
+
+def first_group(prepared: Prepared, journal: Journal) -> Mapping[str, Any]:
+    """The members of the first training with equal weights: no duals have had a part in it."""
+    members, split = journal.all_members(), prepared.split
+    first = min(prepared.settings.group, len(members))
+    weights = (np.arange(len(members)) < first) / first
+    part = Part(members, np.zeros(len(members), np.int64), weights)
+    ensemble = Ensemble((part,), prepared.base.layout)
+    images, labels = required(prepared, journal)
+    kept = 0
+    if len(labels):
+        rule = listed(images, labels, prepared.settings, name="required")
+        kept = audit(rule, ensemble, tolerance=TOLERANCE).satisfied
+    return {
+        "first_group_members": first,
+        "first_group_accuracy": accuracy(ensemble.predict(split.test_images), split.test_labels),
+        "first_group_rows_satisfied": kept,
+    }
 
 
 def counted(prepared: Prepared, journal: Journal) -> Mapping[str, Any]:

@@ -113,7 +113,7 @@ def splits(saved: SavedUnits) -> Figure:
 
 def methods(saved: SavedUnits) -> Figure:
     """Test accuracy and rows satisfied of every method, for each size that has ended."""
-    sizes = saved.sizes(GROUPS["methods"])
+    sizes = saved.sizes(GROUPS["ours"]["methods"])
     _require(len(sizes), "methods")
     figure, panels = new_panels(2, rows=len(sizes))
     for row, n in enumerate(sizes):
@@ -125,7 +125,7 @@ def methods(saved: SavedUnits) -> Figure:
         ):
             axes = panels[2 * row + column]
             names: list[str] = []
-            for variant in GROUPS["methods"]:
+            for variant in GROUPS["ours"]["methods"]:
                 kind = VARIANTS[variant]
                 if isinstance(kind, Baseline) and not kind.augment:
                     heights = [
@@ -238,7 +238,7 @@ def _example(saved: SavedUnits, scenario: str) -> Unit:
     found = sorted(
         unit
         for unit, summary in saved.summaries.items()
-        if unit.variant.endswith(f"-{scenario}") and summary["rows"]
+        if unit.variant in {f"{rule}-{scenario}" for rule in RULES} and summary["rows"]
     )
     _require(len(found), scenario)
     return min(found, key=lambda unit: not unit.variant.startswith("probability"))

@@ -1,15 +1,17 @@
 """The paper's experiments on digits, unit by unit, each in a run folder of its own.
 
-A unit that has ended is not run again, one that was killed goes on, and one that another process
-is at is left to it: several processes may share one folder. Tables and figures are made from what
-has been saved (tables.py, figures.py).
+Units go side by side over the cores there are. One that has ended is not run again, one that was
+killed goes on, and one that another process is at is left to it: several may share one folder.
+Tables and figures are made from what has been saved (tables.py, figures.py).
 """
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +22,29 @@ from cg4ai.apps.digits.data import CLASSES, Split, digits
 from cg4ai.apps.digits.members import network
 from cg4ai.apps.digits.problem import Demand, DigitLoss, digits_problem
 from cg4ai.apps.digits.settings import DigitsSettings, Recipe
-from cg4ai.apps.folders import complete
+from cg4ai.apps.folders import ARRAYS, complete
 from cg4ai.apps.runner import perform
-from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.errors import InvalidInput, RunFolderError, did_you_mean
 from cg4ai.runs import files
-from cg4ai.runs.folder import FolderLock, Run
+from cg4ai.runs.folder import LOCK, FolderLock, Run
 from cg4ai.seeds import generator
 from cg4ai.settings import Settings
 from experiments.baselines import BaselineData, compare
 from experiments.digits.fewest import Study
-from experiments.digits.units import SEEDS, VARIANTS, Baseline, Mixture, Unit, left_out, units
+from experiments.digits.paper_mode import PublishedDigits, PublishedSettings
+from experiments.digits.units import (
+    GROUPS,
+    SEEDS,
+    SIZES,
+    VARIANTS,
+    Baseline,
+    Mixture,
+    Mode,
+    Unit,
+    left_out,
+    units,
+)
+from experiments.side_by_side import side_by_side, stopped_at
 
 BASELINE_COMMAND = "digits baseline"
 CLAIMS, QUICK = "claims", "quick"
@@ -42,6 +57,8 @@ REPEATS = 5  # of every candidate, where a baseline's settings are chosen
 class Plan:
     """Where to, and for which images, seeds and sizes (None: each group's own).
 
+    `mode`: our mixtures and all baselines, or the published method. `jobs` units run at once, none
+    past the moment `until` (of `time.time`). `lean` keeps of each run what tables and figures need.
     `quick` trains far too little, to see whether everything works; its figures mean nothing.
     """
 
@@ -50,8 +67,12 @@ class Plan:
     sizes: tuple[int, ...] | None = None
     data: Path | None = None
     device: str = "cpu"
-    threads: int = 2
+    threads: int = 1
     quick: bool = False
+    mode: Mode = "ours"
+    jobs: int = 1
+    until: float | None = None
+    lean: bool = False
 
     def __post_init__(self) -> None:
         for name, values in (("seeds", self.seeds), ("sizes", self.sizes)):
@@ -60,8 +81,12 @@ class Plan:
         wrong = [n for n in self.sizes or () if n < CLASSES or n % CLASSES]
         if wrong:
             raise InvalidInput(f"sizes must be multiples of {CLASSES}, got {wrong}")
-        if self.threads < 1:
-            raise InvalidInput(f"threads must be 1 or more, got {self.threads}")
+        for name, count in (("threads", self.threads), ("jobs", self.jobs)):
+            if count < 1:
+                raise InvalidInput(f"{name} must be 1 or more, got {count}")
+        if self.mode not in GROUPS:
+            hint = did_you_mean(self.mode, GROUPS)
+            raise InvalidInput(f"--mode must be ours or paper, got {self.mode!r}{hint}")
         Settings(device=self.device)  # refuses what is none
 
     @property
@@ -96,8 +121,8 @@ def reproduce(
     say: Callable[[str], None] = print,
 ) -> Outcome:
     """Run the units of these groups or variants (all if none are named) that have not ended."""
-    wanted = units(names, seeds=plan.seeds, sizes=plan.sizes)
-    for reason in left_out(names, plan.sizes):
+    wanted = units(names, seeds=plan.seeds, sizes=plan.sizes, mode=plan.mode)
+    for reason in left_out(names, plan.sizes, mode=plan.mode):
         say(f"left out: {reason}")
     if not wanted:
         raise InvalidInput("nothing is left to run: choose other --sizes or parts")
@@ -107,28 +132,40 @@ def reproduce(
         images = digits(plan.images)
         for n in dict.fromkeys(unit.n for unit in lacking):
             images.split(n, 0)
-    done: dict[Unit, dict[str, Any]] = {}
-    left, progress = wanted, True
+    outcome = Outcome(left=wanted)
+    progress = True
     # what others were at, or what needs it, may be there by the end of a pass
-    while left and progress:
-        pending, left, progress = left, [], False
-        for unit in pending:
-            attempt = _attempt(unit, plan, force=force)
-            if attempt.interrupted:
-                return Outcome(done, left, interrupted=True)
-            say(f"[{wanted.index(unit) + 1}/{len(wanted)}] {unit.name}: {attempt.text}")
-            if attempt.summary is None:
-                left.append(unit)
-            else:
-                done[unit] = attempt.summary
-                progress = not force  # a second pass would replace what others have just made
-    return Outcome(done, left)
+    while outcome.left and progress and not outcome.interrupted:
+        before = len(outcome.done)
+        outcome = _pass(outcome, plan, force=force, say=say)
+        progress = not force and len(outcome.done) > before  # --force: each once
+    return outcome
+
+
+def _pass(outcome: Outcome, plan: Plan, *, force: bool, say: Callable[[str], None]) -> Outcome:
+    """Attempt each unit that is left once, side by side; an interrupt ends them all."""
+    done, pending = dict(outcome.done), outcome.left
+    all_of_them = len(done) + len(pending)
+    interrupted = False
+    attempts = side_by_side(partial(_attempt, plan=plan, force=force), pending, jobs=plan.jobs)
+    try:
+        for attempt in attempts:
+            interrupted = interrupted or attempt.interrupted
+            if interrupted and plan.until is None:
+                break  # Ctrl-C is for the others, too
+            if attempt.summary is not None:
+                done[attempt.unit] = attempt.summary
+            say(f"[{len(done)}/{all_of_them}] {attempt.unit.name}: {attempt.text}")
+    except KeyboardInterrupt:
+        interrupted = True
+    return Outcome(done, [unit for unit in pending if unit not in done], interrupted)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One unit's summary, or why there is none: `text` says it either way."""
 
+    unit: Unit
     summary: dict[str, Any] | None
     text: str
     interrupted: bool = False
@@ -136,23 +173,41 @@ class Attempt:
 
 def _attempt(unit: Unit, plan: Plan, *, force: bool) -> Attempt:
     """Run a unit unless it has ended, waits for another one, or is another process's."""
+    if plan.until is not None and time.time() >= plan.until:
+        return Attempt(unit, None, "left for later, the time is over", interrupted=True)
     if unit.needs is not None and finished(unit.needs, plan) is None:
-        return Attempt(None, f"left, it needs {unit.needs.name} first")
+        return Attempt(unit, None, f"left, it needs {unit.needs.name} first")
     folder = _claims(unit, plan)
     try:
         claim = FolderLock(folder)
     except RunFolderError as error:
-        return Attempt(None, f"left to another process: {error}")
+        return Attempt(unit, None, f"left to another process: {error}")
     try:
         there = None if force else finished(unit, plan)
-        summary = there or _run(unit, plan, force=force)
+        with stopped_at(plan.until):
+            summary = there or _run(unit, plan, force=force)
     except KeyboardInterrupt:
-        return Attempt(None, "interrupted", interrupted=True)
+        summary = None
     finally:
         claim.release()
     if summary is None:
-        return Attempt(None, "interrupted", interrupted=True)
-    return Attempt(summary, f"{'there already; ' if there else ''}{line(summary)}")
+        return Attempt(unit, None, "interrupted", interrupted=True)
+    if plan.lean:
+        _only_what_is_shown(unit, plan)
+    return Attempt(unit, summary, f"{'there already; ' if there else ''}{line(summary)}")
+
+
+def _only_what_is_shown(unit: Unit, plan: Plan) -> None:
+    """Remove members and checkpoints of a run that has ended, and arrays that no figure is from."""
+    kept = {"run.json", "summary.json", LOCK}
+    if unit.n == SIZES[0] and unit.seed == plan.seeds[0]:
+        kept.add(ARRAYS)
+    folder = unit.folder(plan.folder)
+    for path in folder.iterdir() if folder.exists() else ():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in kept:
+            path.unlink()
 
 
 def _claims(unit: Unit, plan: Plan) -> Path:
@@ -191,7 +246,7 @@ def wanted_mixture(unit: Unit, plan: Plan) -> DigitsSettings:
     kind = VARIANTS[unit.variant]
     if not isinstance(kind, Mixture):
         raise InvalidInput(f"{unit.variant} is a baseline, not a mixture")
-    usual = DigitsSettings(
+    usual = (PublishedSettings if kind.published else DigitsSettings)(
         scenario=kind.scenario,
         n=unit.n,
         rule=kind.rule,
@@ -205,17 +260,24 @@ def wanted_mixture(unit: Unit, plan: Plan) -> DigitsSettings:
     )
     if not kind.blurred:
         usual = replace(usual, blur=0.0, gain=1.0)
+    if kind.pixels is not None:
+        usual = replace(usual, pixels=kind.pixels)
+    if kind.group is not None:
+        usual = replace(usual, group=kind.group, rounds=usual.group // kind.group)
     return _shortened(usual) if plan.quick else usual
 
 
 def _shortened(usual: DigitsSettings) -> DigitsSettings:
+    if isinstance(usual, PublishedSettings):
+        return replace(usual, rounds=6, steps=40)
     return replace(usual, group=8, rounds=2, steps=40, batch_size=32, copies=min(usual.copies, 2))
 
 
 def run_mixture(unit: Unit, plan: Plan, *, force: bool = False) -> dict[str, Any] | None:
     """Train, or go on; None if interrupted."""
     wanted, folder = wanted_mixture(unit, plan), unit.folder(plan.folder)
-    trained = perform(Study(), wanted, out=folder, resume=not force, force=force)
+    app = PublishedDigits() if isinstance(wanted, PublishedSettings) else Study()
+    trained = perform(app, wanted, out=folder, resume=not force, force=force)
     return None if trained.evaluation is None else trained.summary
 
 

@@ -11,16 +11,20 @@ import numpy as np
 
 from cg4ai.apps.tables import csv_text, markdown
 from cg4ai.runs import files
-from experiments.digits.units import SEEDS, Unit, ended, units
+from experiments.digits.units import GROUPS, SEEDS, VARIANTS, Unit, ended, units
 
 Summary = Mapping[str, Any]
 Measure = Callable[[Summary], float | None]
 SETTINGS = ("paper", "tuned")  # of baselines
+NOT_RUN, NOT_APPLICABLE = "not run", "-"
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Mean and sample standard deviation of `count` values out of `runs` runs."""
+    """Mean and sample standard deviation of `count` values out of `runs` runs.
+
+    As text the number of runs stands behind, in brackets.
+    """
 
     mean: float
     deviation: float | None
@@ -39,8 +43,8 @@ class Spread:
 
     def __str__(self) -> str:
         spread = "" if self.deviation is None else f" ± {self.deviation:.2f}"
-        some = "" if self.count == self.runs else f" ({self.count} of {self.runs} seeds)"
-        return f"{self.mean:.2f}{spread}{some}"
+        some = f"{self.count}" if self.count == self.runs else f"{self.count} of {self.runs}"
+        return f"{self.mean:.2f}{spread} ({some})"
 
 
 @dataclass(frozen=True)
@@ -53,13 +57,8 @@ class Table:
     rows: list[dict[str, Any]]
 
     def markdown(self) -> str:
-        shown = [
-            {
-                title: str(value) if isinstance(value, Spread) else value
-                for title, value in row.items()
-            }
-            for row in self.rows
-        ]
+        titles = dict.fromkeys(title for row in self.rows for title in row)
+        shown = [{title: _shown(row.get(title)) for title in titles} for row in self.rows]
         body = markdown(shown) if shown else "Nothing of this has ended.\n"
         return f"## {self.title}\n\n{self.note}\n\n{body}"
 
@@ -77,6 +76,13 @@ class Table:
                     line[f"{title} runs"] = value.count if known else 0
             flat.append(line)
         return csv_text(flat)
+
+
+def _shown(value: Any) -> Any:
+    """A value as tables have it; what does not apply is a dash, so that no cell is empty."""
+    if isinstance(value, Spread):
+        return str(value)
+    return NOT_APPLICABLE if value is None else value
 
 
 @dataclass(frozen=True)
@@ -103,11 +109,21 @@ class SavedUnits:
     def spread(self, variant: str, n: int, measure: Measure) -> Spread | None:
         return Spread.of(measure(summary) for summary in self.of(variant, n))
 
-    def beside(self, variant: str, n: int, measure: Measure, *, ours: str) -> Spread | None:
+    def cell(self, variant: str, n: int, measure: Measure) -> Spread | str:
+        """The spread, or in words why there is none."""
+        found = self.of(variant, n)
+        if not found:
+            return VARIANTS[variant].problem_with(n) or NOT_RUN
+        return Spread.of(measure(summary) for summary in found) or NOT_APPLICABLE
+
+    def beside(self, variant: str, n: int, measure: Measure, *, ours: str) -> Spread | str:
         """Over the seeds that `ours` has too, counting those of `ours` that `variant` lacks."""
+        if not self.of(variant, n):
+            return self.cell(variant, n, measure)
         seeds = sorted(u.seed for u in self.summaries if (u.variant, u.n) == (ours, n))
         found = (self.summaries.get(Unit(n, seed, variant)) for seed in seeds)
-        return Spread.of(None if summary is None else measure(summary) for summary in found)
+        spread = Spread.of(None if summary is None else measure(summary) for summary in found)
+        return spread or NOT_RUN
 
     def base(self, n: int) -> Spread | None:
         """Accuracy of the base member: the same for every mixture with these images and rule."""
@@ -121,12 +137,15 @@ class SavedUnits:
     def missing(self) -> list[str]:
         """What the whole reproduction has and this has not, a line per variant."""
         lacking: dict[str, dict[int, list[int]]] = {}
-        for unit in units((), seeds=SEEDS):
+        for unit in [unit for mode in GROUPS for unit in units((), seeds=SEEDS, mode=mode)]:
             if unit not in self.summaries:
                 lacking.setdefault(unit.variant, {}).setdefault(unit.n, []).append(unit.seed)
         return [
             f"{variant}: "
-            + "; ".join(f"n={n}, seeds {', '.join(map(str, seeds))}" for n, seeds in of.items())
+            + "; ".join(
+                f"n={n}, seeds {', '.join(map(str, sorted(seeds)))}"
+                for n, seeds in sorted(of.items())
+            )
             for variant, of in lacking.items()
         ]
 

@@ -1,7 +1,7 @@
 """Tables of the digits experiments, from saved summaries alone: ours beside the paper's.
 
-Figures are means over the seeds that have ended, with the sample standard deviation. What has not
-ended is an empty cell and is listed at the end.
+Figures are means over the seeds that have ended, with the sample standard deviation and how many
+seeds these are. What has not ended says so in its cell and is listed at the end.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from cg4ai.apps.digits.data import CLASSES
 from cg4ai.apps.digits.problem import RELABELLED
 from cg4ai.apps.tables import cell, csv_text
 from cg4ai.runs import files
@@ -23,6 +24,7 @@ from experiments.digits.paper import (
     paper_satisfaction,
 )
 from experiments.digits.results import (
+    NOT_RUN,
     SETTINGS,
     Measure,
     SavedUnits,
@@ -36,13 +38,18 @@ from experiments.digits.results import (
     satisfied,
 )
 from experiments.digits.units import (
+    ABLATION,
     CURVES,
     GROUPS,
+    LITERAL,
     MAIN,
+    PUBLISHED,
+    PUBLISHED_CURVES,
     RULES,
     TENTHS,
     VARIANTS,
     Baseline,
+    Mixture,
 )
 
 FOLDER = "tables"
@@ -80,7 +87,8 @@ def report(saved: SavedUnits, tables: Sequence[Table], *, note: str = "") -> str
         "# Digits: the experiments of the paper",
         "",
         *([note, ""] if note else []),
-        f"Mean ± sample standard deviation over seeds ({', '.join(map(str, seeds))} are there); "
+        f"Mean ± sample standard deviation over seeds ({', '.join(map(str, seeds))} are there) "
+        "and, in brackets, how many of them; "
         f"accuracies and shares are per cent; images: {', '.join(images)}; 2,000 test images.",
         "",
         *(table.markdown() for table in tables),
@@ -118,6 +126,7 @@ def all_tables(saved: SavedUnits) -> list[Table]:
         robust_table(saved),
         correct_table(saved),
         relabel_table(saved),
+        ablation_table(saved),
     ]
 
 
@@ -138,19 +147,18 @@ def main_table(saved: SavedUnits) -> Table:
                 {
                     "n": n,
                     "mixture": WORDS[variant],
-                    "rows satisfied": saved.spread(variant, n, satisfied),
-                    "test accuracy": saved.spread(variant, n, accuracy),
+                    "rows satisfied": saved.cell(variant, n, satisfied),
+                    "test accuracy": saved.cell(variant, n, accuracy),
                     "paper": printed.get((variant, n)),
                     "uniform average": saved.beside(average, n, tuned, ours=variant),
-                    "single": saved.spread(variant, n, per_cent("single_accuracy")),
+                    "single": saved.cell(variant, n, per_cent("single_accuracy")),
                     "wide network": saved.beside(wide, n, tuned, ours=variant),
-                    "columns until feasible": saved.spread(
+                    "columns until feasible": saved.cell(
                         variant, n, figure("feasible_after_columns")
                     ),
-                    "fewest columns": saved.spread(variant, n, figure("fewest_columns")),
-                    "active members": saved.spread(variant, n, figure("active_members")),
-                    "seconds": saved.spread(variant, n, figure("total_s")),
-                    "seeds": len(saved.of(variant, n)),
+                    "fewest columns": saved.cell(variant, n, figure("fewest_columns")),
+                    "active members": saved.cell(variant, n, figure("active_members")),
+                    "seconds": saved.cell(variant, n, figure("total_s")),
                 }
             )
     return Table(
@@ -179,13 +187,13 @@ def _counterparts(variant: str) -> tuple[str, str]:
 
 def methods_table(saved: SavedUnits) -> Table:
     rows = []
-    for n in saved.sizes(GROUPS["methods"]):
+    for n in saved.sizes(GROUPS["ours"]["methods"]):
         for augmented in (False, True):
             start = {"n": n, "augmented": augmented}
-            for variant in GROUPS["methods"]:
+            for variant in GROUPS["ours"]["methods"]:
                 kind = VARIANTS[variant]
                 if isinstance(kind, Baseline) and kind.augment == augmented:
-                    rows += [start | row for row in _method_rows(saved, variant, n) if row["seeds"]]
+                    rows += [start | row for row in _method_rows(saved, variant, n)]
             for variant in MIXTURES[augmented]:
                 if saved.of(variant, n):
                     rows.append(
@@ -193,10 +201,9 @@ def methods_table(saved: SavedUnits) -> Table:
                         | {
                             "method": f"mixture: {WORDS[variant]}",
                             "blur": _each(saved.of(variant, n), "blur"),
-                            "test accuracy": saved.spread(variant, n, accuracy),
-                            "rows satisfied": saved.spread(variant, n, satisfied),
-                            "seconds": saved.spread(variant, n, figure("total_s")),
-                            "seeds": len(saved.of(variant, n)),
+                            "test accuracy": saved.cell(variant, n, accuracy),
+                            "rows satisfied": saved.cell(variant, n, satisfied),
+                            "seconds": saved.cell(variant, n, figure("total_s")),
                         }
                     )
     return Table(
@@ -234,7 +241,8 @@ def _method_rows(saved: SavedUnits, variant: str, n: int) -> list[dict[str, Any]
         }
         name = next((part["method"] for part in parts), variant)
         start = {"method": name, "settings": settings, "blur": _each(parts, "blur")}
-        made.append(start | spreads | {"seeds": len(parts)})
+        missing = {} if parts else dict.fromkeys(spreads, NOT_RUN)
+        made.append(start | spreads | missing)
     return made
 
 
@@ -249,37 +257,60 @@ def splits_table(saved: SavedUnits) -> Table:
     variants = {rule: _split_variants(rule) for rule in RULES}
     for n in saved.sizes(variant for of in variants.values() for variant in of.values()):
         for rule, of in variants.items():
-            for tenths, variant in of.items():
-                if saved.of(variant, n):
-                    rows.append(
-                        {
-                            "n": n,
-                            "rule": rule,
-                            "hard": tenths * n // 100,
-                            "trained": (10 - tenths) * n // 100,
-                            "test accuracy": saved.spread(variant, n, accuracy),
-                            "rows satisfied": saved.spread(variant, n, satisfied),
-                            "seeds": len(saved.of(variant, n)),
-                        }
-                    )
+            for (tenths, reading), variant in of.items():
+                kind = VARIANTS[variant]
+                assert isinstance(kind, Mixture)
+                if reading == LITERAL and kind.problem_with(n):
+                    continue  # the row of tenths says it
+                hard = n // CLASSES if tenths == CLASSES else kind.hard_per_class(n)
+                if kind.problem_with(n):
+                    hard = None
+                published = PUBLISHED + variant
+                rows.append(
+                    {
+                        "n": n,
+                        "rule": rule,
+                        "hard": hard,
+                        "trained": None if hard is None else n // CLASSES - hard,
+                        "test accuracy": saved.cell(variant, n, accuracy),
+                        "rows satisfied": saved.cell(variant, n, satisfied),
+                        "as published: test accuracy": saved.cell(published, n, accuracy),
+                        "as published: rows satisfied": saved.cell(published, n, satisfied),
+                        "as published: columns": saved.cell(published, n, figure("columns")),
+                    }
+                )
     return Table(
         "splits",
         "Scenario 1: hard set and optimisation set",
-        "`hard`, `trained`: images per class; no augmentation; none trained is constraints only.",
+        "`hard`, `trained`: images per class, for 2, 5 and 8 of every ten and, where that differs, "
+        "of each class; no augmentation; none trained is constraints only. Tenths of few images "
+        "are rounded so that at least one is hard and one trained.",
         rows,
     )
 
 
-def _split_variants(rule: str) -> dict[int, str]:
-    """Tenths in the hard set -> variant; ten is constraints only."""
-    return {tenths: f"{rule}-split-{tenths}" for tenths in TENTHS} | {10: f"{rule}-only"}
+def _split_variants(rule: str) -> dict[tuple[int, str], str]:
+    """(Hard images of ten, how that is read) -> variant; ten is constraints only."""
+    made = {
+        (tenths, reading): f"{rule}-split-{tenths}{reading}"
+        for reading in ("", LITERAL)
+        for tenths in TENTHS
+        if tenths or not reading
+    }
+    return dict(sorted((made | {(CLASSES, ""): f"{rule}-only"}).items()))
 
 
 def sizes_table(saved: SavedUnits) -> Table:
     rows = []
-    for n in saved.sizes(CURVES):
-        line: dict[str, Any] = {"n": n, "single": saved.base(n)}
-        line |= {WORDS[variant]: saved.spread(variant, n, accuracy) for variant in CURVES}
+    for n in saved.sizes((*CURVES, *PUBLISHED_CURVES)):
+        line: dict[str, Any] = {"n": n, "single": saved.base(n) or NOT_RUN}
+        line |= {WORDS[variant]: saved.cell(variant, n, accuracy) for variant in CURVES}
+        line |= {
+            f"as published: {WORDS[variant.removeprefix(PUBLISHED)]}": saved.cell(
+                variant, n, accuracy
+            )
+            for variant in PUBLISHED_CURVES
+        }
         rows.append(line)
     return Table("sizes", "Test accuracy by number of training images", "As in the figure.", rows)
 
@@ -287,18 +318,21 @@ def sizes_table(saved: SavedUnits) -> Table:
 def _scenario_rows(
     saved: SavedUnits, scenario: str, measures: Mapping[str, Measure]
 ) -> list[dict[str, Any]]:
-    return [
-        {"n": n, "rule": rule}
-        | {title: saved.spread(variant, n, measure) for title, measure in measures.items()}
-        | {"seeds": len(saved.of(variant, n))}
-        for n in saved.sizes(f"{rule}-{scenario}" for rule in RULES)
+    variants = {
+        (rule, method): f"{prefix}{rule}-{scenario}"
         for rule in RULES
-        if saved.of(variant := f"{rule}-{scenario}", n)
+        for method, prefix in (("ours", ""), ("as published", PUBLISHED))
+    }
+    return [
+        {"n": n, "rule": rule, "method": method}
+        | {title: saved.cell(variant, n, measure) for title, measure in measures.items()}
+        for n in saved.sizes(variants.values())
+        for (rule, method), variant in variants.items()
     ]
 
 
 def robust_table(saved: SavedUnits) -> Table:
-    measures = {
+    measures: dict[str, Measure] = {
         "attacked images required": figure("rows"),
         "of them satisfied": satisfied,
         "withstand, training, before": per_cent("withstand_train_before"),
@@ -312,9 +346,13 @@ def robust_table(saved: SavedUnits) -> Table:
     return Table(
         "robust",
         "Scenario 2: withstanding attacks",
-        "Share of images answered right as they are and after up to 100 flipped pixels, chosen "
+        "Share of images answered right as they are and after up to so many flipped pixels, chosen "
         "against that very classifier: the base member (before) and the mixture (after).",
-        _scenario_rows(saved, "robust", measures),
+        [
+            {"pixels": pixels, **row}
+            for pixels, scenario in ((10, "robust-10"), (100, "robust"))
+            for row in _scenario_rows(saved, scenario, measures)
+        ],
     )
 
 
@@ -347,8 +385,9 @@ def relabel_table(saved: SavedUnits) -> Table:
     }
     rows = _scenario_rows(saved, "relabel", measures)
     for row in rows:
-        row["other classes, mixture without rows"] = saved.spread(
-            f"{row['rule']}-split-0", row["n"], _other_classes
+        prefix = "" if row["method"] == "ours" else PUBLISHED
+        row["other classes, mixture without rows"] = saved.cell(
+            f"{prefix}{row['rule']}-split-0", row["n"], _other_classes
         )
     return Table(
         "relabel",
@@ -357,6 +396,44 @@ def relabel_table(saved: SavedUnits) -> Table:
         "and the mixture that is trained on all images without any row) and after.",
         rows,
     )
+
+
+def ablation_table(saved: SavedUnits) -> Table:
+    rows = []
+    for n in saved.sizes(ABLATION):
+        for variant in ABLATION:
+            kind = VARIANTS[variant]
+            assert isinstance(kind, Mixture)
+            rows.append(
+                {
+                    "n": n,
+                    "rule": kind.rule,
+                    "rows": "a 3 answered 2" if kind.scenario == "relabel" else "all images",
+                    "members of a group": saved.cell(variant, n, figure("first_group_members")),
+                    "one group: rows satisfied": saved.cell(variant, n, _first_satisfied),
+                    "one group: test accuracy": saved.cell(
+                        variant, n, per_cent("first_group_accuracy")
+                    ),
+                    "all: rows satisfied": saved.cell(variant, n, satisfied),
+                    "all: test accuracy": saved.cell(variant, n, accuracy),
+                    "all: columns": saved.cell(variant, n, figure("columns")),
+                    "seconds": saved.cell(variant, n, figure("total_s")),
+                }
+            )
+    return Table(
+        "ablation",
+        "What column generation adds to one group",
+        "`one group`: the first that was trained, jointly, with equal weights: no dual has had a "
+        "part in it. `all`: what column generation made of it, with further groups trained by the "
+        "duals and weights chosen by the master, as many members at most as the usual group has. "
+        "Where both are the same, one group suffices.",
+        rows,
+    )
+
+
+def _first_satisfied(summary: Summary) -> float | None:
+    rows, kept = summary["rows"], summary.get("first_group_rows_satisfied")
+    return 100 * float(kept) / rows if rows and kept is not None else None
 
 
 def _other_classes(summary: Summary) -> float:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
+from cg4ai.apps.digits.data import CLASSES
 from cg4ai.apps.digits.settings import Rule, Scenario
 from cg4ai.errors import InvalidInput, did_you_mean
 from experiments.baselines import METHODS
@@ -19,7 +21,10 @@ SEEDS = (42, 43, 44)
 SIZES = (100, 1000)
 CURVE_SIZES = (10, 20, 50, 100, 200, 500, 1000)
 TENTHS = (0, 2, 5, 8)  # of each class in the hard set, out of ten; all ten are `only`
+FEW = (5, 20)  # members of a group, where the ablation trains few at a time
 RUNS = "runs"
+PUBLISHED, LITERAL = "paper-", "-literal"
+Mode = Literal["ours", "paper"]
 LEAST_FOR_CHOOSING = 50  # settings are chosen on a fifth of the images of each class
 
 
@@ -28,23 +33,55 @@ class Mixture:
     """A mixture under rules: the options of `cg4ai digits` that make it.
 
     `hard_tenths` of each class are the hard set and the others are trained on; None: all are both.
+    `literal`: not tenths but so many images of each class. `published`: by the paper's method.
+    `group`: members of a group, as few as these instead of the usual number.
     """
 
     rule: Rule
     scenario: Scenario = "hard"
     hard_tenths: int | None = None
+    literal: bool = False
     constraints_only: bool = False
     augment: bool = False
     blurred: bool = True  # as usual; False: first layers are trained without a blur
+    pixels: int | None = None  # that an attack may flip; None: the paper's 100
+    published: bool = False
+    group: int | None = None
 
     def hard_per_class(self, n: int) -> int | None:
-        return None if self.hard_tenths is None else self.hard_tenths * n // 100
+        """Tenths are rounded, but one image of each class is hard and one is trained on."""
+        if self.hard_tenths is None:
+            return None
+        if self.literal or not self.hard_tenths:
+            return self.hard_tenths
+        each = n // CLASSES
+        return min(max(1, round(self.hard_tenths * each / 10)), each - 1)
 
     def problem_with(self, n: int) -> str:
         """Why there is no such run with n images; empty if there is."""
-        if self.hard_tenths is not None and self.hard_tenths * n % 100:
-            return f"{self.hard_tenths} tenths of {n / 10:g} images of a class is no whole number"
+        each = n // CLASSES
+        if self.hard_tenths and each == 1:
+            return "one image of each class cannot be split"
+        if self.literal and self.hard_tenths is not None:
+            if each == 10:
+                return "ten images of each class: the same as tenths"
+            if self.hard_tenths >= each:
+                return f"{self.hard_tenths} hard images of {each} leave none to train on"
         return ""
+
+    def expected_s(self, n: int) -> float:
+        """Rough seconds on one core, of runs that have been measured: to begin the longest first.
+
+        `published` depends on how many columns it takes, which differs between seeds.
+        """
+        if self.published:
+            return (0.05 if self.scenario != "robust" else 0.4) * n * (1 if n < 300 else 10)
+        usual = 15.0 + 0.17 * n
+        if self.augment:
+            usual = 60.0 + 0.1 * n
+        if self.scenario == "robust":
+            usual *= 8
+        return usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +104,42 @@ class Baseline:
             return f"choosing settings takes {LEAST_FOR_CHOOSING} images"
         return ""
 
+    def expected_s(self, n: int) -> float:
+        """Rough seconds on one core, most of them spent on choosing settings."""
+        few = {"single": 30, "projection": 30, "penalty": 120, "lagrangian": 120, "dc3": 250}
+        return few.get(self.method, 300 if self.method == "lpboost" else 150) * (
+            (1 + n / 1000) * (2 if self.augment else 1)
+        )
+
 
 RULES: tuple[Rule, ...] = ("margin", "probability")
+
+
+def _mixtures(rule: Rule) -> dict[str, Mixture]:
+    """What is trained by ours and by the paper's method, by the end of its name."""
+    made = {"only": Mixture(rule, constraints_only=True)}
+    for tenths in TENTHS:
+        made[f"split-{tenths}"] = Mixture(rule, hard_tenths=tenths)
+        if tenths:
+            made[f"split-{tenths}{LITERAL}"] = Mixture(rule, hard_tenths=tenths, literal=True)
+    made["robust"] = Mixture(rule, "robust")
+    made["robust-10"] = Mixture(rule, "robust", pixels=10)
+    made["correct"] = Mixture(rule, "correct")
+    made["relabel"] = Mixture(rule, "relabel")
+    return made
 
 
 def _variants() -> dict[str, Mixture | Baseline]:
     made: dict[str, Mixture | Baseline] = {}
     for rule in RULES:
-        made[f"{rule}-only"] = Mixture(rule, constraints_only=True)
+        for name, mixture in _mixtures(rule).items():
+            made[f"{rule}-{name}"] = mixture
+            made[f"{PUBLISHED}{rule}-{name}"] = replace(mixture, published=True)
         made[f"{rule}-augmented"] = Mixture(rule, augment=True)
-        for tenths in TENTHS:
-            made[f"{rule}-split-{tenths}"] = Mixture(rule, hard_tenths=tenths)
-        made[f"{rule}-robust"] = Mixture(rule, "robust")
-        made[f"{rule}-correct"] = Mixture(rule, "correct")
-        made[f"{rule}-relabel"] = Mixture(rule, "relabel")
+        made |= {f"{rule}-hard-by-{group}": Mixture(rule, group=group) for group in FEW}
     made["margin-hard"] = Mixture("margin")
     made["margin-unblurred"] = Mixture("margin", blurred=False)
+    made["margin-relabel-by-10"] = Mixture("margin", "relabel", group=10)
     for method in METHODS:
         made[method] = Baseline(method)
         made[f"{method}-augmented"] = Baseline(method, augment=True)
@@ -101,16 +158,41 @@ MAIN_BASELINES = (
     *("wide", "wide-augmented"),
 )
 CURVES = ("margin-only", "probability-only", "margin-split-2", "margin-augmented")
-GROUPS: dict[str, tuple[str, ...]] = {
-    "main": (*MAIN, *MAIN_BASELINES),
-    "splits": tuple(f"{rule}-split-{tenths}" for rule in RULES for tenths in TENTHS),
-    "sizes": CURVES,
-    "methods": tuple(
-        f"{method}{augmented}" for method in METHODS for augmented in ("", "-augmented")
-    ),
-    "robust": ("margin-robust", "probability-robust"),
-    "correct": ("margin-correct", "probability-correct"),
-    "relabel": ("margin-relabel", "probability-relabel"),
+PUBLISHED_CURVES = tuple(PUBLISHED + variant for variant in CURVES[:3])
+SPLITS = tuple(
+    f"{rule}-split-{tenths}{reading}"
+    for rule in RULES
+    for tenths in TENTHS
+    for reading in (("", LITERAL) if tenths else ("",))
+)
+SCENARIOS: dict[str, tuple[str, ...]] = {
+    "splits": SPLITS,
+    "robust": tuple(f"{rule}-{name}" for rule in RULES for name in ("robust", "robust-10")),
+    "correct": tuple(f"{rule}-correct" for rule in RULES),
+    "relabel": tuple(f"{rule}-relabel" for rule in RULES),
+}
+ABLATION = (
+    *(f"{rule}-hard-by-{group}" for rule in RULES for group in FEW),
+    *("margin-hard", "margin-relabel", "margin-relabel-by-10"),
+)
+GROUPS: dict[Mode, dict[str, tuple[str, ...]]] = {
+    "ours": {
+        "main": (*MAIN, *MAIN_BASELINES),
+        "sizes": CURVES,
+        "methods": tuple(
+            f"{method}{augmented}" for method in METHODS for augmented in ("", "-augmented")
+        ),
+        **SCENARIOS,
+        "ablation": ABLATION,
+    },
+    "paper": {
+        "main": tuple(f"{PUBLISHED}{rule}-only" for rule in RULES),
+        "sizes": PUBLISHED_CURVES,
+        **{
+            name: tuple(PUBLISHED + variant for variant in variants)
+            for name, variants in SCENARIOS.items()
+        },
+    },
 }
 
 
@@ -137,50 +219,62 @@ class Unit:
             return None
         return Unit(self.n, self.seed, kind.ours)
 
+    @property
+    def expected_s(self) -> float:
+        return VARIANTS[self.variant].expected_s(self.n)
+
 
 def units(
-    names: Sequence[str], *, seeds: Sequence[int] = SEEDS, sizes: Sequence[int] | None = None
+    names: Sequence[str],
+    *,
+    seeds: Sequence[int] = SEEDS,
+    sizes: Sequence[int] | None = None,
+    mode: Mode = "ours",
 ) -> list[Unit]:
     """The units of the groups or variants named (all groups if none), without repetition.
 
-    `sizes` None stands for each group's own. Small sizes come first, then seed by seed. Units that
-    cannot be, such as two tenths of one image, are not among them.
+    `sizes` None stands for each group's own. Those that need no other come first, and of these
+    the longest. Units that cannot be, such as two tenths of one image, are not among them.
     """
     found: dict[Unit, None] = {}
-    for name in names or GROUPS:
+    for name in names or GROUPS[mode]:
         usual = CURVE_SIZES if name == "sizes" else SIZES
-        for variant in _named(name):
+        for variant in _named(name, mode):
             for n in sizes or usual:
                 if not VARIANTS[variant].problem_with(n):
                     found |= {Unit(n, seed, variant): None for seed in seeds}
-    wanted = sorted(found, key=lambda unit: (unit.n, seeds.index(unit.seed)))
-    ordered: dict[Unit, None] = {}
-    for unit in wanted:
-        before = unit.needs
-        ordered |= ({} if before is None else {before: None}) | {unit: None}
-    return list(ordered)
+    found |= {unit.needs: None for unit in found if unit.needs is not None}
+    return sorted(found, key=lambda unit: (unit.needs is not None, -unit.expected_s, unit))
 
 
-def left_out(names: Sequence[str], sizes: Sequence[int] | None) -> list[str]:
+def left_out(
+    names: Sequence[str], sizes: Sequence[int] | None, *, mode: Mode = "ours"
+) -> list[str]:
     """What was asked for by size and cannot be, with the reason."""
+    asked = dict.fromkeys(v for name in names or GROUPS[mode] for v in _named(name, mode))
     return [
         f"{variant} with n={n}: {reason}"
-        for variant in dict.fromkeys(v for name in names or GROUPS for v in _named(name))
+        for variant in asked
         for n in sizes or ()
         if (reason := VARIANTS[variant].problem_with(n))
     ]
 
 
-def _named(name: str) -> tuple[str, ...]:
-    if name in GROUPS:
-        return GROUPS[name]
+def _named(name: str, mode: Mode) -> tuple[str, ...]:
+    groups = GROUPS[mode]
+    if name in groups:
+        return groups[name]
     if name in VARIANTS:
         return (name,)
-    known = (*GROUPS, *VARIANTS)
+    if any(name in others for others in GROUPS.values()):
+        raise InvalidInput(
+            f"--mode {mode} has no part {name!r}; use one of {', '.join(groups)}, or another --mode"
+        )
+    known = (*groups, *VARIANTS)
     numbers = "; several numbers are written 42,43" if name.isdigit() else ""
     raise InvalidInput(
         f"unknown part {name!r}{did_you_mean(name, known)}{numbers}; use a group, any of "
-        f"{', '.join(GROUPS)}, or a variant, any of {', '.join(VARIANTS)}"
+        f"{', '.join(groups)}, or a variant, any of {', '.join(VARIANTS)}"
     )
 
 

@@ -15,14 +15,16 @@ from cg4ai.errors import RunFolderError
 from cg4ai.runs import files
 from experiments.digits import figures as digits_figures
 from experiments.digits import tables as digits_tables
+from experiments.digits.paper import paper_accuracy
 from experiments.digits.results import SavedUnits, Spread
 from experiments.digits.units import GROUPS, VARIANTS, Baseline, Unit, units
 
 SIZES = (100, 1000)
+ALL = [unit for mode in GROUPS for unit in units((), sizes=SIZES, mode=mode)]
 
 
 def mixture_summary(unit: Unit, correct: float, *, rows: int = 4) -> dict[str, Any]:
-    rule, _, scenario = unit.variant.partition("-")
+    rule, _, scenario = unit.variant.removeprefix("paper-").partition("-")
     summary: dict[str, Any] = {
         "scenario": scenario if scenario in ("robust", "correct", "relabel") else "hard",
         "rule": rule,
@@ -34,6 +36,11 @@ def mixture_summary(unit: Unit, correct: float, *, rows: int = 4) -> dict[str, A
         "class_accuracy": [0.9, 0.9, 0.9, 0.1, 0.9, 0.9, 0.9, 0.9, 0.9, 0.45],
         "feasible_after_columns": None if unit.seed == 44 else 100,
         "active_members": 100,
+        "columns": 100,
+        "first_group_members": 100,
+        "first_group_accuracy": 0.65,
+        "first_group_rows_satisfied": rows // 2,
+        "fewest_columns": 30,
         "total_s": 12.0,
     }
     for part in ("train", "test"):
@@ -94,7 +101,7 @@ def save(out: Path, unit: Unit, summary: dict[str, Any]) -> None:
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All that a whole reproduction at two sizes leaves behind; tests only read the runs."""
     out = tmp_path_factory.mktemp("everything")
-    for unit in units((), sizes=SIZES):
+    for unit in ALL:
         kind = VARIANTS[unit.variant]
         correct = 0.7 + (unit.seed - 43) / 100
         if isinstance(kind, Baseline):
@@ -158,22 +165,47 @@ def test_spreads() -> None:
     assert found is not None
     assert (found.mean, found.count) == (3.0, 3)
     assert found.deviation == pytest.approx(np.sqrt((4 + 1 + 9) / 2))
-    assert str(Spread.of([2.0])) == "2.00"
-    assert str(Spread.of([2.0, 4.0, None])) == "3.00 ± 1.41 (2 of 3 seeds)"
+    assert str(Spread.of([2.0])) == "2.00 (1)"
+    assert str(Spread.of([2.0, 4.0, None])) == "3.00 ± 1.41 (2 of 3)"
     assert Spread.of([None, float("nan")]) is None
 
 
 def test_tables_hold_means_beside_the_papers_figures(everything: Path) -> None:
     saved = digits_tables.write_tables(everything)
-    assert len(saved.summaries) == len(units((), sizes=SIZES))
+    assert len(saved.summaries) == len(ALL)
     text = (everything / "tables" / "tables.md").read_text()
-    ours, tuned = "70.00 ± 1.00", "80.00 ± 1.00"
-    assert f"| CG-margin | all constrained | {ours} | 57.1 | {ours} | 83.8 |" in text
-    assert "| Baseline (CE only) |  | 50.00 ± 1.00 | 52.4 |" in text
-    assert f"| Penalty (L2) |  | {ours} | {tuned} | 16.18 |" in text
-    assert "| Projection (oracle) |  | 100.00 ± 0.00 | 100.00 ± 0.00 | 82.37 |" in text
-    assert "| Penalty (L2) |  | 25.00 ± 0.00 | 35.00 ± 0.00 | 7 |" in text
+    ours, tuned = "70.00 ± 1.00 (3)", "80.00 ± 1.00 (3)"
+    assert (
+        f"| CG-margin | all constrained | {ours} | {ours} | 57.1 | {ours} | {ours} | 83.8 |" in text
+    )
+    assert f"| Baseline (CE only) | - | {tuned} | 50.00 ± 1.00 (3) | 52.4 |" in text
+    assert f"| Penalty (L2) | - | {tuned} | {ours} | 16.18 |" in text
+    assert "| Projection (oracle) | - | 100.00 ± 0.00 (3) | 100.00 ± 0.00 (3) | 82.37 |" in text
+    assert "| Penalty (L2) | - | 35.00 ± 0.00 (3) | 25.00 ± 0.00 (3) | 7 |" in text
     assert "- margin-only: n=10, seeds 42, 43, 44; n=20, seeds 42, 43, 44; n=50," in text
+
+
+def test_no_cell_is_blank(everything: Path, tmp_path: Path) -> None:
+    some = tmp_path / "some"
+    for unit in (Unit(10, 42, "margin-only"), Unit(100, 42, "margin-hard")):
+        save(some, unit, mixture_summary(unit, 0.7))
+    for out in (everything, some):
+        digits_tables.write_tables(out)
+        lines = (out / "tables" / "tables.md").read_text().splitlines()
+        cells = [cell for line in lines if line.startswith("|") for cell in line.split("|")[1:-1]]
+        assert all(cell.strip() for cell in cells)
+    text = (some / "tables" / "tables.md").read_text()
+    assert "not run" in text
+    assert "one image of each class cannot be split" in text
+    assert "not run" not in (everything / "tables" / "tables.md").read_text()
+
+
+def test_the_readings_of_a_split_are_one_with_ten_images_of_a_class(everything: Path) -> None:
+    rows = paper_accuracy(SavedUnits.read(everything)).rows
+    tenths, literal = (row for row in rows if row["method"] == "CG-proba" and "k_h" in row["split"])
+    for title in ("n=100 ours", "n=100 as published"):
+        assert tenths[title] == literal[title]
+    assert literal["n=1000 as published"].mean == pytest.approx(70.0)
 
 
 def test_main_table_compares_with_averages_on_the_same_data(tmp_path: Path) -> None:
@@ -211,7 +243,7 @@ def test_main_table_compares_seeds_that_both_have(tmp_path: Path) -> None:
     for seed in (42, 43, 44):
         save(tmp_path, Unit(100, seed, "wide"), baseline_summary(seed / 100))
     (row,) = digits_tables.main_table(SavedUnits.read(tmp_path)).rows
-    assert str(row["uniform average"]) == "70.00 (1 of 2 seeds)"
+    assert str(row["uniform average"]) == "70.00 (1 of 2)"
     assert row["wide network"].mean == pytest.approx(52.5)
     assert row["wide network"].runs == 2
 
@@ -219,22 +251,27 @@ def test_main_table_compares_seeds_that_both_have(tmp_path: Path) -> None:
 def test_scenario_tables(everything: Path) -> None:
     saved = SavedUnits.read(everything)
     relabel = digits_tables.relabel_table(saved).rows[0]
-    assert (relabel["n"], relabel["rule"], relabel["seeds"]) == (100, "margin", 3)
+    assert (relabel["n"], relabel["rule"], relabel["method"]) == (100, "margin", "ours")
     # nine classes: eight at 90 % and one at 45 %
     assert relabel["other classes, mixture without rows"].mean == pytest.approx(85.0)
     assert relabel["other classes, after"].mean == pytest.approx(70.0)
     robust = digits_tables.robust_table(saved).rows[0]
     assert robust["withstand, training, before"].mean == pytest.approx(10.0)
     assert robust["test, after"].mean == pytest.approx(60.0)
+    assert robust["pixels"] == 10
     splits = digits_tables.splits_table(saved).rows
-    assert [(row["hard"], row["trained"]) for row in splits if row["n"] == 1000][:5] == [
-        *((0, 100), (20, 80), (50, 50), (80, 20), (100, 0)),
+    assert [(row["hard"], row["trained"]) for row in splits if row["n"] == 1000][:8] == [
+        *((0, 100), (20, 80), (2, 98), (50, 50), (5, 95), (80, 20), (8, 92), (100, 0)),
     ]
+    ablation = digits_tables.ablation_table(saved).rows[0]
+    assert ablation["one group: rows satisfied"].mean == pytest.approx(50.0)
+    assert ablation["one group: test accuracy"].mean == pytest.approx(65.0)
+    assert ablation["all: rows satisfied"].mean == pytest.approx(100.0)
 
 
 def test_methods_table_has_both_settings_and_ours(everything: Path) -> None:
     rows = digits_tables.methods_table(SavedUnits.read(everything)).rows
-    assert len(rows) == 2 * (2 * len(GROUPS["methods"]) + 4)
+    assert len(rows) == 2 * (2 * len(GROUPS["ours"]["methods"]) + 4)
     assert {row["blur"] for row in rows if row.get("settings") == "tuned"} == {"2"}
     oracle = [row for row in rows if row["method"] == "oracle projection"]
     assert {row["settings"] for row in oracle} == {"paper", "tuned"}

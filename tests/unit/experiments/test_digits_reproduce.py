@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from cg4ai.apps.digits import digits
 from cg4ai.apps.digits.settings import Recipe
 from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
 from cg4ai.runs import files
-from cg4ai.runs.folder import FolderLock
+from cg4ai.runs.folder import FolderLock, Run
 from experiments.digits import paper, reproduce
 from experiments.digits.__main__ import main, numbers
 from experiments.digits.reproduce import Outcome, Plan, baseline_data
@@ -32,14 +33,17 @@ from experiments.digits.units import (
 
 def test_every_unit_once_with_what_it_needs_before_it() -> None:
     everything = units(())
-    # main 12 variants, splits 8, six scenario variants and 12 more baselines at two sizes each;
-    # sizes: three curves at seven sizes and one at five, of which eight are there already
-    assert len(everything) == len(set(everything)) == 3 * (2 * (12 + 8 + 6 + 12) + 26 - 8)
+    # main 12 variants, splits 8, scenarios 8, 12 more baselines, 5 of the ablation at two sizes;
+    # six splits read literally at one; sizes: three curves at five more sizes, one at four
+    assert len(everything) == len(set(everything)) == 3 * (2 * (12 + 8 + 8 + 12 + 5) + 6 + 15 + 4)
+    # the published method: 16 splits and scenarios, and constraints only, likewise
+    assert len(units((), mode="paper")) == 3 * (2 * (16 + 2) + 6 + 10 + 4)
     assert len({unit.name for unit in everything}) == len(everything)
     for position, unit in enumerate(everything):
         if unit.needs is not None:
             assert unit.needs in everything[:position]
-    assert {unit.variant for unit in everything} == set(VARIANTS)
+    asked = {unit.variant for mode in GROUPS for unit in units((), mode=mode)}
+    assert asked == set(VARIANTS)
     assert Unit(100, 42, "wide-augmented").needs == Unit(100, 42, "margin-augmented")
     assert Unit(100, 42, "average-probability").needs == Unit(100, 42, "probability-only")
     assert Unit(100, 42, "penalty").needs is None
@@ -48,7 +52,7 @@ def test_every_unit_once_with_what_it_needs_before_it() -> None:
 def test_parts_by_group_variant_seed_and_size() -> None:
     some = units(["main"], seeds=(43,), sizes=(100,))
     assert {(unit.n, unit.seed) for unit in some} == {(100, 43)}
-    assert {unit.variant for unit in some} == set(GROUPS["main"])
+    assert {unit.variant for unit in some} == set(GROUPS["ours"]["main"])
     assert units(["margin-only"], seeds=(1,), sizes=(20,)) == [Unit(20, 1, "margin-only")]
     assert [unit.variant for unit in units(["average"], seeds=(1,), sizes=(50,))] == [
         "margin-hard",
@@ -61,15 +65,35 @@ def test_parts_by_group_variant_seed_and_size() -> None:
         units(["main", "43"])
 
 
-def test_splits_are_whole_images_or_left_out() -> None:
-    two = VARIANTS["margin-split-2"]
+def test_the_longest_are_begun_first() -> None:
+    some = units(["margin-hard", "margin-augmented", "average"], seeds=(1, 2))
+    free = [unit for unit in some if unit.needs is None]
+    assert some[: len(free)] == free
+    expected = [unit.expected_s for unit in free]
+    assert expected == sorted(expected, reverse=True)
+    assert all(unit.expected_s > 0 for mode in GROUPS for unit in units((), mode=mode))
+
+
+def test_splits_are_rounded_or_left_out_with_the_reason() -> None:
+    two, literal = VARIANTS["margin-split-2"], VARIANTS["margin-split-2-literal"]
     assert isinstance(two, Mixture)
-    assert [two.hard_per_class(n) for n in (50, 100, 1000)] == [1, 2, 20]
-    assert [bool(two.problem_with(n)) for n in (10, 20, 50, 100)] == [True, True, False, False]
-    assert units(["margin-split-2", "penalty"], sizes=(20,)) == []
-    reasons = left_out(["margin-split-2", "penalty"], (20, 100))
+    assert isinstance(literal, Mixture)
+    assert [two.hard_per_class(n) for n in (20, 50, 100, 200, 1000)] == [1, 1, 2, 4, 20]
+    eight = VARIANTS["margin-split-8"]
+    assert isinstance(eight, Mixture)
+    assert [eight.hard_per_class(n) for n in (20, 50, 100)] == [1, 4, 8]  # one is trained on
+    assert [bool(two.problem_with(n)) for n in (10, 20, 50, 100)] == [True, False, False, False]
+    assert [literal.hard_per_class(n) for n in (50, 1000)] == [2, 2]
+    assert [bool(literal.problem_with(n)) for n in (20, 50, 100, 1000)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert units(["margin-split-2", "penalty"], sizes=(10,)) == []
+    reasons = left_out(["margin-split-2", "penalty"], (10, 100))
     assert len(reasons) == 2
-    assert "2 tenths of 2 images" in reasons[0]
+    assert "one image of each class cannot be split" in reasons[0]
     assert "takes 50 images" in reasons[1]
 
 
@@ -78,7 +102,7 @@ def test_what_each_variant_asks_for(tmp_path: Path) -> None:
 
     def asked(variant: str) -> tuple[Any, ...]:
         w = reproduce.wanted_mixture(Unit(1000, 44, variant), plan)
-        assert (w.n, w.seed, w.group, w.threads) == (1000, 44, 100, 2)
+        assert (w.n, w.seed, w.group, w.threads) == (1000, 44, 100, 1)
         return (w.scenario, w.rule, w.hard_per_class, w.constraints_only, w.augment)
 
     assert asked("margin-only") == ("hard", "margin", None, True, False)
@@ -90,6 +114,9 @@ def test_what_each_variant_asks_for(tmp_path: Path) -> None:
     usual = reproduce.wanted_mixture(Unit(100, 44, "margin-hard"), plan)
     without = reproduce.wanted_mixture(Unit(100, 44, "margin-unblurred"), plan)
     assert usual.blur == 2.0
+    few = reproduce.wanted_mixture(Unit(100, 44, "margin-hard-by-20"), plan)
+    assert few == replace(usual, group=20, rounds=5)
+    assert reproduce.wanted_mixture(Unit(100, 44, "margin-robust-10"), plan).pixels == 10
     assert without == replace(usual, blur=0.0, gain=1.0)
 
 
@@ -125,8 +152,10 @@ def test_paper_rows_name_variants() -> None:
     for rows in (paper.ACCURACY, paper.COMPARED_ACCURACY, paper.COMPARED_SATISFACTION):
         for row in rows:
             assert row.variant == "base" or row.variant in VARIANTS
+            kind = VARIANTS.get(row.variant)
+            assert not isinstance(kind, Mixture) or f"paper-{row.variant}" in VARIANTS
             assert all(0 < figure <= 100 for figure in row.figures)
-    assert [len(paper.ACCURACY), len(paper.COMPARED_ACCURACY)] == [9, 7]
+    assert [len(paper.ACCURACY), len(paper.COMPARED_ACCURACY)] == [14, 7]
     margin = next(row for row in paper.COMPARED_SATISFACTION if row.variant == "margin-only")
     assert margin.figures == (100.0, 69.7)
 
@@ -153,6 +182,7 @@ def test_units_are_run_once_and_shared(tmp_path: Path) -> None:
     outcome = reproduce.reproduce(["average"], plan, say=said.append)
     ours, average = Unit(50, 42, "margin-hard"), Unit(50, 42, "average")
     assert list(outcome.done) == [ours, average] == sorted(ended(plan.folder), reverse=True)
+    assert outcome.done[ours]["first_group_members"] == 8
     assert outcome.done[average]["members"] == outcome.done[ours]["active_members"] > 0
     (row,) = outcome.done[average]["comparison"]
     assert row["settings"] == "paper"
@@ -166,7 +196,7 @@ def test_units_are_run_once_and_shared(tmp_path: Path) -> None:
     again = reproduce.reproduce(["average"], replace(plan, threads=2), say=said.append)
     assert again.done == {unit: files.read_json(file) for unit, file in paths.items()}
     assert before == {unit: file.stat().st_mtime_ns for unit, file in paths.items()}
-    assert said[2].startswith("[1/2] margin-hard-n50-s42: there already")
+    assert "margin-hard-n50-s42: there already" in said[2]
     # the same folder taken for another experiment, or for other images
     with pytest.raises(InvalidSettings, match="steps: the run has 40"):
         reproduce.reproduce(["average"], replace(plan, out=plan.folder, quick=False))
@@ -228,7 +258,7 @@ def test_an_interrupt_keeps_what_is_done(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(unit: Unit, plan: Plan, *, force: bool) -> dict[str, Any] | None:
-        if unit.variant == "single":
+        if unit.variant == "dc3":  # the longest
             return {"comparison": [], "total_s": 0.0}
         if how == "raised":
             raise KeyboardInterrupt
@@ -238,9 +268,48 @@ def test_an_interrupt_keeps_what_is_done(
     plan = Plan(out=tmp_path, seeds=(42,), sizes=(50,))
     outcome = reproduce.reproduce(["single", "penalty", "dc3"], plan, say=lambda text: None)
     assert outcome.interrupted
-    assert [unit.variant for unit in outcome.done] == ["single"]
+    assert [unit.variant for unit in outcome.done] == ["dc3"]
     # the claim is free again
     FolderLock(reproduce._claims(Unit(50, 42, "penalty"), plan)).release()
+
+
+def test_time_that_is_over_ends_cleanly_and_the_same_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan(out=tmp_path, seeds=(42,), sizes=(50,), quick=True, lean=True)
+    stopped = replace(plan, until=time.time() + 0.3)
+
+    def run(unit: Unit, plan: Plan, *, force: bool) -> dict[str, Any]:
+        time.sleep(60)
+        raise AssertionError("not stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reproduce, "_run", run)
+        outcome = reproduce.reproduce(["margin-hard", "single"], stopped, say=lambda text: None)
+    assert outcome.interrupted
+    assert not outcome.done
+    assert len(outcome.left) == 2
+    again = reproduce.reproduce(["margin-hard"], plan, say=lambda text: None)
+    (unit,) = again.done
+    left = {path.name for path in unit.folder(plan.folder).iterdir()}
+    assert {"run.json", "summary.json"} <= left <= {"run.json", "summary.json", "run.lock"}
+    assert reproduce.finished(unit, plan) == again.done[unit]
+
+
+def test_the_published_method_enters_one_network_at_a_time(tmp_path: Path) -> None:
+    plan = Plan(out=tmp_path, seeds=(42,), sizes=(20,), quick=True, mode="paper")
+    asked = reproduce.wanted_mixture(Unit(100, 42, "paper-margin-only"), replace(plan, quick=False))
+    assert (asked.steps, asked.learning_rate, asked.column_limit) == (1000, 1e-3, 400)
+    assert (asked.blur, asked.copies, asked.batch_size, asked.group) == (0.0, 0, None, 1)
+    names = ["paper-probability-relabel", "paper-margin-only"]
+    outcome = reproduce.reproduce(names, plan, say=lambda text: None)
+    relabelled, only = (outcome.done[Unit(20, 42, name)] for name in names)
+    assert only["columns"] <= 6
+    assert only["constraints_only"]
+    assert relabelled["columns"] <= 7  # and the base column
+    assert relabelled["threshold"] == 0.51
+    settings = Run.open(Unit(20, 42, names[0]).folder(plan.folder), read_only=True).settings
+    assert settings["description"]["mode"] == "paper"
 
 
 def test_command_writes_tables_and_says_whether_rows_are_kept(
@@ -248,7 +317,7 @@ def test_command_writes_tables_and_says_whether_rows_are_kept(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     asked = ["margin-relabel", "--seeds", "42", "--sizes", "50", "--quick"]
-    code = main([*asked, "--threads", "1", "--out", "all"])
+    code = main([*asked, "--jobs", "1", "--out", "all"])
     shown = capsys.readouterr()
     assert "[1/1] margin-relabel-n50-s42: " in shown.err
     table = (tmp_path / "all" / "quick" / "tables" / "tables.md").read_text()
@@ -277,6 +346,10 @@ def test_command_writes_tables_and_says_whether_rows_are_kept(
         (["--report-only"], "nothing to report"),
         (["main", "--device", "abacus"], "device must be cpu"),
         (["main", "--threads", "0"], "threads must be 1 or more"),
+        (["main", "--jobs", "0"], "jobs must be 1 or more"),
+        (["main", "--stop-after", "0"], "--stop-after must be a positive"),
+        (["main", "--mode", "papers"], "did you mean 'paper'"),
+        (["methods", "--mode", "paper"], "--mode paper has no part 'methods'"),
         (["main", "--sizes", "4000"], "multiple of 10 from 10 to 3000"),
         (["main", "--data", "nowhere"], "nowhere is no folder"),
     ],

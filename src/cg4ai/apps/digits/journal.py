@@ -24,7 +24,7 @@ class Journal:
 
     def __init__(self, problem: Problem, run: Run | None) -> None:
         self.problem = problem
-        self.members: list[Members] = []
+        self.members: list[Members] = [members for members, _ in problem.start]
         self.proposed: Members | None = None
         self.cuts: list[Rows] = list(problem.start_rows)
         self.heard: list[Rows] = []  # since the last iteration; what audits find stays here

@@ -78,6 +78,8 @@ class Trainer:
         self.pooled: list[ReadyRows] = []
         self.fixed = self.batch(None) if pricer.batch_size is None else None
         self.needs_objective = request.loss_weight > 0
+        self.has_loss = getattr(request.objective, "loss", "") != "none"
+        self._together: tuple[Sequence[Tensor], Tensor] | None = None
 
     def _pools(self) -> dict[int, ViolationPool]:
         """Of every requirement over a region, by its number."""
@@ -220,9 +222,18 @@ class Trainer:
 
     def _outputs(self, parameters: Parameters, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """Outputs at each of several sets of inputs, by one forward pass."""
-        outputs = self.joint(self.pricer.architecture.forward(parameters, torch.cat(list(inputs))))
+        outputs = self.joint(self.pricer.architecture.forward(parameters, self._joined(inputs)))
         # one split: a slice each would make its gradient a whole tensor of zeros first
         return torch.split(outputs, [len(part) for part in inputs], dim=2)
+
+    def _joined(self, inputs: Sequence[Tensor]) -> Tensor:
+        """All of them in one; those of the step before, as with whole data, are joined once."""
+        if len(inputs) == 1:
+            return inputs[0]
+        known = self._together
+        if known is None or len(known[0]) != len(inputs) or any(map(_differ, known[0], inputs)):
+            known = self._together = (inputs, torch.cat(list(inputs)))
+        return known[1]
 
     def objective_loss(self, batch: Batch, now: Tensor | None, outputs: Tensor) -> Tensor:
         own = self.objective.kind == "average"
@@ -264,7 +275,7 @@ class Trainer:
         rows = self._of_step()
         # an epigraph objective is in the rows already, once there are any: its pieces have duals
         priced = self.objective.kind == "epigraph" and bool(rows)
-        charged = self.needs_objective and not priced
+        charged = self.needs_objective and self.has_loss and not priced
         loss, outputs = self._evaluate(parameters, rows, objective=charged)
         return loss + self._row_terms(outputs, rows, hinge=False) if rows else loss
 
@@ -281,6 +292,10 @@ class Trainer:
                 for part in torch.split(inputs, CHUNK)
             ]
             return scale(parameters, (limit / torch.stack(sizes).amax(0)).clamp_max(1.0))
+
+
+def _differ(one: Tensor, other: Tensor) -> bool:
+    return one is not other
 
 
 def attack_tolerance(headroom: float) -> float:

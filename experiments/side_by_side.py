@@ -1,0 +1,73 @@
+"""Runs of an experiment side by side over all cores, the longest first, within seconds in all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import TypeVar
+
+from joblib import Parallel, delayed
+
+from cg4ai.errors import InvalidInput
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+AGAIN_S = 5.0  # what ends cleanly may take so long, before it is interrupted once more
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def moment_after(seconds: float | None) -> float | None:
+    """The moment of `time.time`, the same for all processes, so many seconds from now."""
+    if seconds is None:
+        return None
+    if not seconds > 0:
+        raise InvalidInput(f"--stop-after must be a positive number of seconds, got {seconds}")
+    return time.time() + seconds
+
+
+def side_by_side(
+    work: Callable[[Item], Answer], items: Sequence[Item], *, jobs: int
+) -> Iterator[Answer]:
+    """The answers to all items, each as soon as it is there; items are begun in their order."""
+    run = Parallel(
+        n_jobs=min(jobs, max(1, len(items))),
+        batch_size=1,
+        pre_dispatch="n_jobs",
+        return_as="generator_unordered",
+    )
+    yield from run(delayed(work)(item) for item in items)
+
+
+@contextmanager
+def stopped_at(moment: float | None) -> Iterator[None]:
+    """At that moment what runs here is interrupted as by Ctrl-C, which runs end cleanly on.
+
+    Outside the main thread, where Python delivers no signals, nothing happens.
+    """
+    if moment is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    heard = signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, max(1e-3, moment - time.time()), AGAIN_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGINT, heard)
