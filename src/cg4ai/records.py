@@ -6,6 +6,7 @@ Sign convention, used everywhere: the master minimises, every row reads
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -86,6 +87,61 @@ class MasterSolution:
     def lacking(self) -> float:
         """The most that a row lacks, or the largest weight left on a dummy column; 0: all met."""
         return float(max(self.slack.max(initial=0.0), self.dummy.max(initial=0.0)))
+
+
+@dataclass(frozen=True, slots=True)
+class SingleModel:
+    """One member of each block in place of a mixture, and how far from the best that can be.
+
+    `met` says whether every known row is met, `lacking` what the worst lacks of it, `missed` how
+    many of `rows` are not. No single model of this kind that meets the rows has an objective below
+    `bound` (inf: none meets them) where that is `proven`; else it is an estimate, the objective of
+    the best mixture that training found, or None where that misses rows, too. `mixture` is that
+    objective in any case, nan where it misses rows.
+    """
+
+    objective: float
+    met: bool
+    lacking: float
+    missed: int
+    rows: int
+    blocks: int
+    bound: float | None
+    proven: bool
+    mixture: float
+
+    @property
+    def gap(self) -> float | None:
+        """`objective - bound`; None where rows are missed or no bound is known."""
+        if self.bound is None or not self.met:
+            return None
+        return max(0.0, self.objective - self.bound)
+
+    def __str__(self) -> str:
+        what = "one model" if self.blocks == 1 else f"one model for each of {self.blocks} blocks"
+        if not self.met:
+            known = (
+                "proven: no single model of this kind meets all rows"
+                if self.proven and self.bound == math.inf
+                else "no single model that meets all rows was found, which does not rule one out"
+            )
+            return (
+                f"single model: {known}; the best found misses {self.missed} of {self.rows} rows, "
+                f"by {self.lacking:.3g} at most"
+            )
+        rows = f"meets all {self.rows} rows" if self.rows else "without rows to meet"
+        return f"single model: {what}, {rows}; objective {self.objective:.6g}, {self._distance()}"
+
+    def _distance(self) -> str:
+        if self.bound is None:
+            return "no bound is known"
+        if self.proven:
+            best = "proven to be the best" if (self.gap or 0.0) < 1e-9 else "proven"
+            return f"{best}: none of this kind is below {self.bound:.6g} (gap {self.gap:.2g})"
+        return (
+            f"the mixture of all trained members reaches {self.bound:.6g} (gap {self.gap:.2g}, "
+            "an estimate: training proves no bound)"
+        )
 
 
 @dataclass(frozen=True, slots=True)

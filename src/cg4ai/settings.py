@@ -291,6 +291,9 @@ class Settings(Checked):
         exists; what is left to the master the estimators and `cg4ai train` try to prove
         afterwards, in a quarter of the run's seconds. "shielded" refuses problems without an
         anchor; "attacked" leaves all to the master, as rows where a search finds them broken.
+    single_model: one member of each block in place of a mixture: after the mixture, whose objective
+        bounds it, further members are trained that meet the rows on their own. The limits on
+        members and iterations are for both in turn, half of the time limit is for each.
     final_rounds: how often new violations of the final weights may send the loop back.
     lean: share of the objective (of 1, if it is smaller) that may be given up at the end for a
         mixture of fewer members, which predicts faster (0: none; for linear masters with
@@ -320,6 +323,7 @@ class Settings(Checked):
     column_age_limit: int = setting(20, least=1)
     guarantee: Guarantee = setting("every input")
     final_weights: FinalChoice = setting("loss")
+    single_model: bool = setting(False)
     final_rounds: int = setting(20, least=0)
     lean: float = setting(0.0, least=0, most=1)
     seed: int = seed_setting()

@@ -21,7 +21,7 @@ BASIC = int(highspy.HighsBasisStatus.kBasic)
 
 # Model statuses by the names HiGHS gives them.
 OPTIMAL, INFEASIBLE, STUCK = "kOptimal", "kInfeasible", "kIterationLimit"
-MIXED_ANSWERS = (OPTIMAL, INFEASIBLE, "kUnboundedOrInfeasible", "kTimeLimit")
+MIXED_ANSWERS = (OPTIMAL, INFEASIBLE, "kUnboundedOrInfeasible", "kTimeLimit", "kSolutionLimit")
 FEASIBLE_POINT = int(highspy.SolutionStatus.kSolutionStatusFeasible)
 
 # A simplex run that takes more iterations than this, or than so many per row and column, is going
@@ -201,11 +201,12 @@ def solve_mixed(
     program: MixedProgram,
     *,
     time_limit_s: float = np.inf,
+    node_limit: int = 2**31 - 1,
     gap: float = 0.0,
     start: Array | None = None,
     tolerance: float = 1e-9,
 ) -> MixedSolution:
-    """Branch and bound by HiGHS until the absolute `gap` is proven or the time is over.
+    """Branch and bound by HiGHS until the absolute `gap` is proven or a limit is reached.
 
     `start` is a point to begin from. All variables must be bounded below where their cost is
     positive, so that a program without an answer is infeasible and not unbounded.
@@ -220,6 +221,7 @@ def solve_mixed(
         "mip_feasibility_tolerance": tolerance,
         "mip_abs_gap": gap,
         "mip_rel_gap": 0.0,
+        "mip_max_nodes": node_limit,
         "time_limit": float(time_limit_s),
     }
     for name, value in options.items():

@@ -101,6 +101,11 @@ class LinearMaster:
         """The table in use, (n_rows, n_columns); a view, not to be written to."""
         return self._table.coefficients
 
+    @property
+    def table(self) -> Table:
+        """All rows and columns with what they cost; not to be written to."""
+        return self._table
+
     def add_epigraph(self, weights: Array, floor: float) -> None:
         """Add variables `t_s >= floor` with cost `weights[s]` >= 0, one per scenario."""
         before = len(self._table.epigraph_weights)

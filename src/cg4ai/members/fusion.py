@@ -1,4 +1,4 @@
-"""One torch module equal to a mixture of networks, for inference elsewhere."""
+"""A mixture as one thing: a torch module for inference elsewhere, or where it is one, a member."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from cg4ai.errors import InvalidInput
 from cg4ai.members import layers
 from cg4ai.members.checks import checked_weights
+from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
+from cg4ai.protocols import Members
 from cg4ai.records import Array
 
 HIDDEN_CHUNK = 512  # hidden units at a time: with INPUT_CHUNK inputs they stay in cache
@@ -30,6 +32,19 @@ def fuse(members: NetworkMembers, weights: Tensor | Array) -> nn.Module:
     if kept.architecture.depth <= 1 and not kept.architecture.softmax_groups:
         return WideNetwork(kept, vector)
     return StackedNetwork(kept, vector)
+
+
+def collapsed(members: Members, weights: Array) -> Members | None:
+    """The one member that a mixture of affine or of constant members is; None for other kinds."""
+    shares = torch.as_tensor(weights, device=members.device)
+    if isinstance(members, ConstantMembers):
+        return ConstantMembers((shares @ members.values)[None], members.input_size)
+    if isinstance(members, NetworkMembers):
+        architecture = members.architecture
+        if architecture.depth == 0 and not architecture.softmax_groups:
+            mean = {n: torch.tensordot(shares, v, 1)[None] for n, v in members.parameters.items()}
+            return NetworkMembers(architecture, mean)
+    return None
 
 
 class Normalisation(nn.Module):

@@ -24,8 +24,9 @@ from cg4ai.solving.phases import usual_phases
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result, finish
 from cg4ai.solving.shaping import shaped
+from cg4ai.solving.single import single_phase
 from cg4ai.solving.state import RunState
-from cg4ai.solving.steps import Decision, GoOn, Stop
+from cg4ai.solving.steps import SINGLE, Decision, GoOn, Stop
 from cg4ai.solving.through import through_shield
 from cg4ai.solving.tightening import tightened
 from cg4ai.solving.voting import voted
@@ -48,6 +49,8 @@ def solve(
     settings = settings or Settings()
     problem = imposed(problem, settings)
     phases = usual_phases(problem) if problem.phases is None else problem.phases()
+    if settings.single_model:
+        phases = (*phases, single_phase(problem))
     with Interrupts() as interrupts:
         loop = _Loop(RunState(problem, settings, phases, interrupts), run)
         return loop.run(progress)
@@ -81,7 +84,7 @@ class _Loop:
             if self.folder is not None:
                 self.state.checkpoint(self.folder, decision)
             if isinstance(decision, GoOn):
-                decision = self._limit()
+                decision = self._within_limits()
         self._refuse_no_mixture(decision.reason)
         return finish(self.state, decision.reason)
 
@@ -92,6 +95,8 @@ class _Loop:
         weighed = state.phase.weigh(state)
         priced = state.phase.price(state, weighed)
         decision = state.phase.decide(state, weighed, priced)
+        if self._one_model_follows(decision):
+            decision = GoOn(f"{decision.note}; now one model", SINGLE)
         if isinstance(decision, GoOn) and decision.phase:
             state.enter(decision.phase)
         state.record(weighed, priced, decision, before=sizes)
@@ -102,21 +107,47 @@ class _Loop:
         if self.folder is None or not self.state.resume(self.folder):
             self.state.work.start(bind_rules=self.state.phase.binds_rules)
         ended = self.state.ended
-        return self._limit() if ended is None else Stop(ended)
+        if ended is not None:
+            return Stop(ended)
+        return self._within_limits()
+
+    def _within_limits(self) -> Decision:
+        """Go on, with one model where the mixture's limits are reached, or stop."""
+        decision = self._limit()
+        if not self._one_model_follows(decision):
+            return decision
+        self.state.enter(SINGLE)
+        return GoOn()
+
+    def _one_model_follows(self, decision: Decision) -> bool:
+        """Whether the end of the mixture's turn is not that of the run."""
+        state = self.state
+        over = (StopReason.INTERRUPTED, StopReason.INFEASIBLE)  # what no mixture meets, none does
+        return (
+            state.settings.single_model
+            and not state.turn_of_one_model
+            and isinstance(decision, Stop)
+            and decision.reason not in over
+            and state.work.every_block_has_members
+        )
 
     def _limit(self) -> Decision:
         state, settings = self.state, self.state.settings
+        columns = len(state.work.columns) - state.begun.columns
         reached = (
             (StopReason.INTERRUPTED, state.interrupts.requested),
             # time that is over cut the last training short, whatever else that came to
             (StopReason.TIME_LIMIT, state.time_is_over()),
-            (StopReason.COLUMN_LIMIT, len(state.work.columns) >= settings.column_limit),
-            # without the rules it goes on under them
-            (StopReason.STALLED, state.phase.binds_rules and state.stalled()),
-            (StopReason.ITERATION_LIMIT, state.step >= settings.iteration_limit),
+            (StopReason.COLUMN_LIMIT, columns >= settings.column_limit),
+            # without the rules it goes on under them, and one model's phase counts tries itself
+            (StopReason.STALLED, self._may_stall() and state.stalled()),
+            (StopReason.ITERATION_LIMIT, state.step - state.begun.step >= settings.iteration_limit),
             (StopReason.TIME_LIMIT, state.too_little_time()),
         )
         return next((Stop(reason) for reason, yes in reached if yes), GoOn())
+
+    def _may_stall(self) -> bool:
+        return self.state.phase.binds_rules and not self.state.turn_of_one_model
 
     def _refuse_no_mixture(self, reason: StopReason) -> None:
         if self.state.work.every_block_has_members:

@@ -19,6 +19,7 @@ from cg4ai.solving.problem import Problem, unwrapped
 from cg4ai.solving.result import settle
 from cg4ai.solving.steps import (
     LAST_SEARCH,
+    SINGLE_SHARE,
     Decision,
     GoOn,
     Outcome,
@@ -140,8 +141,12 @@ class PlainPhase:
         return (
             run.step >= PLAIN_SHARE * s.iteration_limit
             or len(run.work.columns) >= PLAIN_SHARE * s.column_limit
-            or run.deadline.left() < (1 - PLAIN_SHARE) * s.time_limit_s
+            or run.deadline.left() < (1 - self._share_of_time(run)) * s.time_limit_s
         )
+
+    @staticmethod
+    def _share_of_time(run: RunState) -> float:
+        return PLAIN_SHARE * (1 - SINGLE_SHARE if run.settings.single_model else 1.0)
 
 
 def _kept(decision: Stop, *, stalled: bool) -> Stop:

@@ -22,6 +22,7 @@ from cg4ai.records import (
     IntArray,
     IterationRecord,
     MasterSolution,
+    SingleModel,
     StopReason,
     Strength,
 )
@@ -81,7 +82,9 @@ class Result:
     of `history` and `ending` add up to `seconds`; `cut` names what the time limit left out of the
     ending. `plain` is the best mixture of the same members without the rules (None: it was not
     sought): what it does better on data that it never saw is what the rules cost.
-    `shield` says how often and how much the members' shield acts (None: they have none).
+    `shield` says how often and how much the members' shield acts (None: they have none). `single`
+    says what is known of the model where one was asked for (`single_model`): `objective`, `bound`
+    and `gap` are then about single models.
     """
 
     ensemble: Ensemble
@@ -101,6 +104,7 @@ class Result:
     cut: tuple[str, ...] = ()
     plain: Plain | None = None
     shield: ShieldUse | None = None
+    single: SingleModel | None = None
 
     @property
     def gap(self) -> float | None:
@@ -134,6 +138,8 @@ class Result:
             f"mixture: {len(self.ensemble)} active members, loss {self.loss:.6g}{gap}",
         ]
         lines += [str(audit) for audit in self.audits]
+        if self.single is not None:
+            lines.append(str(self.single))
         if self.plain is not None:
             lines.append(f"without the rules: loss {self.plain.loss:.6g}")
         if self.shield is not None:
@@ -146,12 +152,15 @@ class Result:
 
 
 def finish(run: RunState, reason: StopReason) -> Result:
-    """The first phase settles on weights; every rule is audited on their mixture."""
-    run.enter(run.phases[0].name)
+    """The closing phase settles on weights; every rule is audited on their mixture."""
+    run.enter(run.closing.name)
     settled = run.phase.settle(run, reason)
+    single = settled.single
     run.work.note_dummies(settled.solution)
     seed: int | None = None
     if any(isinstance(one, DecisionRate) for one in run.problem.requirements):
+        seed = run.settings.seed  # one member's votes are decisions already
+    if seed is not None and single is None:
         with run.watch.timed("weights"):
             chosen = decided(run.work, settled.weights, run.settings.seed)
         settled, seed = replace(settled, weights=chosen.weights), chosen.seed
@@ -175,7 +184,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
         stop_reason=settled.reason,
         objective=settled.solution.objective,
         loss=loss,
-        bound=run.bound,
+        bound=single.bound if single is not None and single.proven else run.bound,
         slack=settled.solution.lacking,
         columns=len(run.work.columns),
         rows=len(run.work.rows),
@@ -188,6 +197,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
         cut=tuple(run.cut),
         plain=plain,
         shield=shield,
+        single=single,
     )
 
 

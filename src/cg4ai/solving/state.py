@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,16 @@ from cg4ai.solving import snapshots
 from cg4ai.solving.clock import OTHER, Deadline, Stopwatch
 from cg4ai.solving.interrupts import Interrupts
 from cg4ai.solving.problem import Problem
-from cg4ai.solving.steps import Decision, Priced, Separated, Stabiliser, Stop, Weighed
+from cg4ai.solving.steps import (
+    SINGLE,
+    SINGLE_SHARE,
+    Decision,
+    Priced,
+    Separated,
+    Stabiliser,
+    Stop,
+    Weighed,
+)
 from cg4ai.solving.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -28,10 +37,11 @@ ENDING_SHARE = 0.15  # of the time limit, kept for final weights, the last searc
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many rows and columns the master had."""
+    """How many rows and columns the master had, at which iteration."""
 
     rows: int
     columns: int
+    step: int
 
 
 class RunState:
@@ -57,6 +67,7 @@ class RunState:
         self.bound: float | None = None
         self.failures = 0  # pricings in a row that found nothing
         self.entered = 0  # the iteration that the phase began with
+        self.begun = Sizes(0, 0, 0)  # when the turn of mixtures, or then of one model, began
         self.returns = 0  # how often the final weights violated new rows
         self.ended: StopReason | None = None
         self.notes: list[str] = list(problem.notes)
@@ -77,8 +88,17 @@ class RunState:
         bare = self.problem.bare if self.work.bare else None
         return (bare or self.problem).pricers
 
+    @property
+    def closing(self) -> Phase:
+        """The phase that settles on weights: that of single models where one is asked for."""
+        return self._phase(SINGLE) if self.settings.single_model else self.phases[0]
+
+    @property
+    def turn_of_one_model(self) -> bool:
+        return self.phase.name == SINGLE
+
     def sizes(self) -> Sizes:
-        return Sizes(len(self.work.rows), len(self.work.columns))
+        return Sizes(len(self.work.rows), len(self.work.columns), self.step)
 
     def unmet(self, solution: MasterSolution) -> bool:
         return solution.lacking > self.settings.feasibility_tolerance
@@ -116,6 +136,8 @@ class RunState:
     def training_deadline(self) -> Deadline:
         """When training must be over, so that a share of the limit is left to end in."""
         share = getattr(self.phase, "ending_share", ENDING_SHARE)
+        if self.settings.single_model and not self.turn_of_one_model:
+            share = max(share, SINGLE_SHARE)
         kept = max(share * self.settings.time_limit_s, self.longest_search_s)
         return self.deadline.reserving(kept)
 
@@ -141,6 +163,8 @@ class RunState:
         """Go over to the phase of this name."""
         self.phase = self._phase(phase)
         self.entered = self.step + 1
+        if self.turn_of_one_model and not self.begun.step:
+            self.begun = self.sizes()
         if self.phase.binds_rules:
             self.work.bind_rules()
         self.phase.enter(self)
@@ -251,6 +275,7 @@ class RunState:
             "loop": {
                 "phase": self.phase.name,
                 "entered": self.entered,
+                "begun": asdict(self.begun),
                 "bound": self.bound,
                 "failures": self.failures,
                 "returns": self.returns,
@@ -269,6 +294,7 @@ class RunState:
             )
             self.stabiliser.guide = saved.arrays["guide"].copy()
             self.phase, self.entered = self._phase(loop["phase"]), loop["entered"]
+            self.begun = Sizes(**loop["begun"])
             self.bound, self.failures = loop["bound"], loop["failures"]
             self.returns, self.notes = loop["returns"], list(loop["notes"])
             self.ended = None if loop["ended"] is None else StopReason(loop["ended"])

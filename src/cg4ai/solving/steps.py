@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.protocols import PricingRequest
-from cg4ai.records import Array, MasterSolution, SeparationResult, StopReason
+from cg4ai.records import Array, MasterSolution, SeparationResult, SingleModel, StopReason
 from cg4ai.rules.rows import Rows
 from cg4ai.seeds import derived_seed
 from cg4ai.separation import default_separator
@@ -26,6 +26,8 @@ from cg4ai.separation import default_separator
 if TYPE_CHECKING:
     from cg4ai.solving.state import RunState
 
+SINGLE = "single"  # the name of the phase in which one model is sought in place of a mixture
+SINGLE_SHARE = 0.5  # of the time limit, kept for that
 LAST_SEARCH = "the thorough last search"
 THOROUGH = 40  # times as long as an ordinary search, about
 
@@ -110,13 +112,15 @@ Decision = GoOn | Stop
 class Settled:
     """What a run ends with: the weights of all columns and the master's solution behind them.
 
-    `compares` asks for the best mixture of the same members without the rules beside it.
+    `compares` asks for the best mixture of the same members without the rules beside it; `single`
+    says what is known where one model was asked for.
     """
 
     solution: MasterSolution
     weights: Array
     reason: StopReason
     compares: bool = False
+    single: SingleModel | None = None
 
 
 # ---- cuts ----------------------------------------------------------------------------------------
@@ -279,7 +283,7 @@ def _answers(run: RunState, solution: MasterSolution, guide: Array, *, attempt: 
     rows: list[Rows] = []
     notes: list[str] = []
     for number, pricer in enumerate(run.pricers):
-        request = _request(run, solution, guide, f"pricing {number} {attempt}")
+        request = request_for(run, solution, guide, f"pricing {number} {attempt}")
         with run.interrupts.allowed():
             proposed = pricer.price(request)
         rows.extend(proposed.rows)
@@ -309,7 +313,8 @@ def _both(one: _Answers, other: _Answers) -> _Answers:
     )
 
 
-def _request(run: RunState, solution: MasterSolution, guide: Array, job: str) -> PricingRequest:
+def request_for(run: RunState, solution: MasterSolution, guide: Array, job: str) -> PricingRequest:
+    """What a pricer is told at this solution of the master."""
     return PricingRequest(
         iteration=run.step,
         seed=derived_seed(run.settings.seed, run.step, job),

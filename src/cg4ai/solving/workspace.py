@@ -257,13 +257,18 @@ class Workspace:
         solution = self.master.solve()
         if self.scenarios is not None:
             for _ in range(EPIGRAPH_ROUNDS):
-                rows = self.scenarios.missing(solution.weights)
-                self.incomplete = rows is not None
-                if rows is None:
+                self.incomplete = self.add_pieces(solution.weights)
+                if not self.incomplete:
                     break
-                self._add_rows(rows)
                 solution = self.master.solve()
         return solution
+
+    def add_pieces(self, weights: Array) -> bool:
+        """Add the pieces of an epigraph that this mixture needs; whether there were any."""
+        rows = None if self.scenarios is None else self.scenarios.missing(weights)
+        if rows is not None:
+            self._add_rows(rows)
+        return rows is not None
 
     def add_tail(self, solution: MasterSolution, seed: int) -> int:
         """Look for inputs that the objective's mean hides, and count them in: how many."""

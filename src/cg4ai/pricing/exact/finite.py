@@ -7,6 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
+from cg4ai.objectives import AnyObjective
+from cg4ai.pricing.exact.listed import Listed, next_in_order
 from cg4ai.pricing.reduced_cost import reduced_costs
 from cg4ai.protocols import Members, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
@@ -22,6 +25,8 @@ class FinitePricer:
     others get their turn in later calls. The lower bound is over all candidates and is 0 for a
     block without any.
     """
+
+    fits_rows = False
 
     def __init__(
         self, candidates: Sequence[tuple[Members, IntArray]], *, per_call: int = 8
@@ -41,11 +46,32 @@ class FinitePricer:
         ]
         self.per_call = per_call
 
-    def price(self, request: PricingRequest) -> PricingResult:
-        priced = [
+    def can_list(self, objective: AnyObjective, layout: Layout) -> bool:
+        return True
+
+    def listed(
+        self, request: PricingRequest, lower: Array, *, start: int, count: int, most: float
+    ) -> Listed:
+        """See `Listable`."""
+        priced = self._priced(request)
+        excess = np.concatenate([costs - lower[blocks] for _, blocks, costs in priced])
+        wanted, beyond = next_in_order(excess, start=start, count=count, most=most)
+        ends = np.cumsum([0, *(len(costs) for _, _, costs in priced)])
+        stacks = []
+        for (members, blocks, _), first, last in zip(priced, ends, ends[1:], strict=False):
+            mine = np.sort(wanted[(wanted >= first) & (wanted < last)]) - first
+            if len(mine):
+                stacks.append((members.take(mine), blocks[mine]))
+        return Listed(stacks, len(wanted), beyond)
+
+    def _priced(self, request: PricingRequest) -> list[tuple[Members, IntArray, Array]]:
+        return [
             (members, blocks, reduced_costs(request, members, blocks))
             for members, blocks in self.candidates
         ]
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        priced = self._priced(request)
         members, blocks, costs = min(priced, key=lambda stack: float(stack[2].min()))
         chosen = best_per_block(costs, blocks, limit=self.per_call)
         return PricingResult(
