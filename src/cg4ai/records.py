@@ -44,6 +44,7 @@ class Strength(StrEnum):
     VIOLATED = "violated"  # it was found broken
     UNVERIFIED = "unverified"  # nothing is recorded about this prediction
     ATTACKED = "attacked"  # a search of the region found no violation
+    BOUNDED = "bounded"  # a solver's bound excludes violations; nothing else checked it
     AUDITED = "audited"  # recomputed at every listed input
     SHIELDED = "shielded"  # predictions are corrected towards an anchor that keeps it
     CERTIFIED = "certified"  # proven on cells of the region
@@ -167,13 +168,15 @@ class SeparationResult:
     """Violated rows found by a separator, with the violation of each, worst first.
 
     `worst` is the largest violation seen (negative: how far from violated); `effort` says in
-    numbers how hard the search was.
+    numbers how hard the search was. No input of the region is violated by more than `bound`; None
+    where that is not known, as after a search.
     """
 
     rows: Rows | None
     violations: Array
     worst: float
     effort: Mapping[str, Any]
+    bound: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

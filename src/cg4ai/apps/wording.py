@@ -30,6 +30,7 @@ STOPS = {
 STRENGTHS = {
     Strength.AUDITED: "recomputed at every listed input; says nothing of other inputs",
     Strength.ATTACKED: "violations were searched for in the region; a search is no proof",
+    Strength.BOUNDED: "a solver's bound excludes violations in the region; unchecked",
     Strength.CERTIFIED: "proven at every input of the region",
     Strength.CONSTRUCTED: "kept at every input by how every member is built",
     Strength.SHIELDED: "kept at every input of the region by correcting predictions",

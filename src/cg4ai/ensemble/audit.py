@@ -40,6 +40,7 @@ class Audit:
 
     AUDITED: every listed row was recomputed, `rows` of them. ATTACKED: a region was searched with
     the stated `effort`; `rows` then counts the violated inputs found and `satisfied` is 0.
+    BOUNDED: so it was, and the solver's upper bound of any violation is below the tolerance.
     SHIELDED: a shield keeps the rule at every input of the region, with an anchor whose `room` is
     proven by closed form; it was searched all the same. CONSTRUCTED: every member keeps it by its
     structure, as its arrays show; `worst_violation` is what rounding leaves. CERTIFIED: it was
@@ -75,6 +76,7 @@ class Audit:
             Strength.AUDITED: self._audited,
             Strength.CONSTRUCTED: self._built,
             Strength.CERTIFIED: self._proven,
+            Strength.BOUNDED: self._bounded,
         }
         lines = [said.get(self.strength, self._searched)()]
         for text, size in zip(self.descriptions[:SHOWN], self.violations, strict=False):
@@ -109,6 +111,14 @@ class Audit:
             f"{self.requirement} holds (certified) at every input of {self.place}: proven in "
             f"{self.effort['cells']} cells and {self.effort['seconds']:g} s (worst violation found "
             f"{self.worst_violation:.3g})"
+        )
+
+    def _bounded(self) -> str:
+        effort = ", ".join(f"{name} {value}" for name, value in self.effort.items())
+        return (
+            f"{self.requirement} holds (bounded) at every input of {self.place}: branch and bound "
+            f"leaves no violation above {self.effort['bound']:.3g} (worst found "
+            f"{self.worst_violation:.3g}; {effort}); the solver's word, which certify can prove"
         )
 
     def _searched(self) -> str:
@@ -286,9 +296,10 @@ def _shown(point: Array) -> str:
 def _attacked(requirement: Requirement, found: SeparationResult, tolerance: float) -> Audit:
     violated = np.flatnonzero(found.violations > tolerance)
     region = requirement.region
+    excluded = found.bound is not None and found.bound <= tolerance
     return Audit(
         requirement=requirement.name,
-        strength=Strength.ATTACKED,
+        strength=Strength.BOUNDED if excluded else Strength.ATTACKED,
         place=str(region) if isinstance(region, Region) else "its region",
         rows=len(violated),
         satisfied=0,
@@ -297,7 +308,7 @@ def _attacked(requirement: Requirement, found: SeparationResult, tolerance: floa
         violated=violated,
         violations=found.violations[violated],
         descriptions=() if found.rows is None else _descriptions(requirement, found.rows, violated),
-        effort=found.effort,
+        effort=found.effort if found.bound is None else {**found.effort, "bound": found.bound},
     )
 
 

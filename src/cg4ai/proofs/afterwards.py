@@ -48,7 +48,7 @@ def proven_afterwards(
 
 def _only_searched(requirement: Requirement, found: Audit) -> bool:
     over = isinstance(requirement.region, Region)
-    return over and found.strength == Strength.ATTACKED and found.holds
+    return over and found.strength in (Strength.ATTACKED, Strength.BOUNDED) and found.holds
 
 
 def _tried(

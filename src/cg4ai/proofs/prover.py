@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -108,7 +108,7 @@ class CellMemory:
 class ProofResult(SeparationResult):
     """Rows at the inputs that refute a rule, and all that was proven."""
 
-    certification: Certification
+    certification: Certification = field(kw_only=True)
 
 
 class Prover:
@@ -142,12 +142,12 @@ class Prover:
         self.tried += 1
         effort = {"search": "proof", "cells": answer.cells}
         if not answer.violations:
-            return ProofResult(None, np.empty(0), answer.excess, effort, answer)
+            return ProofResult(None, np.empty(0), answer.excess, effort, certification=answer)
         points = np.stack(list(answer.violations.values()))
         found = harvest(
             ensemble, requirement, points, limit=limit, tolerance=tolerance, effort=effort
         )
-        return ProofResult(found.rows, found.violations, found.worst, effort, answer)
+        return ProofResult(found.rows, found.violations, found.worst, effort, certification=answer)
 
     def _answer(self, ensemble: Ensemble, requirement: Requirement, *, seed: int) -> Certification:
         """As far as the search comes, in trees that the checker closes as they are.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ class Requirement(Protocol):
         ...
 
     @property
-    def separator(self) -> Separator | None: ...
+    def separator(self) -> Separator | Literal["mip"] | None: ...
 
     @property
     def input_size(self) -> int: ...
@@ -70,12 +70,16 @@ class Requirement(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """The common fields. `inputs`: array-like (m, d), `Pool`, `Box`, `Ball` or `Polytope`."""
+    """The common fields. `inputs`: array-like (m, d), `Pool`, `Box`, `Ball` or `Polytope`.
+
+    `separator` searches a region or Pool for violated inputs: an object of `cg4ai.separation`, or
+    "mip" for the most violated ones, with a bound, by mixed-integer programs.
+    """
 
     inputs: Any
     name: str = field(default="", kw_only=True)
     slack: str = field(default="default", kw_only=True)
-    separator: Separator | None = field(default=None, kw_only=True)
+    separator: Separator | Literal["mip"] | None = field(default=None, kw_only=True)
     output_size: int | None = field(default=None, init=False, repr=False)
     feature_names: tuple[str, ...] | None = field(default=None, init=False, repr=False)
 
@@ -94,6 +98,10 @@ class Placed:
         if self.slack not in ("row", "shared"):
             hint = did_you_mean(str(self.slack), ["row", "shared"])
             raise InvalidInput(f'slack must be "row" or "shared", got {self.slack!r}{hint}')
+        if isinstance(self.separator, str) and self.separator != "mip":
+            raise InvalidInput(
+                f'a separator is an object of cg4ai.separation or "mip", got {self.separator!r}'
+            )
 
     def named(
         self, features: Sequence[str], outputs: Sequence[str], ends: tuple[Array, Array]

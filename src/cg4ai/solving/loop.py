@@ -21,7 +21,7 @@ from cg4ai.solving.arranging import arranged
 from cg4ai.solving.completing import completed
 from cg4ai.solving.interrupts import Interrupted, Interrupts
 from cg4ai.solving.phases import usual_phases
-from cg4ai.solving.problem import Problem
+from cg4ai.solving.problem import Problem, refuse_inexact
 from cg4ai.solving.result import Result, finish
 from cg4ai.solving.shaping import shaped
 from cg4ai.solving.single import single_phase
@@ -59,9 +59,10 @@ def solve(
 def imposed(problem: Problem, settings: Settings) -> Problem:
     """The problem for members that keep by construction what they can; refuses what they cannot."""
     problem = tightened(arranged(completed(shaped(voted(problem)))))
-    if settings.guarantee == "attacked" or problem.phases is not None:
-        return problem
-    return through_shield(problem, demanded=settings.guarantee == "shielded")
+    if settings.guarantee != "attacked" and problem.phases is None:
+        problem = through_shield(problem, demanded=settings.guarantee == "shielded")
+    refuse_inexact(problem)
+    return problem
 
 
 class _Loop:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
+from cg4ai.members.relu import check_members
 from cg4ai.members.shielded import Shield
 from cg4ai.objectives import AnyObjective, Objective, Supervised
 from cg4ai.protocols import Members, Pricer
@@ -16,6 +17,9 @@ from cg4ai.records import Array, IntArray
 from cg4ai.rules import Concave, Margin, Requirement
 from cg4ai.rules.place import Placed
 from cg4ai.rules.rows import Rows
+from cg4ai.seeds import generator
+from cg4ai.separation import wants_exact
+from cg4ai.separation.mip import linear_rules
 from cg4ai.solving.columns import check_fit
 
 if TYPE_CHECKING:
@@ -140,6 +144,21 @@ class Problem:
                 "prices linear rows only; state a margin with form='pairwise', or use members "
                 "trained by gradient"
             )
+
+
+def refuse_inexact(problem: Problem) -> None:
+    """Refuse exact separation of rules or members that it cannot state, before anything trains."""
+    exact = [one for one in problem.requirements if wants_exact(one)]
+    if not exact:
+        return
+    for requirement in exact:
+        linear_rules(requirement, problem.layout.output_size)
+    asked = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
+    made = [getattr(one, "architecture", None) for one in asked]
+    for one in filter(None, made):
+        check_members(one.members(one.initialise(1, generator(0))))
+    for members, _ in problem.start:
+        check_members(members)
 
 
 def softmax_groups(problem: Problem) -> tuple[int, ...]:

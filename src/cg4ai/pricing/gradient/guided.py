@@ -30,7 +30,7 @@ from cg4ai.rules import Requirement
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import Rows
 from cg4ai.seeds import derived_seed
-from cg4ai.separation import default_separator
+from cg4ai.separation import training_separator
 
 if TYPE_CHECKING:
     from cg4ai.pricing.gradient.pricer import GradientPricer
@@ -164,7 +164,7 @@ class Trainer:
     def _keep_violated(
         self, group: Mixture, requirement: Requirement, number: int, step: int
     ) -> None:
-        separator = default_separator(requirement, group.differentiable)
+        separator = training_separator(requirement, group.differentiable)
         result = separator.find(
             group,
             requirement,

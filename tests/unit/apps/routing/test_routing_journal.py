@@ -18,6 +18,7 @@ from cg4ai.pricing.gradient.guided import attack_tolerance
 from cg4ai.records import SeparationResult
 from cg4ai.rules import Linear
 from cg4ai.runs.folder import Run
+from cg4ai.separation import default_separator
 from cg4ai.settings import Settings
 from cg4ai.solving.problem import Problem
 
@@ -58,8 +59,7 @@ def test_overloads_are_told_apart_by_who_searched(problem: Problem, tmp_path: Pa
         assert heard.separator is not None
 
         def search(tolerance: float) -> None:
-            assert heard.separator is not None
-            heard.separator.find(None, heard, seed=0, limit=1, tolerance=tolerance)
+            default_separator(heard, True).find(None, heard, seed=0, limit=1, tolerance=tolerance)
 
         search(MIXTURE)
         search(1e-6)  # an audit
