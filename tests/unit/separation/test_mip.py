@@ -176,7 +176,7 @@ def test_what_no_program_states_is_refused_by_its_reason() -> None:
     assert "hidden layer of tanh" in refused(mixture(0, activation="tanh"), rule)
     assert "maximum norm" in refused(mixture(0), Linear(Ball(np.zeros(D), 1.0), [1.0, 0, 0], 0.0))
     assert "at most 3 units" in refused(mixture(0, members=4), rule)
-    slopes = AffineCoefficients(np.zeros((1, R)), [0], [0], [0], [1.0])
+    slopes = AffineCoefficients.dense(np.zeros((1, R)), np.ones((1, R, D)))
     assert "bilinear" in refused(mixture(0), Linear(box, slopes, 0.0, "<="))
     assert "none" in refused(mixture(0), Quadratic(box, np.eye(R), 1.0))
     with pytest.raises(InvalidInput, match="or \"mip\", got 'milp'"):
