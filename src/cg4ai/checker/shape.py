@@ -115,6 +115,8 @@ class ShapeClaim(Heading):
             return _of_trees(state.arrays, member, feature, sums)
         if state.kind == "arranged":
             return self._arranged(state, member, feature)
+        if state.kind == "nested":
+            return self._nested(state, member, feature)
         raise Rejected(f"members of kind {state.kind!r} show no shape by how they are built")
 
     def _arranged(self, state: MemberState, member: int, feature: int) -> May:
@@ -137,12 +139,30 @@ class ShapeClaim(Heading):
             may[bend] = may[bend] | (moved & (bool(chains) | np.isfinite(end)))
         return may
 
+    def _nested(self, state: MemberState, member: int, feature: int) -> May:
+        """Chances that are taken from parts of the member as they are, or sorted first.
+
+        With a class of its own the first of two parts has its probability; without, part k - 1 has
+        the chance of class k or a higher one.
+        """
+        inner, own, count = _parts(state)
+        if self.logits or (own is None) != self.ordered or self.output != own:
+            raise Rejected("members are nested for other classes than it is asked about")
+        if inner.arrays["value"].shape[-1] != self.output_size:
+            raise Rejected("parts of nested members have other outputs than the claim")
+        bound = list(range(1, self.output_size)) if own is None else [own]
+        parts = [
+            one._may(inner, member * count + number, feature)
+            for number, one in enumerate(self._about(bound))
+        ]
+        return {name: np.array([part[name].any() for part in parts]) for name in SWAPPED}
+
     def _about(self, outputs: list[int]) -> list[ShapeClaim]:
         """The same claim about each of these outputs."""
         made = []
         for output in outputs:
             one = object.__new__(ShapeClaim)
-            one.__dict__ = {**self.__dict__, "output": output}
+            one.__dict__ = {**self.__dict__, "output": output, "ordered": False}
             made.append(one)
         return made
 
@@ -207,9 +227,24 @@ def check_shape(content: Content) -> ShapeVerdict:
 
 def _count(state: MemberState) -> int:
     """How many members a stack has."""
+    if state.kind == "nested":
+        inner, _, parts = _parts(state)
+        return _count(inner) // parts
     if state.kind == "arranged":
         return _count(files.member_state(state.config["inner"], below(state.arrays, "inner.")))
     return len(state.arrays[{"constant": "values", "tree": "value"}.get(state.kind, "weight_0")])
+
+
+def _parts(state: MemberState) -> tuple[MemberState, int | None, int]:
+    """The trees that nested members are made of, the class that is bound, how many make one."""
+    inner = files.member_state(state.config["inner"], below(state.arrays, "inner."))
+    own = state.config["nesting"]["output"]
+    if inner.kind != "tree" or not (own is None or type(own) is int):
+        raise Rejected("nested members are made of trees, for one class or for all in order")
+    parts = 2 if own is not None else inner.arrays["value"].shape[-1] - 1
+    if len(inner.arrays["value"]) % parts:
+        raise Rejected(f"nested members are made of {parts} parts each, and some are missing")
+    return inner, own, parts
 
 
 def _nothing(count: int) -> May:

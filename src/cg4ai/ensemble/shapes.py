@@ -12,6 +12,7 @@ from cg4ai.members import moves as reach
 from cg4ai.members.arranged import ArrangedMembers
 from cg4ai.members.completed import CompletedMembers
 from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.nested import NestedMembers
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.trees import TreeMembers
 from cg4ai.protocols import Members
@@ -75,6 +76,8 @@ def _moves(members: Members, shape: Shape) -> Iterator[reach.Moves]:
             }
             found = reach.of_trees(own | {"input_size": members.input_size}, rows)
             yield reach.under_softmax(found) if under else found
+    elif isinstance(members, NestedMembers):
+        yield from _nested_moves(members, shape)
     elif isinstance(members, ArrangedMembers) and not shape.logits and not shape.ordered:
         every = replace(shape, output=None)  # sorting makes each output one of several
         asked = np.flatnonzero(shape.functionals(size).any(axis=0))
@@ -83,6 +86,22 @@ def _moves(members: Members, shape: Shape) -> Iterator[reach.Moves]:
             yield reach.arranged(whole, members.layer.source)[asked]
     elif isinstance(members, CompletedMembers) and (folded := members.folded()) is not None:
         yield from _moves(folded, shape)
+
+
+def _nested_moves(members: NestedMembers, shape: Shape) -> Iterator[reach.Moves]:
+    """What is asked of the whole is asked of the columns that are taken from parts as they are."""
+    nesting = members.layer
+    if not isinstance(shape, Monotone) or shape.logits:
+        return
+    if (shape.ordered, shape.output) != (nesting.output is None, nesting.output):
+        return
+    first = np.arange(len(members)) * nesting.parts
+    found = [
+        list(_moves(members.inner.take(first + part), replace(shape, output=k, ordered=False)))
+        for part, k in nesting.bound.items()
+    ]
+    for parts in zip(*found, strict=True):
+        yield np.concatenate(parts)
 
 
 def worst_pairs(ensemble: Ensemble, shape: Shape, pairs: int = PAIRS) -> tuple[Array, Array]:

@@ -233,7 +233,7 @@ def _boosted_once(task: Task, jobs: int | None) -> list[Pricer]:
 
     Where rules bind rows of the master, networks alone learn to keep them.
     """
-    unfit = any(isinstance(one, Curvature) or task.classes > 2 for one in task.shapes)
+    unfit = any(isinstance(one, Curvature) for one in task.shapes)
     logits = task.classification and task.links == "linear"
     few = len(task.inputs) < ROWS_FOR_BOOSTING * max(2, task.classes)
     if few or task.rows or unfit or logits:

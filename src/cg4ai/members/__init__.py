@@ -14,6 +14,7 @@ from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.feedback import FeedbackArchitecture, FeedbackMembers, Loads
 from cg4ai.members.fusion import fuse
 from cg4ai.members.modules import ModuleArchitecture, ModuleMembers
+from cg4ai.members.nested import NestedMembers
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers, affine
 from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
 from cg4ai.members.trees import TreeMembers
@@ -32,6 +33,7 @@ __all__ = [
     "Loads",
     "ModuleArchitecture",
     "ModuleMembers",
+    "NestedMembers",
     "NetworkArchitecture",
     "NetworkMembers",
     "Shield",
@@ -73,6 +75,7 @@ _WRAPPERS: tuple[type[WrappedMembers[Any]], ...] = (
     ShieldedMembers,
     CompletedMembers,
     ArrangedMembers,
+    NestedMembers,
 )
 
 

@@ -199,6 +199,31 @@ def sum_of_scores(
     )
 
 
+def one_leaf(input_size: int, like: TreeMembers | None = None) -> TreeMembers:
+    """A member of one output, always 1; its link and precision are those of other trees."""
+    nothing = np.zeros((1, 1, 1), np.int64)
+    return TreeMembers(
+        nothing,
+        nothing,
+        left=nothing,
+        right=nothing,
+        value=np.ones((1, 1, 1, 1)),
+        input_size=input_size,
+        link="identity" if like is None else like.link,
+        single_precision=like is not None and like.single_precision,
+    )
+
+
+def among_classes(members: TreeMembers, columns: IntArray, size: int) -> TreeMembers:
+    """The same probabilities in these columns of `size`, the others zero."""
+    value = members.value.new_zeros(*members.value.shape[:3], size)
+    value[..., columns] = members.value
+    absent = ABSENT_SCORE if members.link == "softmax" else 0.0
+    initial = members.initial.new_full((len(members), size), absent)
+    initial[:, columns] = members.initial
+    return members._rebuild({**members.tensors(), "value": value, "initial": initial})
+
+
 def one_output_each(parts: Sequence[TreeMembers]) -> TreeMembers:
     """One member whose output k is the one output of part k, a single member without a link."""
     members = TreeMembers.concatenate(parts)

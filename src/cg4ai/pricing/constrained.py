@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone, is_classifier
+from sklearn.base import clone
 
 from cg4ai.errors import InvalidInput
 from cg4ai.records import IntArray
@@ -27,11 +27,6 @@ def checked_shapes(estimator: Any, shapes: Sequence[Shape]) -> tuple[Monotone, .
                 f"{shape.name} is about logits, which {kind} does not give: use networks, or "
                 "scores='probability'"
             )
-        if is_classifier(estimator) and (shape.output_size or 0) > 2:
-            raise InvalidInput(
-                f"{shape.name} cannot be built into trees of {shape.output_size} classes: their "
-                "libraries bound the scores of two classes only; use networks"
-            )
     return tuple(shape for shape in shapes if isinstance(shape, Monotone))
 
 
@@ -40,14 +35,15 @@ def signs_of(
 ) -> IntArray | None:
     """(outputs, inputs): which way each column of the trees' values must move; None if any may.
 
-    Of two classes it is the second that trees are told of: it rises where the first falls.
+    Of two classes it is the second that trees are told of: it rises where the first falls. Of more
+    the columns are those of the parts that they are nested in.
     """
     if not shapes:
         return None
     signs = np.zeros((output_size, input_size), np.int64)
     for shape in shapes:
         directions = shape.directions(input_size)
-        if classification:
+        if classification and output_size == 2:
             asked = np.zeros_like(signs)
             asked[1] = -directions if shape.output == 0 else directions
         else:

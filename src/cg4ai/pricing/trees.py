@@ -18,6 +18,7 @@ from cg4ai.members.trees import TreeMembers
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.constrained import checked_shapes, constrained, signs_of
 from cg4ai.pricing.exact.finite import best_per_block
+from cg4ai.pricing.nested import check_nesting, nested_member, nesting_of
 from cg4ai.pricing.reduced_cost import (
     loss_gradient,
     loss_is_linearised,
@@ -83,6 +84,7 @@ class TreePricer:
         """The same for trees that keep these shapes at every input, by their own constraints."""
         made = copy.copy(self)
         made.shapes = checked_shapes(self.estimator, shapes)
+        check_nesting(self.estimator, made.shapes)
         return made
 
     def price(self, request: PricingRequest) -> PricingResult:
@@ -131,6 +133,11 @@ class TreePricer:
         targets = sample.targets
         # equal weights say nothing, and scikit-learn bins features five times as long for them
         weights = None if np.allclose(sample.weights, 1.0, rtol=1e-12) else sample.weights
+
+        if classes is not None and classes > 2 and signs is not None:
+            rows = (sample.inputs, np.asarray(targets, np.int64), weights)
+            nesting = nesting_of(self.shapes, classes)
+            return nested_member(model, rows, nesting=nesting, signs=signs)
 
         def member(one: Any, wanted: Array | IntArray) -> Members:
             one.fit(sample.inputs, wanted, sample_weight=weights)

@@ -6,20 +6,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.tree import DecisionTreeClassifier
 
 from cg4ai import Curvature, Ensemble, Monotone, certify, write_certificate
 from cg4ai.checker import Rejected, verdict
+from cg4ai.checker.shape import ShapeClaim
 from cg4ai.checker.shipped import compare
 from cg4ai.layout import Layout
+from cg4ai.members import concatenate
 from cg4ai.members.arranged import ArrangedMembers
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.mixture import Part
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.members.signed import SignedArchitecture
+from cg4ai.pricing.nested import nested_member, nesting_of
 from cg4ai.proofs.shapes import shape_bytes
 from cg4ai.protocols import Members
+from cg4ai.records import MemberState
 from cg4ai.rules.arranged import Ordered, Range, joined
 from cg4ai.rules.shapes import Shape
 
@@ -51,6 +56,27 @@ def trees(directions: list[int]) -> Members:
     )
 
 
+def nested(rule: Monotone, classes: int, model: Any) -> Members:
+    """Two members of many classes whose parts are binary trees that rise with feature 2."""
+    generator = np.random.default_rng(0)
+    x = generator.uniform(size=(300, D))
+    labels = np.digitize(x[:, 2] - x[:, 1] + 0.3 * generator.normal(size=300), [-0.3, 0.1, 0.4])
+    signs = np.tile(np.array([0, 0, 1]), (classes, 1))
+    made = [
+        nested_member(
+            model,
+            (x[own], np.minimum(labels[own], classes - 1), None),
+            nesting=nesting_of([rule], classes),
+            signs=signs,
+        )
+        for own in (slice(None, 200), slice(100, None))
+    ]
+    joined_up = concatenate(made)
+    assert joined_up is not None
+    return joined_up
+
+
+BOOSTED = HistGradientBoostingClassifier(max_iter=5)
 CASES: dict[str, tuple[Shape, list[Members]]] = {
     "mixed": (
         Monotone({0: 1, 1: -1}),
@@ -68,6 +94,17 @@ CASES: dict[str, tuple[Shape, list[Members]]] = {
     "ordered": (
         Monotone({2: 1}, ordered=True),
         [networks((Monotone({2: 1}, ordered=True),), 4, output="softmax")],
+    ),
+    "class of trees": (
+        Monotone({2: 1}, output=0),
+        [
+            nested(Monotone({2: 1}, output=0), 3, BOOSTED),
+            networks((Monotone({2: 1}, output=0),), 3, output="softmax"),
+        ],
+    ),
+    "ordered trees": (
+        Monotone({2: 1}, ordered=True),
+        [nested(Monotone({2: 1}, ordered=True), 4, DecisionTreeClassifier(max_depth=3))],
     ),
     "logits": (
         Monotone({2: 1}, output=0, logits=True),
@@ -129,3 +166,38 @@ def test_convex_members_below_an_upper_end_are_not_taken_for_convex() -> None:
     assert certify(capped, Curvature({0: 1}, output=1)).status == "unknown"
     with pytest.raises(Rejected, match="not proven"):
         verdict(shape_bytes(capped, Curvature({0: 1}, output=1)))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"output": 1}, "nested for other classes"),
+        ({"output": None}, "nested for other classes"),
+        ({"output": "0"}, "for one class or for all in order"),
+        ({"kind": "constant"}, "made of trees"),
+        ({"short": True}, "some are missing"),
+    ],
+)
+def test_nested_members_that_are_not_what_they_seem_are_rejected(
+    change: dict[str, Any], words: str
+) -> None:
+    rule, stacks = CASES["class of trees"]
+    state = stacks[0].state()
+    config = {**state.config, "nesting": {"output": change.get("output", 0)}}
+    config["inner"] = {**config["inner"], "kind": change.get("kind", "tree")}
+    arrays = {
+        name: array[1:] if "short" in change else array for name, array in state.arrays.items()
+    }
+    claim = verdict(shape_bytes(mixture(*stacks), rule)).claim
+    assert isinstance(claim, ShapeClaim)
+    with pytest.raises(Rejected, match=words):
+        claim.verify_stored(MemberState(state.kind, config, arrays), np.arange(2), "stack 0")
+
+
+def test_parts_of_other_classes_than_the_claim_are_rejected() -> None:
+    rule, _ = CASES["class of trees"]
+    larger = nested(Monotone({2: 1}, output=0), 4, BOOSTED)
+    claim = verdict(shape_bytes(mixture(*CASES["class of trees"][1]), rule)).claim
+    assert isinstance(claim, ShapeClaim)
+    with pytest.raises(Rejected, match="other outputs than the claim"):
+        claim.verify_stored(larger.state(), np.arange(2), "stack 0")

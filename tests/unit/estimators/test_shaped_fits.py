@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
@@ -18,6 +19,7 @@ from cg4ai import (
     Linear,
     Monotone,
     Ordered,
+    Probability,
     Range,
     SumTo,
     fit_with_requirements,
@@ -88,6 +90,48 @@ def test_classes(scores: str) -> None:
     assert (high >= low - 1e-12).all()
     assert ordered.audit_[0].strength == "constructed"
     assert ordered.audit(Monotone(rule, ordered=True)).strength == "constructed"
+
+
+@pytest.mark.parametrize(
+    "members", ["tree", ["network", "forest"], HistGradientBoostingClassifier(max_iter=10)], ids=str
+)
+def test_trees_of_many_classes(members: Any, tmp_path: Path) -> None:
+    first, second = pairs({0: 1, 1: -1})
+    grades = np.array(["A fair", "B good", "C best", "D top"])[np.digitize(Y, [-1, 0, 1])]
+    rules = [Monotone({0: 1, 1: -1}, output="A fair"), Monotone({0: 1, 1: -1}, ordered=True)]
+    for rule, sums in zip(rules, ([[0]], [[1, 2, 3], [2, 3], [3]]), strict=True):
+        known = Probability(X[:4], grades[:4], at_least=0.3, name="known")
+        model = ConstrainedClassifier(members=members, **QUICK)
+        model.fit(X, grades, requirements=[rule, known])
+        assert model.audit_[0].strength == "constructed"
+        assert model.audit_[1].holds
+        before, after = model.predict_proba(first), model.predict_proba(second)
+        for chosen in sums:
+            assert (after[:, chosen].sum(1) >= before[:, chosen].sum(1) - 1e-12).all()
+        np.testing.assert_allclose(before.sum(1), 1)
+        loaded = load(model.ensemble_.save(tmp_path / str(rule.ordered)))
+        np.testing.assert_array_equal(loaded.predict(first), before)
+        module = model.ensemble_.as_module()
+        np.testing.assert_allclose(module(torch.tensor(first)).detach().numpy(), before, atol=1e-12)
+
+
+def test_auto_has_boosted_trees_of_many_classes() -> None:
+    random = np.random.default_rng(1)
+    x = random.uniform(-1, 1, (1600, 3))
+    steps = (x[:, 0] > 0.2).astype(int) + (x[:, 0] * (x[:, 1] > 0) > 0.6)
+    model = ConstrainedClassifier(**QUICK)
+    model.fit(x, steps, requirements=[Monotone({0: 1}, ordered=True)])
+    kinds = {type(part.members).__name__ for part in model.ensemble_.used}
+    assert "NestedMembers" in kinds
+    assert model.audit_[0].strength == "constructed"
+
+
+def test_missing_values_go_where_monotone_trees_send_them() -> None:
+    holes = np.where(generator.random(X.shape) < 0.1, np.nan, X)
+    model = ConstrainedClassifier(members="boosting", **QUICK)
+    model.fit(holes, np.digitize(Y, [-0.5, 0.5]), requirements=[Monotone({0: 1}, output=2)])
+    assert model.audit_[0].strength == "constructed"
+    assert np.isfinite(model.predict_proba(holes)).all()
 
 
 def test_names_of_columns() -> None:
