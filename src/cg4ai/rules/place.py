@@ -145,7 +145,7 @@ class Placed:
     @property
     def lacking(self) -> IntArray:
         """The features that are missing (NaN) in some listed input."""
-        if self.over_region or self.points.dtype == object:
+        if self.inputs is None or self.over_region or self.points.dtype == object:
             return np.empty(0, np.int64)
         return np.flatnonzero(np.isnan(self.points).any(axis=0))
 
