@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
 from joblib import Parallel, delayed
 
 from cg4ai.errors import InvalidInput
+from cg4ai.runs.folder import LOCK
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -47,6 +50,15 @@ def side_by_side(
         return_as="generator_unordered",
     )
     yield from run(delayed(work)(item) for item in items)
+
+
+def keep_only(folder: Path, names: Collection[str]) -> None:
+    """Remove members, checkpoints and whatever else a run that has ended left in its folder."""
+    for path in folder.iterdir() if folder.exists() else ():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in (*names, LOCK):
+            path.unlink()
 
 
 @contextmanager

@@ -7,7 +7,6 @@ Tables and figures are made from what has been saved (tables.py, figures.py).
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -26,7 +25,7 @@ from cg4ai.apps.folders import ARRAYS, complete
 from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidInput, RunFolderError, did_you_mean
 from cg4ai.runs import files
-from cg4ai.runs.folder import LOCK, FolderLock, Run
+from cg4ai.runs.folder import FolderLock, Run
 from cg4ai.seeds import generator
 from cg4ai.settings import Settings
 from experiments.baselines import BaselineData, compare
@@ -44,7 +43,7 @@ from experiments.digits.units import (
     left_out,
     units,
 )
-from experiments.side_by_side import side_by_side, stopped_at
+from experiments.side_by_side import keep_only, side_by_side, stopped_at
 
 BASELINE_COMMAND = "digits baseline"
 CLAIMS, QUICK = "claims", "quick"
@@ -193,21 +192,14 @@ def _attempt(unit: Unit, plan: Plan, *, force: bool) -> Attempt:
     if summary is None:
         return Attempt(unit, None, "interrupted", interrupted=True)
     if plan.lean:
-        _only_what_is_shown(unit, plan)
+        keep_only(unit.folder(plan.folder), _shown(unit, plan))
     return Attempt(unit, summary, f"{'there already; ' if there else ''}{line(summary)}")
 
 
-def _only_what_is_shown(unit: Unit, plan: Plan) -> None:
-    """Remove members and checkpoints of a run that has ended, and arrays that no figure is from."""
-    kept = {"run.json", "summary.json", LOCK}
-    if unit.n == SIZES[0] and unit.seed == plan.seeds[0]:
-        kept.add(ARRAYS)
-    folder = unit.folder(plan.folder)
-    for path in folder.iterdir() if folder.exists() else ():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name not in kept:
-            path.unlink()
+def _shown(unit: Unit, plan: Plan) -> tuple[str, ...]:
+    """The files that tables and figures are made from."""
+    drawn = unit.n == SIZES[0] and unit.seed == plan.seeds[0]
+    return ("run.json", "summary.json", *([ARRAYS] if drawn else []))
 
 
 def _claims(unit: Unit, plan: Plan) -> Path:

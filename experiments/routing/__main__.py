@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,9 +19,12 @@ from experiments.command import (
     Again,
     Device,
     Folder,
+    Jobs,
+    Lean,
     Quiet,
     ReportOnly,
     Seed,
+    StopAfter,
     Threads,
     command,
     say,
@@ -31,13 +33,13 @@ from experiments.command import (
 from experiments.routing.figures import all_figures
 from experiments.routing.reproduce import (
     APPLICATIONS,
-    Mode,
     Outcome,
+    Plan,
     reproduce,
-    results,
     totals,
     write_tables,
 )
+from experiments.side_by_side import cores, moment_after
 
 
 def routing(
@@ -53,9 +55,19 @@ def routing(
     time_limit: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Stop training each after this time.")
     ] = None,
+    ours: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="For --mode paper: our runs, to stand beside; each may train ten times as long.",
+        ),
+    ] = None,
     seed: Seed = 0,
     device: Device = "cpu",
-    threads: Threads = 2,
+    jobs: Jobs = None,
+    threads: Threads = 1,
+    stop_after: StopAfter = None,
+    lean: Lean = False,
     baseline: Annotated[
         bool, typer.Option(help="Also train and measure plain networks of equal effort.")
     ] = True,
@@ -77,34 +89,33 @@ def routing(
     usual["baseline"] = baseline
     if time_limit is not None:
         usual["training_limit_s"] = time_limit
-    wanted = Wanted(tuple(configurations or ()), out, usual, mode)
-    raise typer.Exit(run(wanted, report_only=report_only, force=force, quiet=quiet))
+    plan = Plan(
+        out,
+        usual,
+        mode,
+        ours=ours,
+        jobs=cores() if jobs is None else jobs,
+        until=moment_after(stop_after),
+        lean=lean,
+    )
+    names = tuple(configurations or ())
+    raise typer.Exit(run(names, plan, report_only=report_only, force=force, quiet=quiet))
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which configurations, where, with which settings and by whose method."""
-
-    names: tuple[str, ...]
-    out: Path
-    usual: Mapping[str, Any]
-    mode: Mode
-
-
-def run(wanted: Wanted, *, report_only: bool, force: bool, quiet: bool) -> int:
+def run(names: Sequence[str], plan: Plan, *, report_only: bool, force: bool, quiet: bool) -> int:
     """Run what is missing, then tables and figures of all that is there; returns the exit code."""
-    outcome, out, mode = Outcome(), wanted.out, wanted.mode
-    if report_only and (wanted.names or force):
+    outcome, out, mode = Outcome(), plan.out, plan.mode
+    if report_only and (names or force):
         raise InvalidInput(
             "--report-only runs nothing, so give neither configurations nor --force with it"
         )
     if not report_only:
         tell = silent if quiet else say
-        outcome = reproduce(wanted.names, out, wanted.usual, mode=mode, force=force, say=tell)
+        outcome = reproduce(names, plan, force=force, say=tell)
     if outcome.interrupted:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         return INTERRUPTED
-    found = results(out, mode, without=tuple(outcome.failed))
+    found = plan.results(tuple(outcome.failed))
     if report_only:
         if not (found.summaries or found.missing):
             raise InvalidInput(f"{out} holds no run of mode {mode}: check --out and --mode")

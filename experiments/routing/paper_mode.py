@@ -8,7 +8,7 @@ no anchor. docs/routing.md lists what differs from the paper or was left open th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -84,9 +84,13 @@ def paper_settings(instance: Instance, asked: PaperSettings) -> Settings:
 
 
 def paper_problem(instance: Instance, asked: PaperSettings) -> Problem:
-    """Objective, capacity and pricer; no members and no rows to start from."""
+    """Objective, capacity and pricer; no members and no rows to start from.
+
+    With the objective "cost" the labels are the splits of least total path cost.
+    """
     vectors = instance.sample(asked.labels, derived_seed(asked.seed, 0, "labels"))
-    labels = instance.optimal(vectors, splits=True).splits
+    best: Literal["mlu", "cost"] = "cost" if asked.objective == "cost" else "mlu"
+    labels = instance.optimal(vectors, splits=True, objective=best).splits
     assert labels is not None
     training = Training(asked.epochs, learning_rate=1e-3, patience=50, decay=0.9, decay_after=10)
     return Problem(

@@ -1,13 +1,15 @@
 """All 41 configurations of the paper, each in a run folder of its own, and one table of them.
 
-A configuration that has ended with the same settings is not run again, and one that was killed
-goes on where it was. Tables are made from saved summaries alone.
+They run side by side. One that has ended with the same settings is not run again, and one that was
+killed goes on where it was. Tables are made from saved summaries alone.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,11 +28,14 @@ from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from experiments.routing.paper import PAPER, PaperRow
 from experiments.routing.paper_mode import PaperRouting
+from experiments.side_by_side import keep_only, side_by_side, stopped_at
 
 Mode = Literal["ours", "paper"]
 APPLICATIONS: dict[Mode, Routing] = {"ours": Routing(), "paper": PaperRouting()}
 
-ABLATION = "ta1-10-2-cost"  # the paper's test with another objective; not in its table
+# the paper's test with another objective, and the usual one beside it; not in its table
+ABLATION, BESIDE = "ta1-10-2-cost", "ta1-10-2"
+TIMES_OURS = 10.0  # what the published method may train, where our runs say how long ours took
 # networks that no setting was ever tried on; run where they are named
 OUTSIDE = tuple(
     f"{network}-15-3" for network in ("norway", "cost266", "germany50", "india35", "janos-us")
@@ -62,23 +67,16 @@ OUR_COLUMNS = {
     "speedup": "speedup",
     "stopped": "stop_reason",
 }
+ACTS = {"acts": "acting", "acts, adversarial": "adversarial_acting"}  # of the shield
 NO_RESULT = "no result"
 Summaries = Mapping[str, Mapping[str, Any]]
 
 
-def chosen(names: Sequence[str], mode: Mode = "ours") -> tuple[str, ...]:
-    """The configurations named, or all of them and the ablation.
-
-    The ablation is about the objective, which the published method leaves no choice of.
-    """
-    usual = (*NAMES, ABLATION) if mode == "ours" else NAMES
+def chosen(names: Sequence[str]) -> tuple[str, ...]:
+    """The configurations named, or all of them and the ablation."""
+    usual = (*NAMES, ABLATION, BESIDE)
     known = (*usual, *OUTSIDE)
     for name in names:
-        if name == ABLATION and mode != "ours":
-            raise InvalidInput(
-                f"{ABLATION} trains for another objective, but --mode {mode} has the squared loss "
-                "only; leave it out or use --mode ours"
-            )
         if name not in known:
             raise InvalidInput(
                 f"unknown configuration {name!r}{did_you_mean(name, known)}; use NETWORK-D-P, one "
@@ -106,56 +104,138 @@ class Outcome:
     interrupted: bool = False
 
 
+@dataclass(frozen=True)
+class Plan:
+    """Where to, with which settings and by whose method.
+
+    `ours`: a folder of our runs, which stand beside those of mode paper and give them ten times
+    their time. `jobs` run at once, none past the moment `until` (of `time.time`). `lean` keeps of
+    each run what tables need.
+    """
+
+    out: Path
+    usual: Mapping[str, Any] = field(default_factory=dict)
+    mode: Mode = "ours"
+    ours: Path | None = None
+    jobs: int = 1
+    until: float | None = None
+    lean: bool = False
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise InvalidInput(f"jobs must be 1 or more, got {self.jobs}")
+        if self.ours is not None and self.mode == "ours":
+            raise InvalidInput("--ours names runs to stand beside those of --mode paper")
+
+    def wanted(self, name: str) -> RouteSettings:
+        return wanted(name, {**self._limit(name), **self.usual}, self.mode)
+
+    def _limit(self, name: str) -> dict[str, float]:
+        if self.ours is None or "training_limit_s" in self.usual:
+            return {}
+        took = results(self.ours, "ours").summaries.get(name)
+        if took is None:
+            raise InvalidInput(
+                f"{self.ours} holds no run of {name} that has ended: run it with --mode ours "
+                "first, or give --time-limit"
+            )
+        return {"training_limit_s": TIMES_OURS * float(took["total_s"])}
+
+    def results(self, without: tuple[str, ...] = ()) -> Results:
+        beside = {} if self.ours is None else results(self.ours, "ours").summaries
+        return replace(results(self.out, self.mode, without=without), ours=beside)
+
+
 def reproduce(
     names: Sequence[str],
-    out: Path,
-    usual: Mapping[str, Any],
+    plan: Plan,
     *,
-    mode: Mode = "ours",
     force: bool = False,
     say: Callable[[str], None] = print,
 ) -> Outcome:
-    """Run what is missing and write the tables of all that is there.
+    """Run what is missing, side by side, and write the tables of all that is there.
 
     A configuration that ends without a result is said and left: the others go on.
     """
-    app, names = APPLICATIONS[mode], chosen(names, mode)
-    prepared = {name: app.prepare(wanted(name, usual, mode), None) for name in names}
+    app, names = APPLICATIONS[plan.mode], chosen(names)
+    asked = {name: plan.wanted(name) for name in names}
     outcome = Outcome()
     for name in names if not force else ():
-        done = finished(out / name, prepared[name], mode)  # or an error, before hours are spent
+        # or an error, before hours are spent
+        done = finished(plan.out / name, app.prepare(asked[name], None), plan.mode)
         if done is not None:
             outcome.done[name] = done
-    for number, name in enumerate(names, start=1):
-        before = f"[{number}/{len(names)}] {name}: "
-        if name in outcome.done:
-            say(f"{before}there already; {_line(outcome.done[name])}")
-            continue
-        try:
-            asked = prepared[name].settings
-            routed = perform(app, asked, out=out / name, resume=not force, force=force)
-        except KeyboardInterrupt:
-            return replace(outcome, interrupted=True)
-        except Cg4aiError as error:
-            outcome.failed[name] = str(error)
-            say(f"{before}no result: {error}")
-            continue
-        if routed.evaluation is None:
-            return replace(outcome, interrupted=True)
-        outcome.done[name] = routed.summary
-        say(before + _line(routed.summary))
-        write_tables(out, results(out, mode))
-    write_tables(out, results(out, mode, without=tuple(outcome.failed)))
+            say(f"{name}: there already; {_line(done)}")
+    # the more outputs the longer; begun first, the longest do not end last
+    left = sorted(
+        (name for name in names if name not in outcome.done),
+        key=lambda name: -(asked[name].demands or 0) * asked[name].paths,
+    )
+    work = partial(_attempt, plan=plan, force=force)
+    try:
+        for attempt in side_by_side(work, [(name, asked[name]) for name in left], jobs=plan.jobs):
+            outcome = _noted(outcome, attempt, plan)
+            if attempt.interrupted and plan.until is None:
+                return outcome
+            count = len(outcome.done) + len(outcome.failed)
+            say(f"[{count}/{len(names)}] {attempt.name}: {attempt.text}")
+    except KeyboardInterrupt:
+        return replace(outcome, interrupted=True)
+    write_tables(plan.out, plan.results(tuple(outcome.failed)))
     return outcome
+
+
+def _noted(outcome: Outcome, attempt: Attempt, plan: Plan) -> Outcome:
+    if attempt.interrupted:
+        return replace(outcome, interrupted=True)
+    if attempt.summary is None:
+        outcome.failed[attempt.name] = attempt.text
+    else:
+        outcome.done[attempt.name] = attempt.summary
+        write_tables(plan.out, plan.results(tuple(outcome.failed)))
+    return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One configuration's summary, or why there is none: `text` says it either way."""
+
+    name: str
+    summary: dict[str, Any] | None
+    text: str
+    interrupted: bool = False
+
+
+def _attempt(job: tuple[str, RouteSettings], plan: Plan, *, force: bool) -> Attempt:
+    name, asked = job
+    if plan.until is not None and time.time() >= plan.until:
+        return Attempt(name, None, "left for later, the time is over", interrupted=True)
+    folder, app = plan.out / name, APPLICATIONS[plan.mode]
+    try:
+        with stopped_at(plan.until):
+            routed = perform(app, asked, out=folder, resume=not force, force=force)
+    except KeyboardInterrupt:
+        return Attempt(name, None, "interrupted", interrupted=True)
+    except Cg4aiError as error:
+        return Attempt(name, None, f"no result: {error}")
+    if routed.evaluation is None:
+        return Attempt(name, None, "interrupted", interrupted=True)
+    if plan.lean:
+        keep_only(folder, ("run.json", "summary.json"))
+    return Attempt(name, routed.summary, _line(routed.summary))
 
 
 @dataclass(frozen=True)
 class Results:
-    """Summaries by name of the runs of one mode that have ended; `missing` have none."""
+    """Summaries by name of the runs of one mode that have ended; `missing` have none.
+
+    `ours`: summaries of our runs, to stand beside those of mode paper.
+    """
 
     summaries: Summaries
     mode: Mode = "ours"
     missing: tuple[str, ...] = ()
+    ours: Summaries = field(default_factory=dict)
 
     @property
     def table(self) -> dict[str, Mapping[str, Any]]:
@@ -171,7 +251,8 @@ class Results:
 def results(out: Path, mode: Mode, *, without: tuple[str, ...] = ()) -> Results:
     """What lies under `out`, whichever command made it; `without`: known to have no result."""
     summaries, missing = {}, set(without)
-    for name in (*NAMES, ABLATION, *OUTSIDE):
+    every = (*NAMES, ABLATION, BESIDE, *OUTSIDE)
+    for name in every:
         if not (out / name / "run.json").exists():
             continue
         run = Run.open(out / name, read_only=True)
@@ -183,7 +264,6 @@ def results(out: Path, mode: Mode, *, without: tuple[str, ...] = ()) -> Results:
             missing.add(name)
         else:
             summaries[name] = summary
-    every = (*NAMES, ABLATION, *OUTSIDE)
     ordered = tuple(name for name in every if name in missing - summaries.keys())
     return Results(summaries, mode, ordered)
 
@@ -309,13 +389,15 @@ def markdown_report(found: Results) -> str:
         lines += [
             _note(found),
             "",
-            markdown([_compared(name, found.summaries.get(name)) for name in listed]),
+            markdown([_compared(name, found) for name in listed]),
             "What the paper does not report:",
             "",
             markdown([_own(name, found.summaries.get(name)) for name in listed]),
             "Totals:",
             "",
-            markdown([{"": key, "value": value} for key, value in totals(found.table).items()]),
+            markdown(
+                [{"figure": key, "value": value} for key, value in totals(found.table).items()]
+            ),
         ]
     if found.missing:
         lines += [
@@ -329,26 +411,34 @@ def markdown_report(found: Results) -> str:
         lines += ["Networks outside the paper's:", "", markdown(rows)]
     if ABLATION in found.summaries:
         lines += [_ablation(found.summaries[ABLATION]), ""]
+    if BESIDE in found.summaries:
+        beside = found.summaries[BESIDE]
+        lines += [
+            f"Least MLU on the same network ({BESIDE}): mean MLU gap {beside['mean_mlu_gap']:.4f}, "
+            f"worst utilisation {beside['worst_utilisation']:.6f}.",
+            "",
+        ]
     return "\n".join(lines)
 
 
-def _compared(name: str, summary: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Our figure and the paper's in each cell; - where there is none."""
+def _compared(name: str, found: Results) -> dict[str, Any]:
+    """Our figure and the paper's in each cell, in mode paper all three; - where there is none."""
     paper = paper_row(name)
-    pairs = {
-        title: tuple(
-            "-" if value is None else cell(value, digits=3)
-            for value in (_ours(summary, key), _known(getattr(paper, field)))
-        )
+    runs = [found.summaries.get(name), *([found.ours.get(name)] if found.ours else [])]
+    values = {
+        title: [*(_ours(run, key) for run in runs), _known(getattr(paper, field))]
         for title, (field, key) in PAPER_COLUMNS.items()
     }
-    return _start(paper) | {title: " / ".join(pair) for title, pair in pairs.items()}
+    return _start(paper) | {
+        title: " / ".join("-" if value is None else cell(value, digits=3) for value in of)
+        for title, of in values.items()
+    }
 
 
 def _own(name: str, summary: Mapping[str, Any] | None) -> dict[str, Any]:
     start = _start(paper_row(name))
     if summary is None:
-        return start | {"feasible": NO_RESULT}
+        return start | {"feasible": NO_RESULT} | dict.fromkeys((*OUR_COLUMNS, *ACTS), "-")
     return start | _figures(summary)
 
 
@@ -356,8 +446,9 @@ def _figures(summary: Mapping[str, Any]) -> dict[str, Any]:
     """All of ours, and how often the shield acts: on validation and adversarial vectors."""
     feasible = {"feasible": summary["worst_utilisation"] <= FEASIBLE}
     shield = summary.get("shield") or {}
-    acts = {"acts": shield.get("acting"), "acts, adversarial": shield.get("adversarial_acting")}
-    return feasible | {title: summary.get(key) for title, key in OUR_COLUMNS.items()} | acts
+    acts = {title: shield.get(key) for title, key in ACTS.items()}
+    own = {title: summary.get(key) for title, key in OUR_COLUMNS.items()} | acts
+    return feasible | {title: "-" if value is None else value for title, value in own.items()}
 
 
 def _note(found: Results) -> str:
@@ -366,6 +457,8 @@ def _note(found: Results) -> str:
         "ours": "Ours / the paper's.",
         "paper": "As published, run here / the paper's figures.",
     }
+    if found.ours:
+        whose["paper"] = "As published, run here / ours / the paper's figures."
     uncounted = [name for name, summary in found.table.items() if "found_rows" not in summary]
     rows = "`#rows`: rows of the capacities that a search found, without those from the start"
     if uncounted:

@@ -35,6 +35,7 @@ from experiments.routing.paper_mode import (
     paper_problem,
     paper_settings,
 )
+from experiments.routing.reproduce import Plan
 
 SUMMARY = {
     "iterations": 3,
@@ -75,10 +76,11 @@ def test_names_stand_for_configurations() -> None:
     assert one.seed == 4
     ablation = reproduce.wanted(reproduce.ABLATION, usual)
     assert (ablation.network, ablation.paths, ablation.objective) == ("ta1", 2, "cost")
-    assert len(reproduce.chosen(())) == 42
-    assert reproduce.chosen((), "paper") == reproduce.NAMES
-    with pytest.raises(InvalidInput, match="squared loss only"):
-        reproduce.chosen((reproduce.ABLATION,), "paper")
+    beside = reproduce.wanted(reproduce.BESIDE, usual)
+    assert (beside.network, beside.paths, beside.objective) == ("ta1", 2, "mlu")
+    published = reproduce.wanted(reproduce.ABLATION, usual, "paper")
+    assert (published.objective, published.hidden) == ("cost", (256,))
+    assert len(reproduce.chosen(())) == 43
     with pytest.raises(InvalidInput, match="did you mean 'abilene-5-3'"):
         reproduce.chosen(("abilene-5-33",))
 
@@ -123,6 +125,41 @@ def test_rows_found_by_search_stand_beside_the_papers() -> None:
     assert "7 / 128" in report
     assert "not counted" not in report
     assert "As published, run here / the paper's figures." in report
+
+
+def test_the_published_method_may_train_ten_times_as_long_as_ours(tmp_path: Path) -> None:
+    ours = tmp_path / "ours"
+    ended(ours / "polska-5-3", "ours", SUMMARY)
+    plan = Plan(tmp_path / "published", mode="paper", ours=ours)
+    assert plan.wanted("polska-5-3").training_limit_s == pytest.approx(130.0)
+    with pytest.raises(InvalidInput, match=r"no run of abilene-5-3 that has ended"):
+        plan.wanted("abilene-5-3")
+    told = replace(plan, usual={"training_limit_s": 7.0})
+    assert told.wanted("abilene-5-3").training_limit_s == 7.0
+    with pytest.raises(InvalidInput, match="--mode paper"):
+        replace(plan, mode="ours")
+    ended(plan.out / "polska-5-3", "paper", SUMMARY | {"iterations": 9})
+    report = reproduce.markdown_report(plan.results())
+    assert "9 / 3 / 211" in report
+    assert "|  |" not in report
+
+
+def test_the_published_ablation_learns_splits_of_least_cost() -> None:
+    made = instance("abilene", 5, 3)
+    asked = PaperSettings(network="abilene", labels=20, objective="cost")
+    objective = paper_problem(made, asked).objective
+    vectors, splits = objective.inputs, np.asarray(objective.targets)  # type: ignore[union-attr]
+    flow = splits * vectors[:, np.repeat(np.arange(5), [len(block) for block in made.blocks])]
+    best = made.optimal(vectors, objective="cost").cost
+    np.testing.assert_allclose(flow @ made.path_length, best, rtol=1e-6)
+
+
+def test_time_that_is_over_leaves_the_rest_for_later(tmp_path: Path) -> None:
+    plan = Plan(tmp_path, until=0.0)
+    outcome = reproduce.reproduce(["abilene-5-3"], plan, say=lambda text: None)
+    assert outcome.interrupted
+    assert not outcome.done
+    assert not outcome.failed
 
 
 def test_what_the_paper_leaves_open_is_no_nan(tmp_path: Path) -> None:
@@ -177,7 +214,7 @@ def test_one_that_fails_does_not_end_the_others(
     monkeypatch.setattr(reproduce, "perform", train)
     said: list[str] = []
     names = ["abilene-5-3", "polska-5-3"]
-    outcome = reproduce.reproduce(names, tmp_path, {}, say=said.append)
+    outcome = reproduce.reproduce(names, Plan(tmp_path), say=said.append)
     assert list(outcome.done) == ["polska-5-3"]
     assert "every block" in outcome.failed["abilene-5-3"]
     assert said[0].startswith("[1/2] abilene-5-3: no result: the run ended")
@@ -185,7 +222,7 @@ def test_one_that_fails_does_not_end_the_others(
     assert "| abilene | 5 | 3 | no result |" in report
     assert "| polska | 5 | 3 | yes |" in report
     # what an earlier call has ended stays in the tables of the next
-    reproduce.reproduce(["geant-5-3"], tmp_path, {}, say=said.append)
+    reproduce.reproduce(["geant-5-3"], Plan(tmp_path), say=said.append)
     assert "| polska | 5 | 3 | yes |" in (tmp_path / "table.md").read_text()
 
 
@@ -196,7 +233,7 @@ def test_a_folder_of_another_run_is_refused_before_training(tmp_path: Path) -> N
         app, other, app.prepare(other, None), tmp_path / "abilene-5-3", resume=False, force=False
     ).close()
     with pytest.raises(InvalidSettings, match="seed: the run has 1, now 0"):
-        reproduce.reproduce(["abilene-5-3"], tmp_path, {}, say=lambda text: None)
+        reproduce.reproduce(["abilene-5-3"], Plan(tmp_path), say=lambda text: None)
 
 
 def _request(problem: object, iteration: int, made: object) -> PricingRequest:
