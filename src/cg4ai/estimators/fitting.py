@@ -153,8 +153,8 @@ class ConstrainedEstimator(Parameters):
         self.check_training()
         pricers: Sequence[Pricer] = pricers_for(kinds, self, task)
         exact = all(isinstance(kind, str) and kind in EXACT for kind in kinds)
-        few = self.votes_ or all(is_module(kind) for kind in kinds)
-        fraction = self.share_held_out(len(data.inputs), exact=exact, few=few)
+        least = _least_held_out(requirements, modules=all(is_module(kind) for kind in kinds))
+        fraction = self.share_held_out(len(data.inputs), exact=exact, least=least)
         trained = weighed = data
         if fraction:
             generator = np.random.default_rng(self.seed())
@@ -351,6 +351,17 @@ def _shapes(requirements: Sequence[Requirement], task: Task) -> tuple[Shape, ...
                 "scores='logit', or leave it out"
             )
     return shapes
+
+
+def _least_held_out(requirements: Sequence[Requirement], *, modules: bool) -> float:
+    """A tenth where few members are trained: there is little to choose by, rows are worth more.
+
+    A third where rates of decisions are bound at these rows as well, which takes many.
+    """
+    decided = [one for one in requirements if isinstance(one, DecisionRate)]
+    if any(one.margin == "auto" for one in decided):
+        return 1 / 3
+    return 0.1 if decided or modules else 0.2
 
 
 def _supervised(data: LabelledData, loss: str | LossFunction, kind: str) -> Supervised:

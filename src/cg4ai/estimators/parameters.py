@@ -186,15 +186,13 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         if not _auto(self.learning_rate) and not is_number(self.learning_rate):
             raise InvalidInput(f"learning_rate must be a number > 0, got {self.learning_rate!r}")
 
-    def share_held_out(self, count: int, *, exact: bool, few: bool) -> float:
-        """The share of `count` rows to hold out.
+    def share_held_out(self, count: int, *, exact: bool, least: float) -> float:
+        """The share of `count` rows to hold out, at `least` this if it is left to be chosen.
 
-        `exact`: all members are priced exactly; `few`: only a few are trained, so that there is
-        little to choose by rows held out, and training rows are worth more.
+        `exact`: all members are priced exactly.
         """
         fraction = self.validation_fraction
         if fraction == "auto":
-            least = 0.1 if few else 0.2
             if exact or count < FEWEST_ROWS:
                 return 0.0
             return min(max(least, min(1 / 3, 20 / count)), MOST_HELD_OUT / count)

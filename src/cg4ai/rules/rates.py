@@ -67,9 +67,11 @@ class GroupRates(Summed):
     tolerance: float | None = field(default=None, kw_only=True)
     between: tuple[Any, Any] | None = field(default=None, kw_only=True)
     margin: float | str = field(default="auto", kw_only=True)
+    asked: Any = field(default=None, kw_only=True, repr=False)  # the rule that this stands for
 
     ends: ClassVar[tuple[str, str]]
     score: ClassVar[str]
+    possible: ClassVar[tuple[float, float]] = (-np.inf, np.inf)  # what a rate can be
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -187,7 +189,7 @@ class GroupRates(Summed):
         return {"groups": self.groups[kept]}
 
     def _with(self, **changes: Any) -> Self:
-        made = replace(self, **changes)
+        made = replace(self, asked=self.asked or self, **changes)
         object.__setattr__(made, "output_size", self.output_size)
         return made
 
@@ -206,7 +208,9 @@ class GroupRates(Summed):
                 self.tolerance,
             )
         error = max(spread / np.sqrt(cell.count) for cell in self.cells())
-        room = np.inf if self.low is None or self.high is None else self.high - self.low
+        least, most = self.possible
+        low, high = self.low, self.high
+        room = (most if high is None else high) - (least if low is None else low)
         if self.low is not None:
             changes[self.ends[0]] = self.low + self._margin(error, room)
         if self.high is not None:
@@ -267,8 +271,10 @@ class DecisionRate(GroupRates):
     whose label is that class; "equal opportunity"), "false positive" (the others) or "equalised
     odds" (both). All but the first need `labels` (m,), the classes of the inputs, numbers or names.
     `tolerance`: rates of two groups differ by at most this, for the pair `between` or all pairs.
-    `at_least`, `at_most`: bounds on the rate of each group. `margin` makes the rule stricter while
-    training; what it takes to hold for the decisions at the listed inputs is added by itself.
+    `at_least`, `at_most`: bounds on the rate of each group. The rule is about the listed inputs; a
+    `margin` makes it hold on new ones, too, at a price. "auto" binds the rate at held-out inputs as
+    well, where no member was trained, stricter by one standard error; a number makes the rule
+    stricter by so much. One that cannot be kept is given up with a warning.
 
     Members vote for the class of their largest score and one decision per input is made: the share
     of votes against a number in [0, 1) that is a seeded hash of the input (`cg4ai.members.draws`).
@@ -283,6 +289,7 @@ class DecisionRate(GroupRates):
     margin: float | str = field(default=0.0, kw_only=True)
 
     ends = ("at_least", "at_most")
+    possible = (0.0, 1.0)
     score = "decisions for class {}"
 
     def __post_init__(self) -> None:

@@ -99,6 +99,8 @@ def test_a_margin_tightens_and_never_forbids_what_is_asked() -> None:
     assert Rate(X, GROUPS, tolerance=0.1).tightened(9.0).tolerance == 0.05
     assert Rate(X, GROUPS, tolerance=0.1, margin=0.03).tightened(9.0).tolerance == 0.07
     assert DecisionRate(X, GROUPS, tolerance=0.1).tightened(9.0).tolerance == 0.1
+    most = DecisionRate(X, GROUPS, at_least=0.9, margin="auto").tightened(9.0)
+    assert np.isclose(most.at_least, 0.95), "no rate is above 1"
     both = Rate.budget(X, mean_at_least=0.4, mean_at_most=0.5).tightened(9.0)
     assert np.isclose(both.mean_at_least, 0.45)
     assert np.isclose(both.mean_at_most, 0.45)

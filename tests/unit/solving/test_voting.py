@@ -244,3 +244,33 @@ def test_beside_a_range_of_logits_and_listed_rules() -> None:
     assert np.abs(scores).max() <= 2
     assert (model.decision_function(X[:4]) >= 2 * Y[:4] - 1.5 - 1e-6).all()
     assert gap(model.predict(X), G) <= 0.02 + 1e-9
+
+
+def test_a_margin_makes_rates_of_decisions_hold_on_new_rows() -> None:
+    """Trees learn by heart which group their rows belong to."""
+    inputs, labels, group = people(4000, seed=5)
+    fresh, _, fresh_group = people(40_000, seed=6)
+    gaps = {}
+    for margin in (0.0, "auto"):
+        rule = DecisionRate(inputs, group, tolerance=0.04, margin=margin)
+        tree = DecisionTreeClassifier(max_depth=7, min_samples_leaf=5, random_state=0)
+        model = ConstrainedClassifier(members=tree, random_state=0).fit(inputs, labels, [rule])
+        assert gap(model.predict(inputs), group) <= 0.04 + 1e-9
+        gaps[margin] = gap(model.predict(fresh), fresh_group)
+    assert model.n_held_out_ > 1300
+    assert gaps["auto"] <= 0.04 < gaps[0.0]
+
+
+def test_a_margin_that_cannot_be_kept_is_given_up_in_words() -> None:
+    rules = [
+        DecisionRate(X, G, tolerance=0.1, margin=0.05, name="parity"),
+        DecisionRate(X[G == 1], at_least=0.6, name="enough"),
+        DecisionRate(X[G == 0], at_most=0.52, name="not too many"),
+    ]
+    model = ConstrainedClassifier(members=LogisticRegression(), random_state=0)
+    with pytest.warns(FitWarning, match="margin .* cannot be kept"):
+        model.fit(X, Y, rules)
+    assert all(one.holds for one in model.audit_)
+    decided = model.predict(X)
+    assert 0.08 - 1e-9 <= gap(decided, G) <= 0.1 + 1e-9
+    assert "margin" in model.result_.note
