@@ -1,0 +1,52 @@
+"""Runs side by side: all answers come, time that is over interrupts, and lean folders are lean."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from cg4ai.errors import InvalidInput
+from experiments.side_by_side import keep_only, moment_after, side_by_side, stopped_at
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_item_is_answered_once(jobs: int) -> None:
+    answers = list(side_by_side(math.factorial, range(7), jobs=jobs))
+    assert sorted(answers) == [1, 1, 2, 6, 24, 120, 720]
+    assert list(side_by_side(math.factorial, [], jobs=jobs)) == []
+
+
+def test_what_is_at_work_is_interrupted_when_the_time_is_over() -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGALRM)
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), stopped_at(time.time() + 0.1):
+        time.sleep(30)
+    assert time.monotonic() - started < 20
+    with stopped_at(None):
+        pass
+    with stopped_at(time.time() + 30):
+        pass
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGALRM)) == before
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_limits_are_checked() -> None:
+    assert moment_after(None) is None
+    later = moment_after(100)
+    assert later is not None
+    assert 0 < later - time.time() <= 100
+    with pytest.raises(InvalidInput, match="positive number of seconds"):
+        moment_after(-1)
+
+
+def test_lean_folders_keep_what_is_named(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    for name in ("checkpoint/a", "summary.json", "members.safetensors", "run.lock"):
+        (tmp_path / name).touch()
+    keep_only(tmp_path, ("summary.json",))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.lock", "summary.json"]
+    keep_only(tmp_path / "nowhere", ())
