@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cg4ai.apps.folders import DESCRIPTION, check_same, complete
+from cg4ai.apps.folders import ARRAYS, DESCRIPTION, check_same, complete
 from cg4ai.apps.routing.app import Prepared, Routing
 from cg4ai.apps.routing.data import CONFIGURATIONS
 from cg4ai.apps.routing.separation import FEASIBLE
@@ -69,6 +69,7 @@ OUR_COLUMNS = {
 }
 ACTS = {"acts": "acting", "acts, adversarial": "adversarial_acting"}  # of the shield
 NO_RESULT = "no result"
+SHOWN = ("run.json", "summary.json", "history.jsonl", "cuts.jsonl", ARRAYS)  # tables and figures
 Summaries = Mapping[str, Mapping[str, Any]]
 
 
@@ -221,7 +222,7 @@ def _attempt(job: tuple[str, RouteSettings], plan: Plan, *, force: bool) -> Atte
     if routed.evaluation is None:
         return Attempt(name, None, "interrupted", interrupted=True)
     if plan.lean:
-        keep_only(folder, ("run.json", "summary.json"))
+        keep_only(folder, SHOWN)
     return Attempt(name, routed.summary, _line(routed.summary))
 
 
