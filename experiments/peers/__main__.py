@@ -13,7 +13,7 @@ import typer
 
 from cg4ai.errors import InvalidInput, did_you_mean
 from experiments.command import KEPT, NOT_KEPT, Again, command, say
-from experiments.peers import monotone, plain, quantiles, studies
+from experiments.peers import classes, monotone, plain, quantiles, studies
 from experiments.peers.outcomes import Outcome
 from experiments.peers.parity import parity
 from experiments.peers.report import commit, saved, stored, write_report
@@ -25,6 +25,7 @@ STUDIES: Mapping[str, Callable[[Asked], list[Outcome]]] = {
     "hardnet": studies.hardnet,
     "routing": studies.routing,
     "monotone": lambda asked: asked.measure(monotone.cells(asked.seeds)),
+    "classes": lambda asked: asked.measure(classes.cells(asked.seeds)),
     "quantiles": lambda asked: asked.measure(quantiles.cells(asked.seeds)),
     "plain": lambda asked: asked.measure(plain.cells(asked.seeds)),
     "parity": parity,
@@ -61,9 +62,9 @@ def peers(
     """Train ours and its peers on DC3's, RAYEN's and HardNet's problems, on routing and on tables.
 
     One core each, time as processor time. Figures are kept in DIR, and the report is made from
-    all that are there. In studies of tables (monotone, quantiles, plain) only what is missing is
-    run; in the others figures of the same method, task and seed are replaced. Exit code 0: ours
-    broke no rule anywhere; 3: it did.
+    all that are there. In studies of tables (monotone, classes, quantiles, plain) only what is
+    missing is run; in the others figures of the same method, task and seed are replaced. Exit code
+    0: ours broke no rule anywhere; 3: it did.
     """
     for name in names or ():
         if name not in STUDIES:

@@ -59,7 +59,7 @@ def regression(name: str, method: str, seed: int) -> Outcome:
         fitted = (
             _our_regressor(task, split, seed)
             if method == OURS
-            else _peer(method, split, Asked(signs=task.signs), boosters.squared, seed)
+            else peer(method, split, Asked(signs=task.signs), boosters.squared, seed)
         )
         found.append(_of_regression(fitted, task, split, seed))
     figures = {
@@ -80,7 +80,7 @@ def _our_regressor(task: Task, split: Split, seed: int) -> Fitted:
     return Fitted(bound.predict, free.predict, clock.seconds)
 
 
-def _peer(method: str, split: Split, asked: Asked, loss: boosters.Loss, seed: int) -> Fitted:
+def peer(method: str, split: Split, asked: Asked, loss: boosters.Loss, seed: int) -> Fitted:
     """The settings are chosen with the rules and serve without them, too."""
     with Clock() as choosing:
         choice = boosters.chosen(method, split.inputs, split.targets, [asked], loss, seed)
@@ -118,7 +118,7 @@ def classification(name: str, method: str, seed: int) -> Outcome:
     else:
         asked = Asked(classes=count, signs=task.signs)
         try:
-            fitted = _peer(method, split, asked, boosters.log_loss, seed)
+            fitted = peer(method, split, asked, boosters.log_loss, seed)
         except ValueError as refused:
             return Outcome(name, method, seed, note=f"refuses: {str(refused).splitlines()[0]:.80}")
     return Outcome(name, method, seed, _of_classes(fitted, task, split, seed))

@@ -120,6 +120,28 @@ SECTIONS = {
         },
         (OURS, "HGB", "LightGBM", "XGBoost"),
     ),
+    "classes": Section(
+        "Monotone with three or more classes",
+        "2,000 rows, scored on 20,000. Three classes: the chance of the last rises or falls with "
+        "six of twelve features, the others are free. Five classes in order: Friedman's function "
+        "cut into five, the chance of a class or a higher one rises with two features. Ours with "
+        "`Monotone` as it comes, with all kinds of members that keep it and with one kind alone; "
+        "peers as above, with the constraints they have, which are about scores and not about "
+        "chances. Falling: of 100,000 pairs of inputs, those in which a chance falls that must "
+        "not. On the right the same without the rule.",
+        {one: one.capitalize() for one in ("three classes, one bound", "five classes in order")},
+        {
+            "accuracy": "accuracy",
+            "log_loss": "log loss",
+            "falling": "falling",
+            "fit_s": "fit, s",
+            "train_s": "all, s",
+            "accuracy_free": "accuracy without",
+            "log_loss_free": "log loss without",
+            "falling_free": "falling without",
+        },
+        (OURS, "HGB", "LightGBM", "XGBoost"),
+    ),
     "quantiles": Section(
         "Nine quantiles",
         "The quantiles 0.1 to 0.9. Ours is one model with `loss='pinball'`; beside it nine models "

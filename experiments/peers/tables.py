@@ -89,6 +89,25 @@ def classes(seed: int, count: int, rows: int = 4000) -> Task:
     return Task((_cut(inputs, targets, rows),), {0: 1, 1: 1, 2: -1, 3: -1, 4: 1, 5: 1})
 
 
+def three_classes(seed: int, rows: int = 2000) -> Task:
+    """The last class by the scores above, noise added; the others by where inputs lie."""
+    random = np.random.default_rng(seed)
+    inputs = random.normal(size=(rows + TEST_ROWS, 12))
+    inputs[:, 4:8] = random.uniform(-2, 2, (len(inputs), 4))
+    values = latent(inputs) + random.logistic(0, 0.5, len(inputs))
+    other = inputs[:, 0] * inputs[:, 6] + np.cos(2 * inputs[:, 7]) + inputs[:, 8]
+    other = (other + random.logistic(0, 0.3, len(inputs)) > 0).astype(np.int64)
+    targets = np.where(values > np.quantile(values, 0.6), 2, other)
+    return Task((_cut(inputs, targets, rows),), {0: 1, 1: 1, 2: -1, 3: -1, 4: 1, 5: 1})
+
+
+def five_grades(seed: int, rows: int = 2000) -> Task:
+    """Friedman's function cut into five classes in order, of equal size."""
+    inputs, values = make_friedman1(rows + TEST_ROWS, noise=1.0, random_state=seed)
+    ends = np.quantile(values, np.arange(1, 5) / 5)
+    return Task((_cut(inputs, np.searchsorted(ends, values), rows),), {3: 1, 4: 1})
+
+
 def _cut(inputs: Array, targets: Array | IntArray, rows: int) -> Split:
     return Split(inputs[:rows], targets[:rows], inputs[rows:], targets[rows:])
 
