@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_class_weight_classifiers, parametrize_with_checks
 
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor
 
@@ -22,3 +22,9 @@ QUICK: dict[str, Any] = {
 @pytest.mark.filterwarnings("default")
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore::cg4ai.errors.FitWarning")
+@pytest.mark.parametrize("members", ["tree", "forest", "boosting"])
+def test_class_weights_reach_trees(members: str) -> None:
+    check_class_weight_classifiers("trees", ConstrainedClassifier(members=members))

@@ -256,7 +256,10 @@ def _at_a_time(model: BaseEstimator, jobs: int | None) -> BaseEstimator:
 def _tree(kind: str, task: Task) -> BaseEstimator:
     if kind == "tree":
         if task.classification:
-            return DecisionTreeClassifier(max_depth=4, min_samples_leaf=5)
+            # pure leaves of rows that weigh next to nothing would be as sure as any other
+            return DecisionTreeClassifier(
+                max_depth=4, min_samples_leaf=5, min_weight_fraction_leaf=1e-3
+            )
         return DecisionTreeRegressor(max_depth=4, min_samples_leaf=5)
     if kind == "forest":
         if task.classification:
