@@ -31,7 +31,7 @@ from cg4ai.pricing.exact.stumps import StumpPricer
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.pricing.quantiles import QuantilePricer, at_quantile
-from cg4ai.pricing.trees import TreePricer, fits_several, takes_missing
+from cg4ai.pricing.trees import SCALES, TreePricer, fits_several, takes_missing
 from cg4ai.pricing.wrappers import FreshThenRefined, Once
 from cg4ai.protocols import Architecture, Members, Pricer
 from cg4ai.records import Array, IntArray
@@ -112,7 +112,7 @@ def _pricers(kind: Any, parameters: Parameters, task: Task) -> list[Pricer]:
             at_quantile(kind, 0.5)
             return [QuantilePricer((kind,), task.quantiles, n_jobs=parameters.n_jobs)]
         _check_model(kind, task)
-        return [_of_models(_at_a_time(kind, parameters.n_jobs), task)]
+        return [_of_models(kind, task, parameters.n_jobs)]
     if is_module(kind):
         factory: Callable[[], nn.Module] = kind
         name = getattr(kind, "__name__", type(kind).__name__)
@@ -220,12 +220,19 @@ def _named(kind: str, parameters: Parameters, task: Task) -> list[Pricer]:
                 f"{kind} members fit means, not quantiles: use 'network' or 'boosting'"
             )
         return [QuantilePricer(BOOSTED_QUANTILES, task.quantiles, n_jobs=parameters.n_jobs)]
-    return [_of_models(_at_a_time(_tree(kind, task), parameters.n_jobs), task)]
+    return [_of_models(_tree(kind, task), task, parameters.n_jobs)]
 
 
-def _of_models(model: BaseEstimator, task: Task) -> Pricer:
-    """Votes are priced by one weighted fit, other rules by several that trade them against data."""
-    return TreePricer(model, scales=(1.0,)) if task.votes else TreePricer(model)
+def _of_models(model: BaseEstimator, task: Task, jobs: int | None) -> Pricer:
+    """Votes are priced by one weighted fit, other rules by several that trade them against data.
+
+    A model with jobs of its own, if its user has not said how many, has so many; of others so many
+    are fitted at a time.
+    """
+    scales = (1.0,) if task.votes else SCALES
+    if model.get_params().get("n_jobs", 1) is None:
+        return TreePricer(clone(model).set_params(n_jobs=jobs), scales=scales)
+    return TreePricer(model, scales=scales, n_jobs=jobs)
 
 
 def _boosted_once(task: Task, jobs: int | None) -> list[Pricer]:
@@ -244,13 +251,6 @@ def _boosted_once(task: Task, jobs: int | None) -> list[Pricer]:
     if task.classes > 2:
         model.set_params(max_iter=max(20, TREES // task.classes))
     return [Once(TreePricer(model, scales=(1.0,)))]
-
-
-def _at_a_time(model: BaseEstimator, jobs: int | None) -> BaseEstimator:
-    """The model with so many jobs, where it has any and its user has not said how many."""
-    if jobs is None or model.get_params().get("n_jobs", 1) is not None:
-        return model
-    return clone(model).set_params(n_jobs=jobs)
 
 
 def _tree(kind: str, task: Task) -> BaseEstimator:
@@ -344,7 +344,9 @@ def _of_networks(architecture: Architecture, parameters: Parameters, task: Task)
     was 0.07 on new ones), so none of them is trained where all rules are rates. Under rules they
     begin at random, too: where rules bind noise, those that began from the plain members predicted
     new rows worse. Not where batches are drawn of many rows: those that are there are trained on,
-    with rules and without; but not those that vote, which solve another problem each.
+    with rules and without, those of least loss first; but not those that vote, which solve another
+    problem each. The heaviest would not do: just bound, a rule may leave most weight to a constant
+    or a line, which have no hidden layer to train.
     """
     recipe = parameters.training_of_networks(len(task.inputs), rates=task.rates)
     pricer = _gradient(architecture, parameters, task, recipe)
@@ -352,7 +354,8 @@ def _of_networks(architecture: Architecture, parameters: Parameters, task: Task)
         pricer = replace(pricer, headroom=0.0, finish=0.0)
     if recipe.batch_size is None or task.shapes or task.votes:
         return pricer
-    return FreshThenRefined((pricer, _refined(pricer, REFINING / 2)), onwards=True)
+    refined = replace(_refined(pricer, REFINING / 2), warm_by="loss")
+    return FreshThenRefined((pricer, refined), onwards=True)
 
 
 def _refined(pricer: GradientPricer, share: float) -> GradientPricer:

@@ -67,9 +67,12 @@ PARAMETERS = """
     settings : further settings of `cg4ai.Settings` by name, e.g. {"epsilon": 1e-6}.
     random_state : an int makes `fit` repeatable.
     device : "cpu" or "cuda"; predictions are made on the CPU.
-    n_jobs : how many of the models of one call are fitted at a time, by joblib: the trees of a
-        forest, the boosted models of several quantiles. None: 1, or what `joblib.parallel_config`
-        says; -1: as many as there are cores. Networks are trained side by side in one batch.
+    n_jobs : how many models are fitted at a time, by joblib, where one call fits several: trees,
+        boosted and linear models that trade rules against data in several ways, the models of
+        several quantiles, the trees of a forest. The result is the same for any number.
+        None: 1, or what `joblib.parallel_config` says; -1: as many as there are cores. It does
+        nothing for networks, which are trained side by side in one batch, for kinds of members in
+        a list, where each is asked only if those before it improved nothing, and for proofs.
     verbose : 1 prints a line for each iteration, 2 also how far the training of members is.
 
     Attributes after `fit`

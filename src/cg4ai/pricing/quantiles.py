@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -63,13 +64,16 @@ class QuantilePricer:
         if not isinstance(objective, Supervised) or objective.loss == "none":
             return PricingResult(None, np.empty(0, np.int64), np.empty(0, np.int64))
         random = np.random.default_rng(request.seed)
-        members = []
+        fits = []
         for estimator in self.estimators:
             rows = np.arange(len(objective.inputs))
             if request.ensemble is not None and self._known(request):
                 rows = np.sort(random.permutation(rows)[: max(2, round(SHARE * len(rows)))])
-            members.append(self._fitted(estimator, objective, rows, int(random.integers(2**31))))
-        stack = concatenate(members)
+            fits += self._fits(estimator, objective, rows, int(random.integers(2**31)))
+        models = Parallel(n_jobs=self.n_jobs)(fits)
+        count = len(self.quantiles)
+        each = [models[first : first + count] for first in range(0, len(models), count)]
+        stack = concatenate([self._member(one, objective.inputs.shape[1]) for one in each])
         assert stack is not None
         count = len(stack)
         return PricingResult(stack, np.zeros(count, np.int64), np.full(count, -1))
@@ -91,15 +95,19 @@ class QuantilePricer:
             inside = [getattr(one, "inner", one) for one in inside]
         return any(isinstance(one, TreeMembers) for one in inside)
 
-    def _fitted(self, estimator: Any, objective: Supervised, rows: Any, seed: int) -> TreeMembers:
+    def _fits(self, estimator: Any, objective: Supervised, rows: Any, seed: int) -> list[Any]:
+        """What is to be fitted, one model for each quantile."""
         targets = np.asarray(objective.targets, np.float64)[rows, 0]
         weights = None if objective.sample_weight is None else objective.sample_weight[rows]
-        signs = signs_of(self.shapes, objective.inputs.shape[1], len(self.quantiles), False)
-        fit = delayed(_fitted_model)
-        models = Parallel(n_jobs=self.n_jobs)(
-            fit(at_quantile(estimator, one), objective.inputs[rows], targets, weights, seed)
+        inputs, fit = objective.inputs[rows], delayed(_fitted_model)
+        return [
+            fit(at_quantile(estimator, one), inputs, targets, weights, seed)
             for one in self.quantiles
-        )
+        ]
+
+    def _member(self, models: Sequence[Any], features: int) -> TreeMembers:
+        """One member of the models of all quantiles."""
+        signs = signs_of(self.shapes, features, len(self.quantiles), False)
         parts: list[TreeMembers] = []
         for model in models:
             member = from_sklearn(model)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
 
 from cg4ai.errors import InvalidInput
 from cg4ai.members import concatenate
@@ -29,6 +30,8 @@ from cg4ai.pricing.reduced_cost import (
 from cg4ai.protocols import Members, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.rules.shapes import Monotone, Shape
+
+SCALES = (0.3, 1.0, 3.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +57,20 @@ class TreePricer:
     Concave rows enter by their gradient at the current mixture. Any estimator that `from_sklearn`
     knows will do; `random_state`, where it has one, is set from the request's seed. Where it fits
     one output only, or shapes ask for other signs of each, every output has a model of its own.
+    `n_jobs` proposals are fitted at a time (None: 1, or what `joblib.parallel_config` says); each
+    has a seed of its own, so that they are the same for any number.
     """
 
     fits_data = True
     needs_labels = True
 
     def __init__(
-        self, estimator: Any, *, scales: Sequence[float] = (0.3, 1.0, 3.0, 10.0), per_call: int = 4
+        self,
+        estimator: Any,
+        *,
+        scales: Sequence[float] = SCALES,
+        per_call: int = 4,
+        n_jobs: int | None = None,
     ) -> None:
         if not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
             raise InvalidInput(
@@ -73,6 +83,7 @@ class TreePricer:
         self.estimator = estimator
         self.scales = tuple(float(scale) for scale in scales)
         self.per_call = per_call
+        self.n_jobs = n_jobs
         self.shapes: tuple[Monotone, ...] = ()
 
     @property
@@ -88,15 +99,16 @@ class TreePricer:
         return made
 
     def price(self, request: PricingRequest) -> PricingResult:
-        members: list[Members] = []
+        jobs: list[Any] = []
         blocks: list[int] = []
         for block, positions in enumerate(request.rows.layout.blocks):
             for number, scale in enumerate(self._scales(request)):
                 sample = self._sample(request, positions, scale)
                 if sample is not None:
                     seed = request.seed + block * len(self.scales) + number
-                    members.append(self._fit(sample, positions, seed % 2**31))
+                    jobs.append(delayed(self._fit)(sample, positions, seed % 2**31))
                     blocks.append(block)
+        members: list[Members] = Parallel(n_jobs=self.n_jobs)(jobs)
         stack = concatenate(members) if members else None
         numbers = np.array(blocks, dtype=np.int64)
         if members and stack is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,9 @@ ENOUGH = "members of this kind are trained once without rules"
 class FreshThenRefined:
     """Of `inner`, asks the first for new members, the second once rules bind a mixture of them.
 
-    Rules bind by rows that it must meet, or by a shield, through which it trains them on.
+    Rules bind by rows that it must meet, or by a shield, through which it trains them on. Under
+    rows each is trained on its own loss: what they first leave of the mixture is no good company,
+    and its outputs at all data take as long as the training.
     `once` proposes nothing where the mixture has members of this kind and no rules ask for others:
     more of the same, trained from other seeds, are dear and hardly differ. `onwards` asks the
     second there, too, after the first iteration. All depends on the request alone, so that a
@@ -34,7 +36,7 @@ class FreshThenRefined:
     def price(self, request: PricingRequest) -> PricingResult:
         fresh, refined = self.inner
         if len(request.rows) and request.ensemble is not None:
-            return refined.price(request)
+            return replace(refined, blend=1.0).price(request)
         known = self._known(request)
         onwards = self.onwards and request.iteration > 0
         if known and (onwards or isinstance(fresh.architecture, ShieldedArchitecture)):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 from sklearn.datasets import make_classification, make_friedman1
-from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Rate
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Probability, Rate
 from cg4ai.errors import InvalidInput
 from cg4ai.estimators import sparse
 
@@ -35,6 +35,16 @@ def test_many_rows_are_trained_on_in_batches_under_a_rate_over_all_of_them():
     assert abs(gap) <= 1.0 + 1e-6
     assert model.score(inputs[7000:], targets[7000:]) > 0.8
     assert abs(targets[groups].mean() - targets[~groups].mean()) > 1.5
+
+
+def test_a_rate_over_many_rows_leaves_more_than_a_linear_model() -> None:
+    inputs = np.random.default_rng(0).normal(size=(9000, 4))
+    labels = (inputs[:, 0] * inputs[:, 1] + 0.3 * inputs[:, 2] > 0).astype(int)  # no line will do
+    rate = Rate(inputs[:7000], inputs[:7000, 2] > 0, output=1, tolerance=0.05)
+    model = ConstrainedClassifier(steps=1000, iteration_limit=4, random_state=0)
+    model.fit(inputs[:7000], labels[:7000], requirements=[rate])
+    assert model.audit_[0].holds
+    assert model.score(inputs[7000:], labels[7000:]) > model.score_.linear + 0.1
 
 
 def test_weights_of_classes_are_weights_of_their_rows():
@@ -92,6 +102,15 @@ def test_jobs_change_nothing_but_the_time() -> None:
     targets = X[:, 0] + X[:, 1] ** 2
     one, two = (
         ConstrainedRegressor(n_jobs=jobs, **settings).fit(X, targets).predict(X) for jobs in (1, 2)
+    )
+    np.testing.assert_array_equal(one, two)
+    small = HistGradientBoostingClassifier(max_iter=3, early_stopping=False)
+    rule = Probability(X[:5], Y[:5], at_least=0.6)  # one fit for each way to trade it against data
+    one, two = (
+        ConstrainedClassifier(n_jobs=jobs, members=small, **QUICK)
+        .fit(X, Y, requirements=[rule])
+        .predict_proba(X)
+        for jobs in (1, 2)
     )
     np.testing.assert_array_equal(one, two)
     with pytest.raises(InvalidInput, match="n_jobs"):

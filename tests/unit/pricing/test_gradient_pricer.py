@@ -298,6 +298,22 @@ class TestWarmStarts:
         torch.testing.assert_close(found.outputs(x)[:2], expected, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(found.outputs(x)[2:], random.outputs(x)[2:])
 
+    def test_by_loss_the_best_on_the_data_come_first_however_light(self) -> None:
+        architecture = NetworkArchitecture(2, 2, hidden=(3,), output="softmax")
+        members = architecture.members(architecture.initialise(3, generator(9)))
+        chance = members.outputs(torch.as_tensor(X)).numpy()[:, np.arange(len(X)), LABELS]
+        order = np.argsort(-np.log(chance).mean(1))
+        weights = np.array([0.1, 0.3, 0.6])[np.argsort(order)]  # the better, the lighter
+        ensemble = Ensemble((Part(members, np.zeros(3, int), weights),), Layout.single(2))
+        warm = GradientPricer(
+            architecture, restarts=2, warm_starts=2, warm_by="loss", training=NONE
+        )
+        found = warm.price(classes_request(ensemble=ensemble)).members
+        assert found is not None
+        x = torch.as_tensor(X)
+        expected = members.outputs(x)[order[:2].copy()]
+        torch.testing.assert_close(found.outputs(x), expected, rtol=1e-5, atol=1e-6)
+
     def test_fewer_active_members_than_places_are_not_copied_twice(self) -> None:
         architecture, members = self.stack(1)
         ensemble = Ensemble((Part(members, np.zeros(1, int), np.ones(1)),), Layout.single(2))

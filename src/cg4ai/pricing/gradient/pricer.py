@@ -8,13 +8,14 @@ by reduced costs recomputed in float64.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
+from cg4ai.members.mixture import Part
 from cg4ai.pricing.gradient.captured import laid_out, train_captured
 from cg4ai.pricing.gradient.guided import Trainer, output_scaling
 from cg4ai.pricing.gradient.training import Training, train
@@ -22,6 +23,7 @@ from cg4ai.protocols import Architecture, Parameters, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.seeds import generator
 
+WARM_ROWS = 4096  # of the data, by whose loss members are chosen to be trained on
 SEGMENT = 200  # steps whose data are laid out at a time on CUDA, where no attack comes between
 
 
@@ -43,6 +45,8 @@ class GradientPricer:
     finish: share of the steps that minimise the reduced cost itself (1: as in the paper). They are
         left out while there are no rows: it would be the guided loss once more.
     warm_starts: how many of the restarts begin from active members instead of at random.
+    warm_by: which of those: of most "weight", or of least "loss" on the objective's data, each
+        alone, for which there must be one block.
     output_limit: members whose outputs exceed this in size on the training or row inputs, or on
         `limit_inputs` (n, d), are scaled down to it (linear outputs only): without a bound, scaling
         a member would drive the reduced cost of margin rows to minus infinity.
@@ -74,6 +78,7 @@ class GradientPricer:
     headroom: float = 0.05
     finish: float = 0.5
     warm_starts: int = 0
+    warm_by: Literal["weight", "loss"] = "weight"
     output_limit: float | None = None
     limit_inputs: Array | None = None
     attack_every: int = 0
@@ -197,8 +202,21 @@ class GradientPricer:
             for part in request.ensemble.parts:
                 known = self.architecture.parameters(part.members)
                 if known is not None:
-                    _copy_active(parameters, known, part.blocks, part.weights, self, len(layout))
+                    rank = self._rank(part, request, made)
+                    _copy_active(parameters, known, part.blocks, rank, self, len(layout))
         return parameters
+
+    def _rank(self, part: Part, request: PricingRequest, made: torch.Generator) -> Array:
+        """(k,) numbers by which active members are trained on, the largest first."""
+        if self.warm_by == "weight":
+            return part.weights
+        objective = request.objective
+        batch = objective.batch(WARM_ROWS, made, device=request.device, dtype=torch.float64)
+        with torch.no_grad():
+            losses = objective.value(batch, part.members.outputs(batch.inputs))
+        rank = np.empty(len(part.weights))
+        rank[np.argsort(losses.cpu().numpy(), kind="stable")] = np.arange(len(rank), 0, -1)
+        return rank
 
 
 def _finite(parameters: Parameters, restarts: int) -> IntArray:
@@ -213,17 +231,17 @@ def _copy_active(
     parameters: Parameters,
     known: Parameters,
     blocks: IntArray,
-    weights: Array,
+    rank: Array,
     pricer: GradientPricer,
     n_blocks: int,
 ) -> None:
-    """Overwrite the first restarts with the active members of most weight, in turn."""
+    """Overwrite the first restarts with the active members of highest rank, in turn."""
     places = pricer.warm_starts * pricer.group
     for number in range(n_blocks):
-        mine = np.flatnonzero((blocks == number) & (weights > 0))
+        mine = np.flatnonzero((blocks == number) & (rank > 0))
         if not len(mine):
             continue
-        order = mine[np.argsort(-weights[mine], kind="stable")]
+        order = mine[np.argsort(-rank[mine], kind="stable")]
         source = order[np.arange(places) % len(order)]
         if len(order) < places:  # copies of one member would stay copies: keep the rest random
             source = order

@@ -19,7 +19,7 @@ from cg4ai.records import Array, IntArray
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, merged
 
 Weighted = tuple[Rows, Array, Array]  # rows, hinge weights, guiding duals
-SUMMED = 1024  # inputs of one batch of sums that a step looks at, where it may look at some
+SUMMED = 512  # inputs of one batch of sums that a step looks at, where it may look at some
 
 
 def weighted_rows(
