@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -117,6 +117,15 @@ class SingleModel:
         if self.bound is None or not self.met:
             return None
         return max(0.0, self.objective - self.bound)
+
+    def as_data(self) -> dict[str, Any]:
+        """For summaries; what is not finite is None, `text` says all in words."""
+        named = {one.name: getattr(self, one.name) for one in fields(self)} | {"gap": self.gap}
+        finite = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in named.items()
+        }
+        return {**finite, "text": str(self)}
 
     def __str__(self) -> str:
         what = "one model" if self.blocks == 1 else f"one model for each of {self.blocks} blocks"

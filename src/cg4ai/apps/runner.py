@@ -290,6 +290,7 @@ def outcome_in_numbers(result: Result, *, preparing_s: float) -> dict[str, Any]:
         "columns": result.columns,
         "rows": result.rows,
         "active_members": len(result.ensemble),
+        "single": None if result.single is None else result.single.as_data(),
         "preparing_s": preparing_s,
         **result.seconds_by_step(),
         "total_s": preparing_s + result.seconds,

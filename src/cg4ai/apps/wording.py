@@ -47,6 +47,12 @@ def preparing(summary: Mapping[str, Any]) -> str:
     return f"preparing {summary['preparing_s']:.1f}, "
 
 
+def single_model(summary: Mapping[str, Any]) -> list[str]:
+    """One sentence on the one model that was asked for, if it was."""
+    single = summary.get("single")
+    return [f"{single['text'][0].upper()}{single['text'][1:]}."] if single else []
+
+
 def cut_short(summary: Mapping[str, Any]) -> list[str]:
     """One sentence on what the time limit left out, if it did."""
     cut = summary.get("cut")
@@ -68,6 +74,7 @@ def summary(result: Result, rules: Sequence[Rule]) -> dict[str, Any]:
         "columns": result.columns,
         "rows": result.rows,
         "active_members": len(result.ensemble),
+        "single": None if result.single is None else result.single.as_data(),
         "audits": [
             audit_entry(audit, rule) for audit, rule in zip(result.audits, rules, strict=True)
         ],
@@ -113,8 +120,9 @@ def report(result: dict[str, Any]) -> str:
         f"{result['seconds']:.1f} s: {result['stopped_because']}.",
         f"Of {result['columns']} trained members {result['active_members']} make up the mixture; "
         f"its loss on the data is {result['loss']:.5g}.",
+        *single_model(result),
     ]
-    if result["bound"] is not None and np.isfinite(result["bound"]):
+    if not result.get("single") and result["bound"] is not None and np.isfinite(result["bound"]):
         lines.append(
             f"Proven: no mixture of members of this kind has an objective below "
             f"{result['bound']:.5g} (this one: {result['objective']:.5g})."

@@ -64,6 +64,8 @@ PARAMETERS = """
         at a time.
     column_limit, iteration_limit, time_limit_s : when to stop with what there is.
     final_weights : "loss", "uniform" or "vertex"; see `cg4ai.Settings`.
+    single_model : True gives one member in place of a mixture, such as one small tree or one linear
+        model, that meets the rules alone; `result_.single` says how far from the best it can be.
     settings : further settings of `cg4ai.Settings` by name, e.g. {"epsilon": 1e-6}.
     random_state : an int makes `fit` repeatable.
     device : "cpu" or "cuda"; predictions are made on the CPU.
@@ -124,6 +126,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     iteration_limit: int = 15
     time_limit_s: float = float("inf")
     final_weights: str = "loss"
+    single_model: bool = False
     settings: Mapping[str, Any] | None = None
     random_state: Any = None
     device: str = "cpu"
@@ -229,6 +232,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
             "iteration_limit": self.iteration_limit,
             "time_limit_s": self.time_limit_s,
             "final_weights": self.final_weights,
+            "single_model": self.single_model,
             "device": self.device,
             "seed": self.seed(),
         }

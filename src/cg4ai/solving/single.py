@@ -147,7 +147,12 @@ class SinglePhase:
         with run.watch.timed("weights"):
             choice = chosen(run)
         while reason is not StopReason.INTERRUPTED and run.returns < run.settings.final_rounds:
-            if not search_in_time(run, _integral(run.work, choice)).added:
+            try:
+                found = search_in_time(run, _integral(run.work, choice))
+            except KeyboardInterrupt:
+                reason = StopReason.INTERRUPTED
+                break
+            if not found.added:
                 break
             run.returns += 1
             with run.watch.timed("weights"):

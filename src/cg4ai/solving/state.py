@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -164,7 +164,7 @@ class RunState:
         self.phase = self._phase(phase)
         self.entered = self.step + 1
         if self.turn_of_one_model and not self.begun.step:
-            self.begun = self.sizes()
+            self.begun = replace(self.sizes(), step=self.entered)
         if self.phase.binds_rules:
             self.work.bind_rules()
         self.phase.enter(self)

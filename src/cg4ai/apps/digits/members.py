@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -15,19 +15,22 @@ from cg4ai.apps.digits.data import CLASSES, PIXELS
 from cg4ai.apps.digits.settings import Rule
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
+from cg4ai.members import concatenate
 from cg4ai.members.mixture import Mixture, Part
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.objectives import cross_entropy
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training, train
 from cg4ai.pricing.reduced_cost import row_values
-from cg4ai.protocols import Architecture, Members, Parameters, PricingRequest
+from cg4ai.pricing.single import alone
+from cg4ai.protocols import Architecture, Members, Parameters, Pricer, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.rules.rows import Rows
 from cg4ai.seeds import derived_seed, generator
 
 SIDE = 28
 FIRST = "weight_0"
+ALONE = 16  # members trained at a time where one is to meet all rows
 
 
 def network(rule: Rule, hidden: int) -> NetworkArchitecture:
@@ -144,6 +147,14 @@ class DigitPricer:
             return PricingResult(None, none, none, note="all rows met, loss at most enough")
         return self.training.price(request)
 
+    def alone(self, pressure: float) -> Pricer:
+        """New members that stand alone, several in one batch, and the best one trained on."""
+        fresh, onwards = self.training, self.training.architecture
+        if isinstance(onwards, SmoothNetwork):  # whose blur keeps the best one from being taken up
+            onwards = onwards.network
+        one = replace(fresh, architecture=onwards, restarts=1)
+        return Both((alone(replace(fresh, restarts=ALONE), pressure), alone(one, pressure)))
+
     def _enough(self, request: PricingRequest, mixture: Mixture) -> bool:
         """Whether the mixture meets every row and its loss on the objective's images is small.
 
@@ -160,6 +171,21 @@ class DigitPricer:
         with torch.no_grad():
             loss = objective.value(everything, mixture.outputs(everything.inputs))
         return float(loss) <= self.enough
+
+
+@dataclass(frozen=True)
+class Both:
+    """Asks all of `inner`, whose members are of one kind, and proposes what they propose."""
+
+    inner: tuple[Pricer, ...]
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        answers = [one.price(request) for one in self.inner]
+        found = [one.members for one in answers if one.members is not None]
+        members = concatenate(found) if found else None
+        count = 0 if members is None else len(members)
+        rows = tuple(rows for one in answers for rows in one.rows)
+        return PricingResult(members, np.zeros(count, np.int64), np.full(count, -1), rows=rows)
 
 
 def _values(rows: Rows, part: Part, device: str) -> Array:

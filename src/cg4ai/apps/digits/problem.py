@@ -30,6 +30,7 @@ from cg4ai.settings import Settings
 from cg4ai.solving.problem import Problem
 
 RELABELLED, RELABELLED_AS = 3, 2
+ALONE_TRIES = 12
 SIDE = 28  # pixels of an image, either way
 
 
@@ -198,11 +199,13 @@ def digit_settings(recipe: Recipe, wanted: Demand) -> Settings:
     usual = Settings(
         guarantee="attacked",
         column_limit=recipe.column_limit,
-        iteration_limit=recipe.rounds,
+        # one member alone is trained quickly, and takes some tries to meet all rows
+        iteration_limit=max(recipe.rounds, ALONE_TRIES if recipe.single_model else 0),
         improvement_tolerance=0.5,
         improvement_window=1,
         patience=1,
         final_weights="uniform",
+        single_model=recipe.single_model,
         seed=recipe.seed,
         device=recipe.device,
     )

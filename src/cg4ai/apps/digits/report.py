@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cg4ai.apps.tables import plain
-from cg4ai.apps.wording import STOPS, counted, cut_short, preparing
+from cg4ai.apps.wording import STOPS, counted, cut_short, preparing, single_model
 from cg4ai.records import StopReason
 
 STOPPED = {
@@ -45,6 +45,7 @@ def report(summary: Mapping[str, Any]) -> str:
         *_scenario_lines(summary),
         "",
         f"Members: {summary['columns']} trained, {summary['active_members']} in the mixture.",
+        *single_model(summary),
         f"Seconds: {preparing(summary)}training {summary['pricing_s']:.1f}, attacks and scans "
         f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
         f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",

@@ -74,6 +74,7 @@ class Recipe(Checked):
     scale: float = hidden_setting(0.12, least=0, most=0.99)
     shift: float = hidden_setting(2.0, least=0, most=28)
     column_limit: int = hidden_setting(400, least=1)
+    single_model: bool = setting(False, "One network that meets all rows, in place of a mixture.")
     seed: int = seed_setting("Of the training images and the members.")
     device: str = device_setting()
 

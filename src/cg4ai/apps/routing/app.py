@@ -159,6 +159,7 @@ class Routing:
             lean=lean,
             joint=asked.joint,
         )
+        settings = replace(settings, single_model=asked.single_model)
         stated = shielded_problem if asked.joint else routing_problem
         return stated(prepared.instance, asked), settings
 

@@ -129,6 +129,10 @@ class RoutingPricer:
             request = replace(request, objective=self.harder(request, request.ensemble))
         return pricer.price(request)
 
+    def alone(self, pressure: float) -> RoutingPricer:
+        """The same, but that the rows weigh more: its groups are one member of each demand."""
+        return replace(self, row_weight=self.row_weight * pressure)
+
     def plain(self, trainings: int) -> RoutingPricer:
         """The same training without rows or attacks, over the steps of `trainings` calls."""
         steps = self.first.steps + max(0, trainings - 1) * self.later.steps

@@ -7,7 +7,7 @@ from typing import Any
 
 from cg4ai.apps.routing.separation import FEASIBLE
 from cg4ai.apps.tables import plain
-from cg4ai.apps.wording import STOPS, counted, cut_short, preparing
+from cg4ai.apps.wording import STOPS, counted, cut_short, preparing, single_model
 from cg4ai.records import StopReason, Strength
 
 STOPPED = {
@@ -31,6 +31,7 @@ def report(summary: Mapping[str, Any]) -> str:
         guarantee(summary),
         "",
         _members(summary),
+        *single_model(summary),
         f"Seconds: {preparing(summary)}training {summary['pricing_s']:.1f}, searching overloads "
         f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
         f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",

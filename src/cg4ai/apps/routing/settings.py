@@ -146,6 +146,9 @@ class RouteSettings(Recipe):
         most=1,
         metavar="MLU",
     )
+    single_model: bool = setting(
+        False, "One network for all demands, or for each, in place of a mixture."
+    )
     baseline: bool = setting(False, "Also train and measure plain networks of equal effort.")
     time_limit_s: float = time_limit_setting()
     training_limit_s: float = hidden_setting(math.inf, least=0)
@@ -180,6 +183,11 @@ class RouteSettings(Recipe):
             faults.append(
                 f"guarantee certified trains by the mlu objective, got {self.objective}; train "
                 "without it and prove what came out with cg4ai certify"
+            )
+        if self.single_model and self.guarantee == "certified":
+            faults.append(
+                "single_model chooses by rows of the master, guarantee certified by proofs; ask "
+                "for another guarantee"
             )
         if self.lean and self.guarantee == "certified":
             faults.append(

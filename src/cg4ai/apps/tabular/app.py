@@ -142,6 +142,7 @@ def estimator_of(
         "column_limit": settings.column_limit,
         "iteration_limit": settings.iteration_limit,
         "final_weights": settings.final_weights,
+        "single_model": settings.single_model,
         "settings": settings.loop,
         "random_state": settings.seed,
         "device": settings.device,

@@ -93,6 +93,9 @@ class TrainSettings(Checked):
     iteration_limit: int = setting(15, "Stop after this many iterations.", least=1)
     time_limit_s: float = time_limit_setting()
     final_weights: FinalChoice = setting("loss", "loss, uniform or vertex.")
+    single_model: bool = setting(
+        False, "One member (a small tree, say) in place of a mixture, with its gap to the mixture."
+    )
     seed: int = seed_setting()
     device: str = device_setting()
     threads: int = setting(
