@@ -18,7 +18,9 @@ from cg4ai.apps.runner import perform
 from cg4ai.cli.main import main
 from cg4ai.proofs import certified
 from cg4ai.proofs.phase import ProofRecipe
+from cg4ai.proofs.pricer import ProofTraining
 from cg4ai.proofs.prover import Prover
+from experiments.routing import reproduce
 from experiments.routing.__main__ import main as experiment
 from experiments.routing.paper_mode import PaperRouting, PaperSettings
 from small_network import NETWORK
@@ -42,6 +44,18 @@ TINY = {
     "starts": 2,
     "validation": 300,
     "shield_inputs": 4000,
+}
+MEASURED: dict[str, Any] = {  # an evaluation in a moment, of trainings that a limit ends
+    "scenarios": 30,
+    "priced": 200,
+    "validation": 200,
+    "attack_starts": 4,
+    "attack_steps": 20,
+    "attack_vectors": 500,
+    "nlopt_starts": 1,
+    "tight": 50,
+    "timed": 50,
+    "shield_inputs": 400,
 }
 SHORT = [part for name, value in TINY.items() for part in ("--set", f"{name}={value}")]
 
@@ -129,7 +143,9 @@ def test_json_lines(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_overload_ends_with_its_own_code(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The published method after a moment of training overloads a link, and says so."""
-    asked = PaperSettings(network="abilene", threads=1, hidden=(4,), rounds=8, epochs=3)
+    asked = PaperSettings(
+        network="abilene", threads=1, hidden=(4,), rounds=8, epochs=3, labels=200, **MEASURED
+    )
     outcome = perform(PaperRouting(), asked, out=work / "run")
     assert outcome.evaluation is not None
     assert not outcome.evaluation.kept
@@ -184,8 +200,12 @@ def test_bad_input(
 
 
 def test_reproduce_resumes_and_writes_tables(
-    work: Path, capsys: pytest.CaptureFixture[str]
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    usual = reproduce.wanted
+    monkeypatch.setattr(
+        reproduce, "wanted", lambda name, given, mode: usual(name, {**MEASURED, **given}, mode)
+    )
     arguments = ["polska-5-3", "--out", "runs", "--threads", "1"]
     code = experiment([*arguments, "--time-limit", "1"])
     assert code in (KEPT, NOT_KEPT)
@@ -237,8 +257,9 @@ def test_an_interrupted_certified_run_continues(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C in the second round: the first has a checkpoint, and the end is the same."""
-    stubborn = partial(ProofRecipe, rounds=3, cells=20_000, close=-1e-9)  # goes on once proven
+    stubborn = partial(ProofRecipe, rounds=2, cells=5_000, close=-1e-9)  # goes on once proven
     monkeypatch.setattr(certified, "ProofRecipe", stubborn)
+    monkeypatch.setattr(certified, "ProofTraining", partial(ProofTraining, steps=60))
     asked = ("--guarantee", "certified", "--hidden", "6", "--quiet")
     assert route(*asked, "--out", "whole") == KEPT
     find, calls = Prover.find, iter(range(10))
