@@ -272,7 +272,7 @@ class DecisionRate(GroupRates):
     odds" (both). All but the first need `labels` (m,), the classes of the inputs, numbers or names.
     `tolerance`: rates of two groups differ by at most this, for the pair `between` or all pairs.
     `at_least`, `at_most`: bounds on the rate of each group. The rule is about the listed inputs; a
-    `margin` makes it hold on new ones, too, at a price. "auto" binds the rate at held-out inputs as
+    `margin` brings new ones closer to it, at a price. "auto" binds the rate at held-out inputs as
     well, where no member was trained, stricter by one standard error; a number makes the rule
     stricter by so much. One that cannot be kept is given up with a warning.
 

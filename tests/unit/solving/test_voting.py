@@ -32,6 +32,10 @@ from cg4ai.members import affine
 from cg4ai.members.draws import draws
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.trees import TreePricer
+from cg4ai.settings import Settings
+from cg4ai.solving import snapshots
+from cg4ai.solving.voting import voted
+from cg4ai.solving.workspace import Workspace
 
 
 def people(count: int, seed: int = 0) -> tuple[Any, Any, Any]:
@@ -246,7 +250,7 @@ def test_beside_a_range_of_logits_and_listed_rules() -> None:
     assert gap(model.predict(X), G) <= 0.02 + 1e-9
 
 
-def test_a_margin_makes_rates_of_decisions_hold_on_new_rows() -> None:
+def test_a_margin_keeps_rates_of_decisions_from_being_learnt_by_heart() -> None:
     """Trees learn by heart which group their rows belong to."""
     inputs, labels, group = people(4000, seed=5)
     fresh, _, fresh_group = people(40_000, seed=6)
@@ -274,3 +278,21 @@ def test_a_margin_that_cannot_be_kept_is_given_up_in_words() -> None:
     decided = model.predict(X)
     assert 0.08 - 1e-9 <= gap(decided, G) <= 0.1 + 1e-9
     assert "margin" in model.result_.note
+
+
+def test_rows_of_a_checkpoint_still_read_votes() -> None:
+    problem = voted(
+        Problem(
+            objective=Supervised(X, Y, "log_loss"),
+            requirements=[PARITY, Linear(X[:1], [0.0, 1.0], 0.3, ">=")],
+            pricers=[TreePricer(LogisticRegression())],
+            layout=Layout.single(2),
+        )
+    )
+    work = Workspace(problem, Settings())
+    work.start()
+    restored = snapshots.restore(snapshots.take(work), problem, Settings())
+    scores = torch.as_tensor([[0.6, 0.4]], dtype=torch.float64).expand(len(X), 2)
+    decided, scored = (batch.values(scores[: len(batch.inputs)]) for batch in restored.rows.batches)
+    assert decided.tolist() == [0.0, 0.0], "nobody is voted for"
+    assert scored.tolist() == [0.4]
