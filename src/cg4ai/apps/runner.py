@@ -295,6 +295,7 @@ def outcome_in_numbers(result: Result, *, preparing_s: float) -> dict[str, Any]:
         **result.seconds_by_step(),
         "total_s": preparing_s + result.seconds,
         "note": result.note,
+        "conflict": None if result.conflict is None else str(result.conflict),
     }
 
 

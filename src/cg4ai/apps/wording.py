@@ -59,6 +59,12 @@ def cut_short(summary: Mapping[str, Any]) -> list[str]:
     return [f"Cut short by the time limit: {'; '.join(cut)}."] if cut else []
 
 
+def contradicting(summary: Mapping[str, Any]) -> list[str]:
+    """One sentence on the rules that cannot all be kept, if some were found."""
+    conflict = summary.get("conflict")
+    return [f"Conflict: {conflict}."] if conflict else []
+
+
 def summary(result: Result, rules: Sequence[Rule]) -> dict[str, Any]:
     """What summary.json holds: the result in numbers and words, without the members."""
     return {
@@ -129,6 +135,7 @@ def report(result: dict[str, Any]) -> str:
         )
     if result.get("shield"):
         lines.append(f"{result['shield'].capitalize()}.")
+    lines += contradicting(result)
     if result["note"]:
         lines.append(f"Note: {result['note']}.")
     if result["audits"]:

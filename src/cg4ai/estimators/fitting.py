@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from cg4ai.conflicts import contradiction
 from cg4ai.ensemble.audit import Audit
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.estimators.holdout import HeldOutPricer, LabelledData, split
@@ -44,8 +45,6 @@ from cg4ai.rules import (
     Probability,
     Requirement,
     Shape,
-    contradictions,
-    improbable,
 )
 from cg4ai.rules.place import Placed
 from cg4ai.rules.rates import GroupRates
@@ -177,13 +176,16 @@ class ConstrainedEstimator(Parameters):
             start=self._start(kinds, task, trained),
             held_out=weighed.inputs if fraction else None,
         )
-        clashes = contradictions(problem.requirements)
-        if clashes:
-            more = f" (and {len(clashes) - 1} more such pairs)" if len(clashes) > 1 else ""
-            raise InvalidInput(f"the requirements contradict each other: {clashes[0]}{more}")
-        if task.links == "softmax" and (beyond := improbable(problem.requirements)):
-            raise InvalidInput(f"no probabilities can keep the requirements: {beyond[0]}")
         output_set_of(problem)
+        conflict = contradiction(
+            requirements,
+            input_size=data.inputs.shape[1],
+            output_size=task.outputs,
+            probabilities=(task.outputs,) if task.links == "softmax" else (),
+            logits=task.classification,
+        )
+        if conflict is not None:
+            raise InvalidInput(f"the requirements contradict each other: {conflict}")
         shaped(voted(problem))  # these refuse here what cannot be kept, and are done by `solve`
         return problem
 
@@ -266,6 +268,8 @@ class ConstrainedEstimator(Parameters):
         found = [
             f"a requirement is violated: {audit}" for audit in result.audits if not audit.holds
         ]
+        if result.conflict is not None:
+            found.append(f"requirements contradict each other: {result.conflict}")
         if (self.settings or {}).get("guarantee") != "attacked":
             found += [
                 f"{audit.requirement} is not proven at every input of {audit.place}: violations "

@@ -9,7 +9,6 @@ from cg4ai.rules.arranged import Ordered, OutputRule, OutputSet, Range, SumTo
 from cg4ai.rules.bounds import AffineBound, Largest, Smallest
 from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.concave import Concave
-from cg4ai.rules.contradictions import contradictions, improbable
 from cg4ai.rules.equality import Completion, Equality
 from cg4ai.rules.labels import Margin, Probability
 from cg4ai.rules.linear import Linear
@@ -48,6 +47,4 @@ __all__ = [
     "Shape",
     "Smallest",
     "SumTo",
-    "contradictions",
-    "improbable",
 ]

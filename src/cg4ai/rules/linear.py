@@ -18,8 +18,7 @@ from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.bounds import Bounds, bounds_of, depends
 from cg4ai.rules.coefficients import AffineCoefficients
-from cg4ai.rules.contradictions import opposed
-from cg4ai.rules.place import Placed, position_of, rows_at_centre, where
+from cg4ai.rules.place import Placed, position_of, where
 from cg4ai.rules.regions import Box, Region
 from cg4ai.rules.rows import LinearRows, Rows, region_origin
 
@@ -65,8 +64,6 @@ class Linear(Placed):
             object.__setattr__(self, "coefficients", matrix)
             object.__setattr__(self, "output_size", matrix.shape[-1])
         object.__setattr__(self, "bound", self._bounds())
-        if not is_functional(self.coefficients):
-            self._refuse_contradictions()
 
     @property
     def _unnamed(self) -> bool:
@@ -135,18 +132,6 @@ class Linear(Placed):
                 f"{type(self.coefficients).__name__}, without a method affine(); give "
                 "AffineCoefficients, or a bound of numbers"
             )
-
-    def _refuse_contradictions(self) -> None:
-        if self.over_region:
-            rows = rows_at_centre(self, self.known_output_size())
-        elif self.coefficients.ndim == 1 and self.sense != "==" and self.coefficients.any():
-            return  # one direction and one side only: nothing to clash with
-        else:
-            rows = self._listed(0)
-        clashes = opposed([(self, rows)])
-        if clashes:
-            more = f" (and {len(clashes) - 1} more like it)" if len(clashes) > 1 else ""
-            raise InvalidInput(f"{self.name} contradicts itself: {clashes[0]}{more}")
 
     @property
     def _several(self) -> bool:
@@ -289,13 +274,13 @@ class Linear(Placed):
         rules = self.count
         flipped = self.sense == "<=" or rule >= rules
         sign = -1.0 if flipped else 1.0
-        text = _sum(sign * rows.coefficients[j])
+        text = weighted_sum(sign * rows.coefficients[j])
         side = "<=" if flipped else ">="
         which = f", rule {rule % rules}" if rules > 1 else ""
         return f"{self.name}: {where(rows, j)}{which}, {text} {side} {sign * rows.bounds[j]:.6g}"
 
 
-def _sum(coefficients: Array) -> str:
+def weighted_sum(coefficients: Array) -> str:
     """`2 f0 - f3`, cut after four terms."""
     used = np.flatnonzero(coefficients)
     parts: list[str] = []

@@ -212,11 +212,17 @@ class Placed:
 def rows_at_centre(requirement: Requirement, output_size: int, number: int = 0) -> Rows:
     """Every rule over a region at its centre."""
     assert isinstance(requirement.region, Region)
-    centre = requirement.region.middle[None]
-    outputs = torch.zeros(1, output_size, dtype=torch.float64)
-    with torch.no_grad():
-        count = requirement.violations(torch.as_tensor(centre), outputs).shape[-1]
+    centre, count = requirement.region.middle[None], count_over(requirement, output_size)
     return requirement.rows_at(np.repeat(centre, count, axis=0), np.arange(count), number)
+
+
+def count_over(requirement: Requirement, output_size: int) -> int:
+    """How many rules a requirement over a region has at each input."""
+    assert isinstance(requirement.region, Region)
+    centre = torch.as_tensor(requirement.region.middle[None])
+    with torch.no_grad():
+        outputs = torch.zeros(1, output_size, dtype=torch.float64)
+        return int(requirement.violations(centre, outputs).shape[-1])
 
 
 def position_of(value: Any, known: Sequence[str], rule: str, what: str) -> int:

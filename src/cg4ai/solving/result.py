@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.conflicts import Conflict
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_constructed
 from cg4ai.ensemble.constructed import Built
@@ -28,6 +29,7 @@ from cg4ai.records import (
 )
 from cg4ai.rules import DecisionRate
 from cg4ai.separation.scan import CHUNK
+from cg4ai.solving.conflicting import conflict_of
 from cg4ai.solving.steps import LAST_SEARCH, Settled, search_in_time
 from cg4ai.solving.voting import decided
 from cg4ai.solving.workspace import Workspace
@@ -84,7 +86,9 @@ class Result:
     sought): what it does better on data that it never saw is what the rules cost.
     `shield` says how often and how much the members' shield acts (None: they have none). `single`
     says what is known of the model where one was asked for (`single_model`): `objective`, `bound`
-    and `gap` are then about single models.
+    and `gap` are then about single models. `conflict` names what
+    contradicts each other where rules are not met, and for whom: for any predictor, for this kind
+    of members, or for those that were trained (None: nothing was found).
     """
 
     ensemble: Ensemble
@@ -105,6 +109,7 @@ class Result:
     plain: Plain | None = None
     shield: ShieldUse | None = None
     single: SingleModel | None = None
+    conflict: Conflict | None = None
 
     @property
     def gap(self) -> float | None:
@@ -144,6 +149,8 @@ class Result:
             lines.append(f"without the rules: loss {self.plain.loss:.6g}")
         if self.shield is not None:
             lines.append(str(self.shield))
+        if self.conflict is not None:
+            lines.append(f"conflict: {self.conflict}")
         if self.cut:
             lines.append(f"left out at the time limit: {', '.join(self.cut)}")
         if self.note:
@@ -178,6 +185,9 @@ def finish(run: RunState, reason: StopReason) -> Result:
         loss = run.work.true_loss(ensemble)
         plain = _plain(run) if settled.compares else None
         shield = _shield_use(ensemble, run.problem.objective.inputs)
+        kept = all(one.holds for one in audits) and settled.reason is not StopReason.INFEASIBLE
+        idle = kept or settled.reason is StopReason.INTERRUPTED
+        conflict = None if idle else conflict_of(run, settled.reason)
     ending = run.record_ending()
     return Result(
         ensemble=ensemble,
@@ -198,6 +208,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
         plain=plain,
         shield=shield,
         single=single,
+        conflict=conflict,
     )
 
 

@@ -308,7 +308,7 @@ class Workspace:
         )
         master.add_columns(costs, self.columns.blocks, np.zeros((0, len(costs))))
         bounds = self.rows.bounds + s.row_margin + margins
-        master.add_rows(self._table(), bounds, np.full(len(bounds), OWN_SLACK))
+        master.add_rows(self.table(), bounds, np.full(len(bounds), OWN_SLACK))
         return master.solve()
 
     @property
@@ -380,7 +380,7 @@ class Workspace:
     ) -> FinalWeights:
         return final_weights(
             choice,
-            coefficients=self._table()[ruled],
+            coefficients=self.table()[ruled],
             bounds=self.rows.bounds[ruled] + self.settings.row_margin,
             blocks=self.columns.blocks,
             n_blocks=len(self.layout),
@@ -396,7 +396,7 @@ class Workspace:
         parts = [np.full(len(batch), batch.requirement >= 0) for batch in self.rows.batches]
         return np.concatenate(parts) if parts else np.zeros(0, bool)
 
-    def _table(self) -> Array:
+    def table(self) -> Array:
         parts = [self.columns.coefficients(batch) for batch in self.rows.batches]
         return np.concatenate(parts) if parts else np.zeros((0, len(self.columns)))
 

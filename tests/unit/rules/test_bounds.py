@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cg4ai.errors import InvalidInput
-from cg4ai.rules import AffineBound, AffineCoefficients, Ball, Box, Largest, Linear, Smallest
+from cg4ai.rules import AffineBound, AffineCoefficients, Box, Largest, Linear, Smallest
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.uniform(-1, 1, size=(6, 4))
@@ -79,14 +79,6 @@ def test_one_rule_of_a_list_has_a_bound_affine_in_the_input() -> None:
     text = requirement.describe(requirement.rows(0), 2)
     assert text.startswith("cap: input 2, ")
     assert text.endswith(f"<= {1 + X[2] @ SLOPE[0]:.6g}")
-
-
-def test_a_contradiction_at_the_centre_of_a_region_is_found() -> None:
-    ball = Ball([1.0, 1.0], 0.1)
-    opposite = [[1.0, 0.0], [-1.0, 0.0]]
-    Linear(ball, opposite, AffineBound([0.0, 0.0], [[1.0, 0.0], [-1.0, 0.0]]), ">=")
-    with pytest.raises(InvalidInput, match="contradicts itself"):
-        Linear(ball, opposite, AffineBound([0.1, 0.0], [[1.0, 0.0], [-1.0, 0.0]]), ">=")
 
 
 def test_copies_keep_bounds_that_depend_on_the_input() -> None:

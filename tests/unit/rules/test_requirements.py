@@ -1,4 +1,4 @@
-"""Requirements: rows against the rule written out by hand, validators, Jensen, contradictions."""
+"""Requirements: rows against the rule written out by hand, validators, Jensen."""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ from cg4ai.rules import (
     Margin,
     Probability,
     Rate,
-    Requirement,
-    contradictions,
-    improbable,
 )
 from cg4ai.rules.regions import Ball, Box, Pool
 from cg4ai.rules.rows import ConcaveRows, LinearRows
@@ -131,10 +128,6 @@ class TestLinear:
             ((X, [1.0, 2.0], np.nan), "finite"),
             ((BOX, np.ones((2, 3)), np.zeros(3)), "one number or 2"),
             ((X[0], [1.0], 0.0), "reshape"),
-            ((X, [0.0, 0.0], 1.0), "all coefficients are zero"),
-            ((np.zeros((2, 4)), [1.0], [1.0, 2.0], "=="), "contradicts itself"),
-            ((np.zeros((2, 4)), [[2.0, 0], [-1, 0]], [2.0, -0.5]), "contradicts itself"),
-            ((BOX, [[1.0, 1], [-1, -1]], [1.0, -0.5]), "contradicts itself"),
         ],
     )
     def test_refused(self, arguments: tuple[Any, ...], message: str) -> None:
@@ -405,51 +398,8 @@ class TestRate:
             make(self.G)
 
 
-def test_contradictions_across_requirements() -> None:
-    x = np.vstack([X, X[:1]])
-    low = Linear(x, [0.0, 1.0, 0.0], 0.5, name="low")
-    high = Linear(X[:2], [0.0, 3.0, 0.0], 0.9, "<=", name="high")
-    fine = Linear(X[:2], [0.0, 1.0, 0.0], 0.5, "<=", name="fine")
-    sure = Probability(X[:1], [1], 0.8, classes=3, name="sure")
-    rate = Rate.budget(X, mean_at_most=-5.0)
-    rate.check(4, 3)
-    assert contradictions([low, fine, rate]) == []
-    assert contradictions([fine, sure]) == [
-        "sure: input 0, class 1 >= 0.8, but fine: input 0, f1 <= 0.5"
-    ]
-    found = contradictions([low, high])
-    assert len(found) == 2
-    assert found[0] == "low: input 0, f1 >= 0.5, but high: input 0, 3 f1 <= 0.9"
-
-
-def test_contradictions_between_rules_of_one_region() -> None:
-    low = Linear(BOX, [0.0, 1.0], 0.5)
-    assert contradictions([low, Linear(BOX, [0.0, 1.0], 0.7, "<=")]) == []
-    assert len(contradictions([low, Linear(BOX, [0.0, 2.0], 0.7, "<=")])) == 1
-
-
 def test_a_requirement_does_not_follow_later_changes_of_the_data() -> None:
     mine = X.copy()
     requirement = Linear(mine, [1.0], 0.0)
     mine[:] = 0
     assert np.array_equal(requirement.rows(0).inputs, X)
-
-
-def test_rules_that_no_probabilities_can_keep_are_named():
-    x = np.zeros((1, 2))
-    both = [Probability(x, [0], 0.9), Probability(x, [1], 0.9, name="other")]
-    margin = [Margin(x, [0], 1.5)]
-    high = [Linear(x, [0.0, 1.0], 1.5)]
-    for requirements, words in ((both, "sum to 1.8"), (margin, "at most 1"), (high, "at most 1")):
-        for requirement in requirements:
-            requirement.check(2, 2)
-        (text,) = improbable(requirements)
-        assert words in text
-    fine: list[Requirement] = [
-        Probability(x, [0], 0.6),
-        Probability(x, [1], 0.4),
-        Linear(x, [1.0, -1.0], 0.2),
-    ]
-    for one in fine:
-        one.check(2, 2)
-    assert improbable(fine) == []

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from cg4ai.apps.tables import plain
-from cg4ai.apps.wording import STOPS, counted, cut_short, preparing, single_model
+from cg4ai.apps.wording import (
+    STOPS,
+    contradicting,
+    counted,
+    cut_short,
+    preparing,
+    single_model,
+)
 from cg4ai.records import StopReason
 
 STOPPED = {
@@ -50,6 +57,7 @@ def report(summary: Mapping[str, Any]) -> str:
         f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
         f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",
         *cut_short(summary),
+        *contradicting(summary),
     ]
     if summary["note"]:
         lines.append(f"Note: {summary['note']}.")

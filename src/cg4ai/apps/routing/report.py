@@ -7,7 +7,14 @@ from typing import Any
 
 from cg4ai.apps.routing.separation import FEASIBLE
 from cg4ai.apps.tables import plain
-from cg4ai.apps.wording import STOPS, counted, cut_short, preparing, single_model
+from cg4ai.apps.wording import (
+    STOPS,
+    contradicting,
+    counted,
+    cut_short,
+    preparing,
+    single_model,
+)
 from cg4ai.records import StopReason, Strength
 
 STOPPED = {
@@ -37,6 +44,7 @@ def report(summary: Mapping[str, Any]) -> str:
         f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",
         *_speed(summary),
         *cut_short(summary),
+        *contradicting(summary),
     ]
     if summary["note"]:
         lines.append(f"Note: {summary['note']}.")
