@@ -62,7 +62,7 @@ def kept_together(requirements: Sequence[Any], rows: Sequence[tuple[int, int]]) 
 def random_rules(seed: int) -> list[Any]:
     """Rows at single inputs, between two of them, and over all."""
     random = np.random.default_rng(seed)
-    some = [Probability(X, random.integers(0, 3, 6), random.uniform(0.2, 0.7, 6))]
+    some: list[Any] = [Probability(X, random.integers(0, 3, 6), random.uniform(0.2, 0.7, 6))]
     for k in range(int(random.integers(1, 4))):
         a = random.normal(size=(6, 3)).round(1)
         some.append(Linear(X, a, random.uniform(-0.6, 0.4, 6), name=f"sum {k}"))
