@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cg4ai.apps.digits.app import train
     from cg4ai.apps.digits.data import Digits, Split, digits
+    from cg4ai.apps.digits.evaluate import exact_radius
     from cg4ai.apps.digits.separation import PixelFlips, SmallestChange
     from cg4ai.apps.digits.settings import DigitsSettings
 
@@ -19,6 +20,7 @@ _HOMES = {
     "SmallestChange": "separation",
     "Split": "data",
     "digits": "data",
+    "exact_radius": "evaluate",
     "train": "app",
 }
 
@@ -29,6 +31,7 @@ __all__ = [
     "SmallestChange",
     "Split",
     "digits",
+    "exact_radius",
     "train",
 ]
 

@@ -70,6 +70,8 @@ class DigitsApplication:
             hard_per_class=settings.hard_per_class,
             constraints_only=settings.constraints_only,
             attacks=self._attacks(settings),
+            radius=settings.radius,
+            exact=settings.separator == "mip",
         )
         if wanted.loss is None and settings.copies:
             raise InvalidInput(
@@ -79,7 +81,7 @@ class DigitsApplication:
         return Prepared(settings, split, wanted, base)
 
     def _attacks(self, settings: DigitsSettings) -> tuple[Attack, ...]:
-        if self.attacks or settings.scenario != "robust":
+        if self.attacks or settings.scenario != "robust" or settings.radius:
             return tuple(self.attacks)
         flips: Attack = PixelFlips(settings.pixels)
         smallest: Attack = SmallestChange()

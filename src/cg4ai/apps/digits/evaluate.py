@@ -19,7 +19,9 @@ from cg4ai.apps.protocol import Evaluation, Review
 from cg4ai.ensemble.audit import audit
 from cg4ai.ensemble.claims import record_audited
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.records import Array, IntArray
+from cg4ai.records import Array, IntArray, Strength
+from cg4ai.rules.regions import Box
+from cg4ai.separation.radius import Radius, largest_radius
 from cg4ai.separation.scan import Predictor
 from cg4ai.solving.result import Result
 
@@ -57,10 +59,10 @@ def evaluate(prepared: Prepared, result: Result, journal: Journal, review: Revie
         **_accuracies(prepared, result, journal, scores),
         "feasible_after_columns": feasible_after(result, TOLERANCE),
         **_about_scenario(prepared, ensemble, images, labels, review),
+        **_within(prepared, result, review),
     }
-    return Evaluation(
-        summary, kept == len(labels), _arrays(prepared, ensemble, images, labels, scores)
-    )
+    everything = kept == len(labels) and not summary.get("balls_violated")
+    return Evaluation(summary, everything, _arrays(prepared, ensemble, images, labels, scores))
 
 
 def _about(prepared: Prepared) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def _about(prepared: Prepared) -> dict[str, Any]:
         "threads": asked.threads,
         **(
             {"attack": {"name": asked.attack, "pixels": asked.pixels}}
-            if asked.scenario == "robust"
+            if prepared.demand.attacks
             else {}
         ),
     }
@@ -160,7 +162,7 @@ def _about_scenario(
     """What only this scenario reports."""
     split, base = prepared.split, prepared.base
     scenario = prepared.demand.scenario
-    if scenario == "robust":
+    if prepared.demand.attacks:
         return _robustness(prepared, ensemble, review)
     if scenario == "relabel":
         others = split.test_labels != RELABELLED
@@ -196,6 +198,42 @@ def _robustness(prepared: Prepared, ensemble: Ensemble, review: Review) -> dict[
             figures[f"change_{part}_{when}"] = found.change
             longest_s = max(longest_s, time.perf_counter() - started)
     return figures
+
+
+def _within(prepared: Prepared, result: Result, review: Review) -> dict[str, Any]:
+    """What is known within the radius of each training image, and the exact radii asked for."""
+    wanted, asked, split = prepared.demand, prepared.settings, prepared.split
+    figures: dict[str, Any] = {}
+    if wanted.radius:
+        found = result.audits[1:]
+        figures = {
+            "radius": wanted.radius,
+            "separator": asked.separator,
+            "balls": len(found),
+            "balls_bounded": sum(one.strength == Strength.BOUNDED for one in found),
+            "balls_violated": sum(not one.holds for one in found),
+        }
+    measured: list[Radius] = []
+    for image, label in zip(split.train_images, split.train_labels, strict=True):
+        longest_s, number = max((one.seconds for one in measured), default=0.0), len(measured)
+        if number == asked.radii or not review.begins(f"radius {number}", needed=longest_s):
+            break
+        measured.append(exact_radius(result.ensemble, image, int(label)))
+    if measured:
+        proven = np.array([one.proven for one in measured])
+        figures |= {
+            "radii": proven.tolist(),
+            "radii_broken": [None if one.other is None else one.broken for one in measured],
+            "radii_closed": sum(one.closed for one in measured),
+            "radii_s": sum(one.seconds for one in measured),
+        }
+    return figures
+
+
+def exact_radius(mixture: Predictor, image: Array, label: int, *, seconds: float = 60.0) -> Radius:
+    """The largest change of every pixel, pixels staying in [0, 1], that keeps the answer."""
+    whole = Box(np.zeros(PIXELS), np.ones(PIXELS))
+    return largest_radius(mixture, image, label, within=whole, seconds=seconds)
 
 
 def accuracy(scores: Array, labels: IntArray) -> float:

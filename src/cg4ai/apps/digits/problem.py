@@ -21,10 +21,13 @@ from cg4ai.layout import Layout
 from cg4ai.objectives import Batch, Supervised
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
+from cg4ai.protocols import Separator
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Margin, Probability
+from cg4ai.rules.regions import Box
 from cg4ai.rules.rows import Rows
 from cg4ai.seeds import derived_seed, generator
+from cg4ai.separation import GradientAscent, MixedInteger
 from cg4ai.separation.scan import Predictor
 from cg4ai.settings import Settings
 from cg4ai.solving.problem import Problem
@@ -32,19 +35,24 @@ from cg4ai.solving.problem import Problem
 RELABELLED, RELABELLED_AS = 3, 2
 ALONE_TRIES = 12
 SIDE = 28  # pixels of an image, either way
+CUTS = 3  # rows from the ball around one image and one search
 
 
 @dataclass(frozen=True)
 class Demand:
     """What one scenario asks: images in the loss, images that are rows, attacks to withstand.
 
-    `rows` hold the labels demanded, which are not the true ones where digits are relabelled.
+    `rows` hold the labels demanded, which are not the true ones where digits are relabelled; they
+    hold for every image within `radius` of theirs, in the maximum norm, where that is positive,
+    and `exact` says that mixed-integer programs search there.
     """
 
     scenario: Scenario
     loss: tuple[Array, IntArray] | None
     rows: tuple[Array, IntArray] | None
     attacks: Sequence[Attack] = ()
+    radius: float = 0.0
+    exact: bool = False
 
 
 def demand(
@@ -55,6 +63,8 @@ def demand(
     hard_per_class: int | None = None,
     constraints_only: bool = False,
     attacks: Sequence[Attack] = (),
+    radius: float = 0.0,
+    exact: bool = False,
 ) -> Demand:
     """The images of a scenario; `base` is the mixture of the base member alone."""
     images, labels = split.train_images, split.train_labels
@@ -72,6 +82,8 @@ def demand(
         raise InvalidInput(f"attacks belong to the scenario robust, got {scenario}")
     if scenario == "plain":
         return Demand(scenario, everything, None)
+    if scenario == "robust" and radius:
+        return Demand(scenario, everything, everything, radius=radius, exact=exact)
     if scenario == "robust":
         return Demand(scenario, everything, None, tuple(attacks) or (PixelFlips(),))
     if scenario == "correct":
@@ -127,6 +139,8 @@ def digits_problem(wanted: Demand, recipe: Recipe, *, base: Predictor) -> Proble
     start_rows: list[Rows] = []
     if wanted.rows is not None:
         requirements.append(listed(*wanted.rows, recipe, name=wanted.scenario))
+    if wanted.radius:
+        requirements += balls(wanted, recipe)
     if wanted.attacks:
         assert wanted.loss is not None
         withstand = Withstand(*wanted.loss, wanted.attacks, recipe.rule, recipe.threshold)
@@ -147,6 +161,24 @@ def listed(images: Array, labels: IntArray, recipe: Recipe, *, name: str) -> Mar
     """Every image answered by its label: the requirement that `rows` and audits come from."""
     kind = Margin if recipe.rule == "margin" else Probability
     return kind(images, labels, recipe.threshold, name=name, classes=CLASSES)
+
+
+def balls(wanted: Demand, recipe: Recipe) -> list[Margin]:
+    """The rule at every image within the radius of each row's, one requirement for each."""
+    assert wanted.rows is not None
+    search: Separator = MixedInteger(eager=True) if wanted.exact else GradientAscent(starts=8)
+    return [
+        Margin(
+            Box(np.maximum(image - wanted.radius, 0.0), np.minimum(image + wanted.radius, 1.0)),
+            int(label),
+            recipe.threshold,
+            form="pairwise",
+            classes=CLASSES,
+            name=f"within {wanted.radius:g} of image {number}",
+            separator=search,
+        )
+        for number, (image, label) in enumerate(zip(*wanted.rows, strict=True))
+    ]
 
 
 def _objective(wanted: Demand, recipe: Recipe) -> DigitLoss:
@@ -209,6 +241,8 @@ def digit_settings(recipe: Recipe, wanted: Demand) -> Settings:
         seed=recipe.seed,
         device=recipe.device,
     )
+    if wanted.radius:
+        return replace(usual, cut_rounds=1, cuts_per_round=CUTS, row_margin=1e-6)
     if not wanted.attacks:
         return usual
     images = 0 if wanted.loss is None else len(wanted.loss[0])

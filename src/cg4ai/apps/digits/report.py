@@ -66,7 +66,7 @@ def report(summary: Mapping[str, Any]) -> str:
 
 def guarantee(summary: Mapping[str, Any]) -> str:
     """What was established, and how; never more than that."""
-    what = REQUIRED[summary["scenario"]]
+    what = "training images" if "balls" in summary else REQUIRED[summary["scenario"]]
     if not summary["rows"]:
         return "No image is required, so nothing is guaranteed."
     count = f"{summary['rows_satisfied']} of {summary['rows']}"
@@ -77,9 +77,10 @@ def guarantee(summary: Mapping[str, Any]) -> str:
         else ""
     )
     verdict = "Kept" if summary["rows_satisfied"] == summary["rows"] else "NOT KEPT"
+    others = "" if "balls" in summary else " Nothing is said about other images."
     return (
         f"{verdict} (audited): at {count} {what}, the class demanded was recomputed to {rule} "
-        f"{summary['threshold']:g} or more{scale}. Nothing is said about other images."
+        f"{summary['threshold']:g} or more{scale}.{others}"
     )
 
 
@@ -92,7 +93,30 @@ def _size(change: float | None) -> str:
     return "none found" if change is None else f"{change:.2f}"
 
 
+def _within(summary: Mapping[str, Any]) -> list[str]:
+    """What is known of images near those of training."""
+    lines = []
+    if "balls" in summary:
+        verdict = "NOT KEPT" if summary["balls_violated"] else "Kept"
+        lines.append(
+            f"{verdict}: the same lead within {summary['radius']:g} of every pixel; of "
+            f"{summary['balls']} training images {summary['balls_bounded']} bounded (a solver's "
+            f"bound excludes every violation), {summary['balls_violated']} found violated, the "
+            "others searched only."
+        )
+    if "radii" in summary:
+        radii = sorted(summary["radii"])
+        lines.append(
+            f"Exact radius that keeps the answer, {len(radii)} training images: least "
+            f"{radii[0]:.4f}, median {radii[len(radii) // 2]:.4f}, largest {radii[-1]:.4f}; "
+            f"{summary['radii_closed']} closed to 0.01 %, {summary['radii_s']:.0f} s."
+        )
+    return lines
+
+
 def _scenario_lines(summary: Mapping[str, Any]) -> list[str]:
+    if "balls" in summary:
+        return _within(summary)
     if summary["scenario"] == "robust":
         return [
             f"Withstand the attack, {part} images: {100 * summary[f'withstand_{part}_before']:.1f}"

@@ -21,6 +21,7 @@ from cg4ai.settings import (
 Rule = Literal["margin", "probability"]
 Scenario = Literal["plain", "hard", "robust", "correct", "relabel"]
 AttackName = Literal["flips", "smallest", "both"]
+SearchName = Literal["ascent", "mip"]
 UNSET: Any = math.nan  # stands for what the rule, or the kind of run, usually has
 FLIPPED = 100  # pixels at most
 # threshold, output_limit and headroom, which mean one thing for leads and another for probabilities
@@ -148,6 +149,11 @@ class DigitsSettings(Recipe):
     )
     attack: AttackName = setting("flips", "For robust: flips, smallest or both.")
     pixels: int = setting(FLIPPED, "For robust: pixels that may be flipped.", least=1, most=784)
+    radius: float = setting(
+        0.0, "For robust, in place of attacks: most that any pixel may change.", least=0, most=1
+    )
+    separator: SearchName = setting("ascent", "Search within the radius: ascent or mip (exact).")
+    radii: int = setting(0, "For robust: training images whose exact radius is found.", least=0)
     time_limit_s: float = time_limit_setting()
     threads: int | None = threads_setting()
     stored: int = hidden_setting(2000, least=0)
@@ -169,6 +175,15 @@ class DigitsSettings(Recipe):
                 f"attack and pixels belong to the scenario robust, got {self.attack} and "
                 f"{self.pixels} with {self.scenario}"
             )
+        within = (self.radius, self.separator, self.radii) != (0.0, "ascent", 0)
+        if within and (self.scenario != "robust" or self.rule != "margin"):
+            faults.append(
+                "radius, separator and radii belong to the scenario robust with the rule margin "
+                "(a softmax has no exact search), got "
+                f"{self.scenario} with {self.rule}"
+            )
+        if (self.separator == "mip" or self.radii) and not self.radius:
+            faults.append("separator and radii go with a radius; give one, such as 0.02")
         if self.scenario != "hard" and (self.hard_per_class is not None or self.constraints_only):
             faults.append(
                 f"hard_per_class and constraints_only belong to the scenario hard, got "

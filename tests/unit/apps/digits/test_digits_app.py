@@ -293,3 +293,22 @@ def test_command_reports_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixtu
     ):
         assert cli.main(["digits", "hard", *wrong]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_exact_search_bounds_the_answer_within_a_radius(tmp_path: Path) -> None:
+    small = TINY | {"group": 3, "hidden": 2, "steps": 60}
+    asked = DigitsSettings(scenario="robust", n=10, radius=0.005, separator="mip", radii=1, **small)
+    trained = perform(Study(), asked, out=tmp_path / "run")
+    summary = trained.summary
+    assert (summary["balls"], summary["balls_bounded"], summary["balls_violated"]) == (10, 10, 0)
+    assert trained.evaluation.kept
+    assert summary["radii"][0] > 0.005
+    assert summary["radii_closed"] == 1
+    split, random = trained.prepared.split, np.random.default_rng(0)
+    near = split.train_images + random.choice([-0.005, 0.005], size=(200, 10, 784))
+    outputs = trained.result.ensemble.predict(np.clip(near, 0, 1).reshape(-1, 784))
+    assert (outputs.argmax(1).reshape(200, 10) == split.train_labels).all()
+    assert "10 bounded" in report(summary)
+    for wrong in ({"scenario": "hard", "radius": 0.1}, {"scenario": "robust", "separator": "mip"}):
+        with pytest.raises(ValueError, match="radius"):
+            DigitsSettings(**wrong)  # type: ignore[arg-type]

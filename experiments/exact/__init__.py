@@ -1,0 +1,1 @@
+"""What exact separation finds: agreement with enumeration, radii of digits, robust training."""
