@@ -25,9 +25,9 @@ MEMBERS = 20
 
 
 def random_mixture(seed: int) -> Ensemble:
-    """Two to four small ReLU networks of three inputs, some with skips, at random weights."""
+    """Two or three small ReLU networks of three inputs, some with skips, at random weights."""
     random = np.random.default_rng(seed)
-    count, hidden = int(random.integers(2, 5)), int(random.integers(1, 4))
+    count, hidden = int(random.integers(2, 4)), int(random.integers(1, 3))
     made = NetworkArchitecture(3, 2, hidden=(hidden,), skip=bool(seed % 2))
     stack = made.members(made.initialise(count, torch.Generator().manual_seed(seed)))
     weights = random.dirichlet(np.ones(count))

@@ -20,7 +20,7 @@ from cg4ai.settings import (
 )
 
 RoutingObjective = Literal["mlu", "split", "cost"]
-SeparatorName = Literal["ascent", "nlopt"]
+SeparatorName = Literal["ascent", "nlopt", "mip"]  # the last is refused with its reason
 Guarantee = Literal["attacked", "certified", "shielded"]
 JOINT, EACH = (64, 64), (32,)  # hidden layers of a network for all demands, or for each
 MOST_STEPS = 4000  # of a network for all demands, however many
@@ -93,6 +93,16 @@ class Recipe(Checked):
     ascent_steps: int = hidden_setting(25, least=1)
     seed: int = seed_setting()
     device: str = device_setting()
+
+    def inconsistencies(self) -> list[str]:
+        """Exact separation, which knows no such rule."""
+        if self.separator != "mip":
+            return []
+        return [
+            "separator mip states linear rules of ReLU networks with linear outputs; link loads "
+            "are demand times share, which is bilinear, and shares come from a softmax: prove "
+            "them in cells with guarantee certified, or search by ascent or nlopt"
+        ]
 
     def completed(self, demands: int, *, joint: bool) -> Self:
         """The usual in place of what is not given; `joint`: one network for all demands.

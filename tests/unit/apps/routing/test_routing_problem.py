@@ -8,7 +8,7 @@ import torch
 
 from cg4ai.apps.routing import Instance, instance
 from cg4ai.apps.routing.problem import capacity, first_rows, margin, routing_problem
-from cg4ai.apps.routing.settings import Recipe
+from cg4ai.apps.routing.settings import Recipe, RouteSettings
 from cg4ai.errors import InvalidSettings
 from cg4ai.objectives import Epigraph, Supervised
 
@@ -80,3 +80,10 @@ def test_objectives(abilene: Instance, objective: str, kind: type) -> None:
 def test_recipes_refuse_nothing_to_do() -> None:
     with pytest.raises(InvalidSettings, match=r"scenarios must be at least 1, got 0"):
         Recipe(scenarios=0)
+
+
+def test_exact_separation_is_refused_with_its_reason() -> None:
+    with pytest.raises(InvalidSettings, match="in cells with guarantee certified"):
+        Recipe(separator="mip")
+    with pytest.raises(InvalidSettings, match="bilinear"):
+        RouteSettings(network="abilene", separator="mip")
