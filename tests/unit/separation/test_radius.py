@@ -46,7 +46,7 @@ def brute(network: ReluNetwork, centre: Array, label: int) -> float:
                     np.column_stack([-np.eye(D), -np.ones(D)]),
                 ]
             )
-            ends = [-side[:, 0] * total.offset, [constant], centre, -centre]
+            ends = [-side[:, 0] * total.offset, np.array([constant]), centre, -centre]
             found = linprog([*np.zeros(D), 1.0], rows, np.concatenate(ends), bounds=(0, 1))
             if found.status == 0:
                 best = min(best, found.fun)

@@ -311,4 +311,4 @@ def test_exact_search_bounds_the_answer_within_a_radius(tmp_path: Path) -> None:
     assert "10 bounded" in report(summary)
     for wrong in ({"scenario": "hard", "radius": 0.1}, {"scenario": "robust", "separator": "mip"}):
         with pytest.raises(ValueError, match="radius"):
-            DigitsSettings(**wrong)  # type: ignore[arg-type]
+            DigitsSettings(**wrong)
