@@ -31,8 +31,9 @@ class MixedInteger:
     The answer is optimal within `gap` (in the units of the rule), or has the bound that `seconds`
     for each program allowed. At most `units` units may change their sign in the region. Bounds are
     proven up to the solver's tolerance of 1e-9 in every row. An `eager` search takes violated
-    inputs that climbing found as they are, and solves programs for the other rules only: with many
-    rules the cuts come sooner, and what no rule violates is bounded all the same.
+    inputs that climbing found as they are, and asks programs for the other rules only whether any
+    is violated: with many rules the cuts come sooner, and rules that are kept are bounded all the
+    same, by the tolerance.
     """
 
     seconds: float = 60.0
@@ -108,6 +109,7 @@ class MixedInteger:
                     gap=self.gap,
                     seconds=self.seconds,
                     units=self.units,
+                    floor=tolerance if self.eager else None,
                 )
             )
         return found

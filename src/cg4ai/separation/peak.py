@@ -101,9 +101,20 @@ def bound_by_lines(excess: Excess, region: Region) -> float:
 
 
 def largest(
-    excess: Excess, region: Region, *, start: Array, gap: float, seconds: float, units: int
+    excess: Excess,
+    region: Region,
+    *,
+    start: Array,
+    gap: float,
+    seconds: float,
+    units: int,
+    floor: float | None = None,
 ) -> Peak:
-    """The largest excess by HiGHS, from the input `start`; within `gap` unless time runs out."""
+    """The largest excess by HiGHS, from the input `start`; within `gap` unless time runs out.
+
+    With a `floor` only inputs whose excess reaches it count: that there are none is known much
+    sooner, and then is the bound.
+    """
     lower, upper = region.bounds()
     total = excess.total.over(lower, upper)
     count = len(total.weight)
@@ -113,15 +124,18 @@ def largest(
             f"{count}; use fewer or smaller members, a smaller region, or raise the limit: "
             "separator=MixedInteger(units=...)"
         )
-    program = _program(total, excess, region)
-    point = _start(total, excess, start)
-    found = solve_mixed(program, time_limit_s=seconds, gap=gap, start=point)
-    if found.infeasible or not np.isfinite(found.bound):
-        if found.infeasible:
+    program = _program(total, excess, region, -np.inf if floor is None else floor)
+    value = float(excess.values(start[None])[0])
+    begin = _start(total, excess, start) if floor is None or value >= floor else None
+    found = solve_mixed(program, time_limit_s=seconds, gap=gap, start=begin)
+    if found.infeasible:
+        if floor is None:
             raise SolverFailure(
                 f"HiGHS calls the largest excess over {region} infeasible, which it never is"
             )
-        return Peak(start, _value(excess, start), bound_by_lines(excess, region), count, False)
+        return Peak(start, value, max(floor, value), count)
+    if not np.isfinite(found.bound):
+        return Peak(start, value, bound_by_lines(excess, region), count, False)
     reached = start if found.values is None else found.values[: len(lower)]
     inputs = np.stack([start, np.clip(reached, lower, upper)])
     values = excess.values(inputs)
@@ -131,15 +145,12 @@ def largest(
     return Peak(inputs[best], float(values[best]), max(top, float(values[best])), count, optimal)
 
 
-def _value(excess: Excess, point: Array) -> float:
-    return float(excess.values(point[None])[0])
-
-
-def _program(total: ReluSum, excess: Excess, region: Region) -> MixedProgram:
+def _program(total: ReluSum, excess: Excess, region: Region, floor: float) -> MixedProgram:
     """Minimise minus the excess over inputs x, values z and outputs s of units, signs a, limit t.
 
     With `low < 0 < high` the range of z: s >= z, s >= 0, s <= high a, s <= z - low (1 - a); so s is
-    max(0, z) exactly where a is 0 or 1. t stands for minus the largest limit.
+    max(0, z) exactly where a is 0 or 1. t stands for minus the largest limit. The excess is
+    at least `floor`.
     """
     lower, upper = region.bounds()
     low, high = total.ranges(lower, upper)
@@ -165,10 +176,14 @@ def _program(total: ReluSum, excess: Excess, region: Region) -> MixedProgram:
     if isinstance(region, Polytope):
         kept = sparse.hstack([region.matrix, sparse.csr_matrix((len(region.limit), 3 * count + 1))])
         rows.append((kept, np.full(len(region.limit), -np.inf), region.limit))
+    costs = -np.concatenate([total.slope, np.zeros(count), total.weight, np.zeros(count), [1.0]])
+    if np.isfinite(floor):
+        least = np.array([floor - total.constant])
+        rows.append((sparse.csr_matrix(-costs[None]), least, np.array([np.inf])))
     reach = np.abs(excess.tilt) @ np.maximum(np.abs(lower), np.abs(upper)) + np.abs(excess.limit)
     most = float(reach.max()) + 1.0
     return MixedProgram(
-        -np.concatenate([total.slope, np.zeros(count), total.weight, np.zeros(count), [1.0]]),
+        costs,
         np.concatenate([lower, low, np.zeros(2 * count), [-most]]),
         np.concatenate([upper, high, high, np.ones(count), [most]]),
         np.repeat([False, True, False], [size + 2 * count, count, 1]),

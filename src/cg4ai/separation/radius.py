@@ -165,13 +165,14 @@ class _Search:
                 gap=1e-7,
                 seconds=self.seconds,
                 units=len(excess.total.weight),
+                floor=0.0,
             )
             if peak.value >= 0:
                 self.reached = peak.input
                 self.broken = float(np.abs(peak.input - self.centre).max())
                 self._attack(excess, peak.input)
                 return False
-            kept = kept and peak.bound < 0
+            kept = kept and peak.bound <= 0
         return kept
 
     def _by_lines(self) -> float:
