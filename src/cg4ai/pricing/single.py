@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
+from cg4ai.pricing.exact.stumps import StumpPricer
 from cg4ai.pricing.gradient.pricer import GradientPricer
+from cg4ai.pricing.leaves import RefittedTrees
 from cg4ai.pricing.rebuilt import within
+from cg4ai.pricing.trees import TreePricer
 from cg4ai.protocols import Pricer
 
 
@@ -23,7 +26,8 @@ def alone(pricer: Pricer, pressure: float) -> Pricer:
     """The pricer, within its wrappers, for members that stand alone.
 
     Those trained by gradients are trained on their own loss, one at a time and all of the time by
-    the hinge on the rows; one of them goes on from the best there is.
+    the hinge on the rows; one of them goes on from the best there is. Single trees get leaf values
+    that keep the rows, but for those that keep shapes, which other values might break.
     """
 
     def changed(one: Any) -> Pricer:
@@ -37,6 +41,8 @@ def alone(pricer: Pricer, pressure: float) -> Pricer:
                 warm_starts=1,
                 row_weight=one.row_weight * pressure,
             )
+        if isinstance(one, StumpPricer) or (isinstance(one, TreePricer) and not one.shapes):
+            return RefittedTrees(one)
         if isinstance(one, AloneToo):
             return one.alone(pressure)
         made: Pricer = one

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from cg4ai.solving.workspace import Workspace
 
 BATCH = 1000  # members of a class listed at a time
+FITTED = 50  # of those that are fitted to the rows
 TRIES = 8  # trainings in a row without a model that meets the rows
 TRIES_MET = 3  # trainings in a row that do not better one that does
 PROGRESS = 1e-3  # share of the objective that counts as better
@@ -90,7 +91,6 @@ class Mixture:
     weights: Array
     duals: Duals
     objective: float
-    met: bool
     bound: float | None = None
     lower: Array | None = None
 
@@ -158,6 +158,8 @@ class SinglePhase:
             with run.watch.timed("weights"):
                 choice = chosen(run)
         self.choice = choice
+        with run.watch.timed("weights"):
+            whole = run.solve_whole_master()
         if reason is StopReason.OPTIMAL and not self._proven(run):
             reason = StopReason.NO_IMPROVING_COLUMN
             run.notes.append("the best model for the rows known before it was searched thoroughly")
@@ -165,7 +167,9 @@ class SinglePhase:
             reason = StopReason.TIME_LIMIT
         compares = not run.phases[0].binds_rules
         solution = _solution(run, choice)
-        return Settled(solution, solution.weights, reason, compares, self._statement(run, reason))
+        mixture = math.nan if run.unmet(whole) else whole.objective
+        single = self._statement(run, reason, mixture)
+        return Settled(solution, solution.weights, reason, compares, single)
 
     # ---- pricing ------------------------------------------------------------------------------
 
@@ -190,7 +194,7 @@ class SinglePhase:
             request_for(run, _as_solution(run, mixture), _padded(mixture.duals.rows, run), "list"),
             mixture.lower,
             start=self.listed,
-            count=min(BATCH, _room(run)),
+            count=min(FITTED if pricer.fits_rows else BATCH, _room(run)),
             most=(choice.objective if choice.met else math.inf) - mixture.bound,
         )
         added = sum(_take_in(run, members, blocks) for members, blocks in found.members)
@@ -276,14 +280,15 @@ class SinglePhase:
         allowed = run.settings.gap_tolerance * max(1.0, abs(choice.objective))
         return choice.objective - bound <= allowed + _price_of_margin(run, mixture)
 
-    def _statement(self, run: RunState, reason: StopReason) -> SingleModel:
-        mixture, choice = self._known()
+    def _statement(self, run: RunState, reason: StopReason, mixture: float) -> SingleModel:
+        """What is known of the choice; `mixture` is the objective of the best one, or nan."""
+        _, choice = self._known()
         ruled = run.work.requirement_rows()
         slack = _solution(run, choice).slack[ruled]
         bound = self._bound(run)
         if reason is StopReason.INFEASIBLE:
             bound = math.inf
-        estimate = mixture.objective if mixture.met else None
+        estimate = None if math.isnan(mixture) else min(mixture, choice.objective)
         return SingleModel(
             objective=choice.objective,
             met=choice.met,
@@ -293,7 +298,7 @@ class SinglePhase:
             blocks=len(run.problem.layout),
             bound=estimate if bound is None else bound,
             proven=bound is not None,
-            mixture=mixture.objective if mixture.met else math.nan,
+            mixture=mixture,
         )
 
     # ---- checkpoints --------------------------------------------------------------------------
@@ -312,7 +317,7 @@ class SinglePhase:
                 "rows": known.duals.rows,
                 "blocks": known.duals.blocks,
                 "values": np.array(
-                    [known.objective, known.met, np.nan if known.bound is None else known.bound]
+                    [known.objective, np.nan if known.bound is None else known.bound]
                 ),
             }
             arrays |= {} if known.lower is None else {"lower": known.lower}
@@ -326,12 +331,11 @@ class SinglePhase:
         self.best, self.tries = numbers[5], int(numbers[6])
         self.weights, self.mixture, self.choice = arrays["weights"], None, None
         if "mixture" in arrays:
-            objective, met, bound = arrays["values"].tolist()
+            objective, bound = arrays["values"].tolist()
             self.mixture = Mixture(
                 arrays["mixture"],
                 Duals(arrays["rows"], arrays["blocks"]),
                 objective,
-                bool(met),
                 None if math.isnan(bound) else bound,
                 arrays.get("lower"),
             )
@@ -344,9 +348,7 @@ def _mixture(run: RunState) -> Mixture:
     """The optimum of the master as it is, with a proven bound where the class can be listed."""
     with run.watch.timed("master"):
         solution = run.solve_whole_master()
-    known = Mixture(
-        solution.weights, solution.duals, solution.objective, met=not run.unmet(solution)
-    )
+    known = Mixture(solution.weights, solution.duals, solution.objective)
     pricer = _listable(run)
     if pricer is None or not run.work.bounds_hold(solution):
         return known
@@ -356,7 +358,7 @@ def _mixture(run: RunState) -> Mixture:
     lower = np.minimum(lower, 0.0)
     paid = solution.penalised - run.work.master.gap - run.price_of_margin(solution)
     bound = paid + float(lower.sum())
-    return Mixture(known.weights, known.duals, known.objective, known.met, bound, lower)
+    return replace(known, bound=bound, lower=lower)
 
 
 def _listable(run: RunState) -> Listable | None:

@@ -6,15 +6,20 @@ Leaf values come in closed form, many leaves at a time. A leaf gathers what its 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
 
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
+from cg4ai.members import concatenate
 from cg4ai.members.trees import TreeMembers
-from cg4ai.objectives import Supervised
+from cg4ai.objectives import AnyObjective, Supervised
 from cg4ai.pricing.exact.finite import TOLERANCE
+from cg4ai.pricing.exact.listed import Listed, next_in_order
+from cg4ai.pricing.leaves import fit_leaves, probabilities, ranges
 from cg4ai.pricing.reduced_cost import PriceTerms, price_terms
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
@@ -151,6 +156,7 @@ class StumpPricer:
 
     linear_rows_only = True
     needs_labels = True
+    fits_rows = True
 
     def __init__(
         self,
@@ -199,6 +205,34 @@ class StumpPricer:
             groups=np.full(len(chosen), -1),
             lower_bound=bounds,
         )
+
+    def can_list(self, objective: AnyObjective, layout: Layout) -> bool:
+        """Of one block: leaf values of several would have to be fitted together."""
+        return len(layout) == 1 and isinstance(objective, Supervised)
+
+    def listed(
+        self, request: PricingRequest, lower: Array, *, start: int, count: int, most: float
+    ) -> Listed:
+        """Thresholds by excess, each with the leaf values that are best under all rows."""
+        self._check(request)
+        positions = request.rows.layout.blocks[0]
+        leaves = self._leaves(request, positions)
+        cuts = list(_cuts(request, _at_all_inputs(request), positions, leaves))
+        bounds = np.array([cut.cost for cut in cuts])
+        excess = bounds - float(request.duals.blocks[0]) - lower[0]
+        wanted, beyond = next_in_order(excess, start=start, count=count, most=most)
+        if isinstance(leaves, SimplexLeaves):
+            extremes = probabilities(2, leaves.size, leaves.floor)
+        else:
+            assert isinstance(leaves, BoxLeaves)
+            extremes = ranges(2, leaves.low, leaves.high)
+        trees = [self._members([cuts[number]]) for number in wanted.tolist()]
+        fitted = [fit_leaves(tree, request, extremes) for tree in trees]
+        inside = min((one.bound for one in fitted), default=np.inf)
+        kept = [one.tree for one in fitted if one.bound < np.inf]
+        stack = concatenate(kept) if kept else None
+        found = [] if stack is None else [(stack, np.zeros(len(kept), np.int64))]
+        return Listed(found, len(wanted), beyond, inside)
 
     def _check(self, request: PricingRequest) -> None:
         width = request.objective.inputs.shape[1]
@@ -309,15 +343,8 @@ def _enumerate(
     magnitude = leaves.magnitude(np.abs(statistics).sum(0)) + constant
     stumps, bound = [], np.inf
     for feature in range(inputs.shape[1]):
-        order = np.argsort(inputs[:, feature], kind="stable")
-        column = inputs[order, feature]
-        # The last place keeps everything left: the constant members.
-        ends = np.append(np.flatnonzero(column[1:] > column[:-1]), len(column) - 1)
-        sums = np.cumsum(statistics[order], axis=0)
-        left = sums[ends]
-        right = sums[-1] - left
-        right[-1] = 0.0
-        solution = leaves.solve(np.concatenate([left, right]))
+        place_of = _places(inputs, statistics, feature, leaves)
+        column, ends, solution = place_of.column, place_of.ends, place_of.solution
         cost = solution.cost.reshape(2, -1).sum(0)
         bound = min(bound, float(solution.lower_bound.reshape(2, -1).sum(0).min()))
         place = int(cost.argmin())
@@ -332,6 +359,56 @@ def _enumerate(
         )
     stumps.sort(key=lambda stump: stump.cost)
     return stumps, bound + constant - ROUNDING * magnitude
+
+
+def _at_all_inputs(request: PricingRequest) -> PriceTerms:
+    """The prices, with the inputs of rows that have none: thresholds tell those apart, too."""
+    terms = price_terms(request)
+    unpriced = [rows.inputs for rows in request.rows.batches]
+    inputs = np.concatenate([terms.inputs, *unpriced])
+    prices = np.zeros((len(inputs), terms.prices.shape[1]))
+    prices[: len(terms.prices)] = terms.prices
+    return PriceTerms(inputs, prices, terms.charge)
+
+
+def _cuts(
+    request: PricingRequest, terms: PriceTerms, positions: IntArray, leaves: Leaves
+) -> Iterator[_Stump]:
+    """Every feature and threshold, its `cost` a lower bound of what its stumps cost."""
+    inputs, statistics, constant = _statistics(request, terms, positions, leaves)
+    rounding = ROUNDING * (leaves.magnitude(np.abs(statistics).sum(0)) + constant)
+    for feature in range(inputs.shape[1]):
+        place = _places(inputs, statistics, feature, leaves)
+        lower = place.solution.lower_bound.reshape(2, -1).sum(0)
+        for number, end in enumerate(place.ends.tolist()):
+            yield _Stump(
+                cost=float(lower[number]) + constant - rounding,
+                feature=feature,
+                threshold=_between(place.column, end),
+                left=place.solution.values[number],
+                right=place.solution.values[len(place.ends) + number],
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where one feature can be cut: its sorted values, the last of each left side, the leaves."""
+
+    column: Array
+    ends: IntArray
+    solution: LeafSolution
+
+
+def _places(inputs: Array, statistics: Array, feature: int, leaves: Leaves) -> _Places:
+    order = np.argsort(inputs[:, feature], kind="stable")
+    column = inputs[order, feature]
+    # The last place keeps everything left: the constant members.
+    ends = np.append(np.flatnonzero(column[1:] > column[:-1]), len(column) - 1)
+    sums = np.cumsum(statistics[order], axis=0)
+    left = sums[ends]
+    right = sums[-1] - left
+    right[-1] = 0.0
+    return _Places(column, ends, leaves.solve(np.concatenate([left, right])))
 
 
 def _between(column: Array, end: int) -> float:
