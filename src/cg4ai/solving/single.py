@@ -10,6 +10,7 @@ See docs/mathematics.md for why a reduced cost above the gap rules a member out.
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -24,9 +25,9 @@ from cg4ai.master.table import Table
 from cg4ai.members.fusion import collapsed
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.pricing.exact.listed import Listable
-from cg4ai.pricing.reduced_cost import all_values, member_costs
+from cg4ai.pricing.reduced_cost import all_values, member_costs, reduced_costs
 from cg4ai.pricing.single import alone
-from cg4ai.protocols import Members
+from cg4ai.protocols import Members, PricingRequest
 from cg4ai.records import Array, Duals, IntArray, MasterSolution, PartState, SingleModel, StopReason
 from cg4ai.seeds import derived_seed
 from cg4ai.solving.problem import Problem, unwrapped
@@ -176,11 +177,12 @@ class SinglePhase:
     def price(self, run: RunState, weighed: Weighed) -> Priced:
         if self._proven(run) or run.training_deadline.passed:
             return Priced(Outcome.NOTHING, weighed.solution)
-        bound = self._bound(run)
+        bound, before = self._bound(run), self.listed
         with run.watch.timed("pricing"):
             listable = _listable(run)
             added = self._train(run) if listable is None else self._list(run, listable)
-        outcome = Outcome.IMPROVED if added else Outcome.NOTHING
+        went_on = added or self.listed != before
+        outcome = Outcome.IMPROVED if went_on else Outcome.NOTHING
         return Priced(outcome, weighed.solution, admitted=added, bound=bound)
 
     def _list(self, run: RunState, pricer: Listable) -> int:
@@ -191,7 +193,7 @@ class SinglePhase:
         assert mixture.bound is not None
         assert mixture.lower is not None
         found = pricer.listed(
-            request_for(run, _as_solution(run, mixture), _padded(mixture.duals.rows, run), "list"),
+            _by_own_loss(run, _as_solution(run, mixture)),
             mixture.lower,
             start=self.listed,
             count=min(FITTED if pricer.fits_rows else BATCH, _room(run)),
@@ -350,15 +352,34 @@ def _mixture(run: RunState) -> Mixture:
         solution = run.solve_whole_master()
     known = Mixture(solution.weights, solution.duals, solution.objective)
     pricer = _listable(run)
-    if pricer is None or not run.work.bounds_hold(solution):
+    if pricer is None:
         return known
-    lower = pricer.price(request_for(run, solution, solution.duals.rows, "bound")).lower_bound
+    request = _by_own_loss(run, solution)
+    lower = pricer.price(request).lower_bound
     if lower is None:
         return known
-    lower = np.minimum(lower, 0.0)
-    paid = solution.penalised - run.work.master.gap - run.price_of_margin(solution)
-    bound = paid + float(lower.sum())
-    return replace(known, bound=bound, lower=lower)
+    if isinstance(run.work.master, LinearMaster):
+        lower = np.minimum(lower, 0.0)
+        paid = solution.penalised - run.price_of_margin(solution)
+        return replace(known, bound=paid + float(lower.sum()), lower=lower)
+    for stack in run.work.columns.stacks:  # of which some may be of another class
+        np.minimum.at(lower, stack.blocks, reduced_costs(request, stack.members, stack.blocks))
+    duals = solution.duals
+    paid = float(duals.rows @ run.work.rows.bounds + duals.blocks.sum())
+    return replace(known, bound=paid + float(lower.sum()), lower=lower)
+
+
+def _by_own_loss(run: RunState, solution: MasterSolution) -> PricingRequest:
+    """The request at these duals in which a member costs its own loss, as it does in a choice.
+
+    That bounds single models more tightly than the derivative of a mixture's loss does.
+    """
+    request = request_for(run, solution, solution.duals.rows, "list")
+    if request.objective.kind != "mixture":
+        return request
+    own = copy.copy(request.objective)
+    object.__setattr__(own, "kind", "average")
+    return replace(request, objective=own)
 
 
 def _listable(run: RunState) -> Listable | None:

@@ -14,11 +14,11 @@ import numpy as np
 
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
-from cg4ai.members import concatenate
 from cg4ai.members.trees import TreeMembers
 from cg4ai.objectives import AnyObjective, Supervised
 from cg4ai.pricing.exact.finite import TOLERANCE
 from cg4ai.pricing.exact.listed import Listed, next_in_order
+from cg4ai.pricing.leaves import TOLERANCE as ROW_TOLERANCE
 from cg4ai.pricing.leaves import fit_leaves, probabilities, ranges
 from cg4ai.pricing.reduced_cost import PriceTerms, price_terms
 from cg4ai.protocols import PricingRequest
@@ -228,10 +228,10 @@ class StumpPricer:
             extremes = ranges(2, leaves.low, leaves.high)
         trees = [self._members([cuts[number]]) for number in wanted.tolist()]
         fitted = [fit_leaves(tree, request, extremes) for tree in trees]
+        kept = [one for one in fitted if one.lacking <= ROW_TOLERANCE]
+        best = min(kept, key=lambda one: one.bound, default=None)  # of one block it is all we need
+        found = [] if best is None else [(best.tree, np.zeros(1, np.int64))]
         inside = min((one.bound for one in fitted), default=np.inf)
-        kept = [one.tree for one in fitted if one.bound < np.inf]
-        stack = concatenate(kept) if kept else None
-        found = [] if stack is None else [(stack, np.zeros(len(kept), np.int64))]
         return Listed(found, len(wanted), beyond, inside)
 
     def _check(self, request: PricingRequest) -> None:
