@@ -177,6 +177,15 @@ class Trained(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Reopened:
+    """A finished run's task again; `added` reads further rules or cases, `inputs` a table."""
+
+    task: Task
+    added: Callable[[Path], list[Rule]]
+    inputs: Callable[[Path], Array]
+
+
 S = TypeVar("S", bound=RunSettings)
 P = TypeVar("P")
 
@@ -212,6 +221,10 @@ class Application(Protocol[S, P]):
 
     def problem(self, prepared: P) -> Task:
         """The problem for the loop, which is refused before a folder is made or emptied for it."""
+        ...
+
+    def reopen(self, settings: S, described: Mapping[str, Any] | None) -> Reopened:
+        """A finished run, to be patched: its task, and how to read what is added."""
         ...
 
     def listening(self, task: Task, run: Run | None) -> Task:

@@ -24,6 +24,7 @@ from cg4ai.cli.certify import certify
 from cg4ai.cli.check import check
 from cg4ai.cli.demo import demo
 from cg4ai.cli.options import settings_command
+from cg4ai.cli.patch import patch
 from cg4ai.cli.predict import predict
 from cg4ai.cli.runs import (
     DIGITS_EXAMPLE,
@@ -116,6 +117,10 @@ app.command(
     short_help="Check rules against a trained mixture.",
     epilog="\b\nExample:\n  cg4ai audit run --rules rules.json --data new_patients.csv",
 )(audit)
+app.command(
+    short_help="Add rules or cases to a finished run.",
+    epilog="\b\nExample:\n  cg4ai patch run --add rule.json --out patched",
+)(patch)
 app.command(
     short_help="Show a run: settings, history, result.",
     epilog="\b\nExample:\n  cg4ai show run",

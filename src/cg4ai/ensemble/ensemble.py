@@ -33,6 +33,7 @@ from cg4ai.rules.regions import Region, region_of
 if TYPE_CHECKING:
     from cg4ai.ensemble.audit import Audit
     from cg4ai.ensemble.claims import Explanation, Ranks
+    from cg4ai.ensemble.patched import Patched
     from cg4ai.ensemble.shield import ShieldedEnsemble
     from cg4ai.rules import Requirement
     from cg4ai.rules.guards import Guard
@@ -230,6 +231,19 @@ class Ensemble(Mixture):
         from cg4ai.ensemble.shield import shield
 
         return shield(self, anchor, requirement)
+
+    def patched(
+        self, requirement: Requirement | Sequence[Requirement], *, inputs: Any = None
+    ) -> Patched:
+        """The same members under further requirements at listed inputs, with weights moved least.
+
+        Give earlier requirements, too: only what is given is kept. `inputs` (n, d): where to
+        report changes. InvalidInput where no weights do, with what contradicts each other.
+        """
+        from cg4ai.ensemble.patched import patched
+
+        given = requirement if isinstance(requirement, Sequence) else [requirement]
+        return patched(self, given, inputs=inputs)
 
     @property
     def mixture(self) -> Ensemble:

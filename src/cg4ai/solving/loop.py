@@ -11,16 +11,18 @@ holds columns, rows and the master, `result` makes the ending.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from cg4ai.errors import SolverFailure
-from cg4ai.records import IterationRecord, StopReason
+from cg4ai.protocols import Members
+from cg4ai.records import IntArray, IterationRecord, StopReason
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 from cg4ai.solving.arranging import arranged
 from cg4ai.solving.completing import completed
 from cg4ai.solving.interrupts import Interrupted, Interrupts
-from cg4ai.solving.phases import usual_phases
+from cg4ai.solving.phases import PatchPhase, SlackPhase, usual_phases
 from cg4ai.solving.problem import Problem, refuse_inexact
 from cg4ai.solving.result import Result, finish
 from cg4ai.solving.shaping import shaped
@@ -54,6 +56,25 @@ def solve(
     with Interrupts() as interrupts:
         loop = _Loop(RunState(problem, settings, phases, interrupts), run)
         return loop.run(progress)
+
+
+def patch(
+    problem: Problem,
+    pool: Sequence[tuple[Members, IntArray]],
+    settings: Settings | None = None,
+    *,
+    progress: Progress | None = None,
+    run: Run | None = None,
+) -> Result:
+    """As `solve`, from the members of a finished run, which keep by construction what they did.
+
+    They are weighed anew; members are trained only while those there are leave rows unmet.
+    """
+    settings = settings or Settings()
+    problem = replace(imposed(problem, settings), start=tuple(pool))
+    with Interrupts() as interrupts:
+        state = RunState(problem, settings, (PatchPhase(), SlackPhase()), interrupts)
+        return _Loop(state, run).run(progress)
 
 
 def imposed(problem: Problem, settings: Settings) -> Problem:

@@ -215,6 +215,26 @@ class NormalPhase:
         return ending(run, solution)
 
 
+class PatchPhase(NormalPhase):
+    """Weigh the members that there are, whatever slack costs; train only while rows are unmet."""
+
+    def weigh(self, run: RunState) -> Weighed:
+        weighed = super().weigh(run)
+        while run.unmet(weighed.solution) and run.work.master.raise_penalty():
+            weighed = replace(weighed, solution=run.solve_master())
+        return weighed
+
+    def price(self, run: RunState, weighed: Weighed) -> Priced:
+        if run.unmet(weighed.solution):
+            return super().price(run, weighed)
+        return Priced(Outcome.NOTHING, weighed.solution)
+
+    def decide(self, run: RunState, weighed: Weighed, priced: Priced) -> Decision:
+        if run.unmet(priced.solution):
+            return super().decide(run, weighed, priced)
+        return ending(run, priced.solution)
+
+
 class SlackPhase:
     """Minimise slack alone, members cost nothing: infeasible if proven positive."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,16 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps.csvdata import CsvTable
-from cg4ai.apps.digits.data import CLASSES, PIXELS, Digits, digits
+from cg4ai.apps.csvdata import CsvTable, read_csv
+from cg4ai.apps.digits.data import CLASSES, PIXELS, Digits, Split, digits
 from cg4ai.apps.digits.evaluate import Prepared, evaluate
 from cg4ai.apps.digits.journal import Journal
 from cg4ai.apps.digits.members import base_member
-from cg4ai.apps.digits.problem import demand, digit_settings, digits_problem, listed
+from cg4ai.apps.digits.problem import Demand, demand, digit_settings, digits_problem, listed
 from cg4ai.apps.digits.report import report
 from cg4ai.apps.digits.separation import Attack, PixelFlips, SmallestChange
 from cg4ai.apps.digits.settings import DigitsSettings, Recipe
-from cg4ai.apps.protocol import Evaluation, Proposition, Review, Rule, Task
+from cg4ai.apps.protocol import Evaluation, Proposition, Reopened, Review, Rule, Task
 from cg4ai.apps.runner import Outcome, Screen, perform
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -31,6 +33,7 @@ from cg4ai.runs.folder import Run
 from cg4ai.solving.result import Result
 
 LABEL = "label"
+SMALLER = 10  # times than at first are groups that a patch trains, and its steps
 PIXEL_NAMES = [f"pixel {number}" for number in range(PIXELS)]
 
 
@@ -47,22 +50,20 @@ class DigitsApplication:
 
     def prepare(self, settings: DigitsSettings, described: Mapping[str, Any] | None) -> Prepared:
         """Train the base member, which some scenarios are about, and collect the images."""
+        split = self._split(settings, described)
+        base = _base(settings, split)
+        return Prepared(settings, split, self._demand(settings, split, base), base)
+
+    def _split(self, settings: DigitsSettings, described: Mapping[str, Any] | None) -> Split:
         images = digits(settings.data) if self.images is None else self.images
         if described is not None and _digest(images) != described.get("data_sha256"):
             raise InvalidInput(
                 f"the images of {images.name} are not those that the run was started with; "
                 "restore them, or name their folder with --data"
             )
-        split = images.split(settings.n, settings.seed)
-        base = alone(
-            base_member(
-                split.train_images,
-                split.train_labels,
-                rule=settings.rule,
-                hidden=settings.hidden,
-                seed=settings.seed,
-            )
-        )
+        return images.split(settings.n, settings.seed)
+
+    def _demand(self, settings: DigitsSettings, split: Split, base: Ensemble | None) -> Demand:
         wanted = demand(
             settings.scenario,
             split,
@@ -78,7 +79,28 @@ class DigitsApplication:
                 "copies are further data of the loss, and with every image in the hard set there "
                 "is none; leave out augment, or hard_per_class to have every image in both"
             )
-        return Prepared(settings, split, wanted, base)
+        return wanted
+
+    def reopen(self, settings: DigitsSettings, described: Mapping[str, Any] | None) -> Reopened:
+        """The base member is trained again only where the rows are about it.
+
+        What is trained further stands beside a whole group, so that few members do.
+        """
+        settings = replace(
+            settings,
+            group=math.ceil(settings.group / SMALLER),
+            steps=math.ceil(settings.steps / SMALLER),
+        )
+        split = self._split(settings, described)
+        base = _base(settings, split) if settings.scenario in ("correct", "robust") else None
+        wanted = self._demand(settings, split, base)
+        problem = digits_problem(wanted, settings, base=base)
+        task = Task(problem, digit_settings(settings, wanted), "")
+        return Reopened(
+            task,
+            lambda file: [added_images(file, split.digits, settings)],
+            lambda file: read_csv(file).numbers(PIXEL_NAMES),
+        )
 
     def _attacks(self, settings: DigitsSettings) -> tuple[Attack, ...]:
         if self.attacks or settings.scenario != "robust" or settings.radius:
@@ -200,6 +222,42 @@ class Classifier:
             "a digit classifier keeps rules at listed images, which are audited: nothing is left "
             "to prove"
         )
+
+
+def _base(settings: DigitsSettings, split: Split) -> Ensemble:
+    """The base member as a mixture of itself alone."""
+    member = base_member(
+        split.train_images,
+        split.train_labels,
+        rule=settings.rule,
+        hidden=settings.hidden,
+        seed=settings.seed,
+    )
+    return alone(member)
+
+
+def added_images(file: Path, images: Digits, recipe: Recipe) -> Rule:
+    """The demand on further images: a table of pixels and labels, or positions in the data.
+
+    A JSON file names `images`, positions among all images of the data, and `labels` where they
+    are not those of the data.
+    """
+    names = tuple(str(label) for label in range(CLASSES))
+    if file.suffix != ".json":
+        table = read_csv(file)
+        labels = table.numbers([LABEL])[:, 0].astype(np.int64)
+        rule = listed(table.numbers(PIXEL_NAMES), labels, recipe, name=file.stem, own=True)
+        return Rule(rule, names, table, np.arange(len(labels)))
+    try:
+        given = json.loads(file.read_text(encoding="utf-8"))
+        chosen = np.asarray(given["images"], np.int64)
+        labels = np.asarray(given.get("labels", images.labels[chosen]), np.int64)
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise InvalidInput(
+            f'{file} must be a JSON object such as {{"images": [4, 17], "labels": [3, 8]}} with '
+            f"positions among the {len(images.labels)} images of {images.name} ({error})"
+        ) from error
+    return Rule(listed(images.images[chosen], labels, recipe, name=file.stem, own=True), names)
 
 
 def digits_of(settings: Mapping[str, Any]) -> Prepared:

@@ -59,7 +59,7 @@ def demand(
     scenario: Scenario,
     split: Split,
     *,
-    base: Predictor,
+    base: Predictor | None,
     hard_per_class: int | None = None,
     constraints_only: bool = False,
     attacks: Sequence[Attack] = (),
@@ -87,6 +87,8 @@ def demand(
     if scenario == "robust":
         return Demand(scenario, everything, None, tuple(attacks) or (PixelFlips(),))
     if scenario == "correct":
+        if base is None:
+            raise InvalidInput("the scenario correct needs the base member whose mistakes it is of")
         chosen = broken(base, images, labels)
         rows = (images[chosen], labels[chosen]) if chosen.any() else None
         return Demand(scenario, everything, rows)
@@ -133,7 +135,7 @@ class DigitLoss(Supervised):
         return Batch(inputs[pick].to(device=device, dtype=dtype), targets[pick].to(device), None)
 
 
-def digits_problem(wanted: Demand, recipe: Recipe, *, base: Predictor) -> Problem:
+def digits_problem(wanted: Demand, recipe: Recipe, *, base: Predictor | None) -> Problem:
     """Objective, rows, pricer and, where attacked, the first cuts: what fools the base member."""
     requirements: list[Margin | Probability | Withstand] = []
     start_rows: list[Rows] = []
@@ -143,6 +145,7 @@ def digits_problem(wanted: Demand, recipe: Recipe, *, base: Predictor) -> Proble
         requirements += balls(wanted, recipe)
     if wanted.attacks:
         assert wanted.loss is not None
+        assert base is not None
         withstand = Withstand(*wanted.loss, wanted.attacks, recipe.rule, recipe.threshold)
         requirements.append(withstand)
         inputs, which = attacked(base, withstand, seed=derived_seed(recipe.seed, 0, "base attack"))
@@ -157,10 +160,18 @@ def digits_problem(wanted: Demand, recipe: Recipe, *, base: Predictor) -> Proble
     )
 
 
-def listed(images: Array, labels: IntArray, recipe: Recipe, *, name: str) -> Margin | Probability:
-    """Every image answered by its label: the requirement that `rows` and audits come from."""
-    kind = Margin if recipe.rule == "margin" else Probability
-    return kind(images, labels, recipe.threshold, name=name, classes=CLASSES)
+def listed(
+    images: Array, labels: IntArray, recipe: Recipe, *, name: str, own: bool = False
+) -> Margin | Probability:
+    """Every image answered by its label: the requirement that `rows` and audits come from.
+
+    With `own` margins are those of the mixture, not the mean of its members': weights alone can
+    do far more about those.
+    """
+    if recipe.rule == "probability":
+        return Probability(images, labels, recipe.threshold, name=name, classes=CLASSES)
+    form = "pairwise" if own else "member"
+    return Margin(images, labels, recipe.threshold, name=name, classes=CLASSES, form=form)
 
 
 def balls(wanted: Demand, recipe: Recipe) -> list[Margin]:

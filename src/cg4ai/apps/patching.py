@@ -1,0 +1,194 @@
+"""Finished runs patched: further rules or wrongly answered cases, without starting again.
+
+The run's columns are weighed anew under all earlier rows and the new ones; only if they leave rows
+unmet are members trained, from those there are. The old folder is only read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cg4ai.apps.folders import DESCRIPTION, application
+from cg4ai.apps.protocol import Rule, Task
+from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
+from cg4ai.ensemble.patched import Changes, changes
+from cg4ai.ensemble.saved import load
+from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.members import restore as restore_members
+from cg4ai.protocols import Members
+from cg4ai.records import Array, IntArray, IterationRecord
+from cg4ai.rules.regions import Region
+from cg4ai.runs.folder import Run
+from cg4ai.solving.loop import patch
+from cg4ai.solving.result import Result
+
+PATCHES = "patches"  # in an ensemble's description: the files that were added, in order
+CERTIFICATES = "*.cg4ai"
+
+Pool = list[tuple[Members, IntArray]]
+
+
+@dataclass(frozen=True)
+class PatchedRun:
+    """A finished run with rules added: `earlier` and `added` count the requirements of each."""
+
+    result: Result
+    before: Ensemble
+    earlier: int
+    added: int
+    trained: int
+    members: int
+    changes: tuple[tuple[str, Changes], ...]
+    void: tuple[str, ...]
+
+    @property
+    def kept(self) -> bool:
+        return self.result.feasible
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        result = self.result
+        return {
+            "stop_reason": result.stop_reason.value,
+            "iterations": len(result.history),
+            "columns": result.columns,
+            "rows": result.rows,
+            "active_members": len(result.ensemble),
+            "trained": self.trained,
+            "kept": self.kept,
+            "audits": [str(one).splitlines()[0] for one in result.audits],
+            "changes": {
+                name: {
+                    "inputs": found.inputs,
+                    "answers": found.answers,
+                    "mean": found.mean,
+                    "largest": found.largest,
+                }
+                for name, found in self.changes
+            },
+            "void": list(self.void),
+            "conflict": None if result.conflict is None else str(result.conflict),
+            "total_s": result.seconds,
+            "note": result.note,
+        }
+
+    def __str__(self) -> str:
+        how = f"{self.trained} members trained beside the" if self.trained else "new weights of the"
+        more = "" if self.trained else ", none trained"
+        lines = [
+            f"{'Patched' if self.kept else 'NOT PATCHED'}: {how} {self.members} there were{more}."
+        ]
+        for number, audit in enumerate(self.result.audits):
+            when = "earlier" if number < self.earlier else "added"
+            lines.append(f"  {when}: {str(audit).splitlines()[0]}")
+        lines += [f"Changed at {name}: {found}." for name, found in self.changes]
+        if self.void:
+            lines.append(
+                f"Void, since they speak of the old mixture: {', '.join(self.void)}; prove anew."
+            )
+        if self.result.conflict is not None:
+            lines.append(f"Conflict: {self.result.conflict}.")
+        return "\n".join(lines)
+
+
+def patch_run(
+    folder: Path,
+    add: Sequence[Path],
+    *,
+    out: Path | None = None,
+    data: Path | None = None,
+    progress: Callable[[IterationRecord], None] | None = None,
+) -> PatchedRun:
+    """Add the rules or cases in the files `add`; with `out` the patched run is saved there.
+
+    Changes are reported at the training inputs and at those of the table `data`.
+    """
+    if out is not None and out.resolve() == folder.resolve():
+        raise InvalidInput(f"{folder} is the run to patch: choose another --out, it stays as it is")
+    run = Run.open(folder, read_only=True)
+    before = load(folder)
+    app, stored = application(run.command), dict(run.settings)
+    described = stored.pop(DESCRIPTION, None)
+    reopened = app.reopen(app.settings.from_mapping(stored), described)
+    known = list(before.about.get(PATCHES, []))
+    earlier = [rule for one in known for rule in reopened.added(_unchanged(one))]
+    added = [rule for one in add for rule in reopened.added(one)]
+    _refuse(added, reopened.task)
+    task = reopened.task
+    rules = [rule.requirement for rule in (*earlier, *added)]
+    problem = replace(task.problem, requirements=(*task.problem.requirements, *rules))
+    pool = _pool(run, before)
+    members = sum(len(one) for one, _ in pool)
+    settings = replace(task.settings, column_limit=members + task.settings.column_limit)
+    new = None if out is None else Run.create(out, run.command, run.settings)
+    try:
+        result = patch(problem, pool, settings, progress=progress, run=new)
+        about = result.ensemble.about
+        about.update({k: v for k, v in before.about.items() if k not in (*about, GUARANTEES)})
+        about[PATCHES] = [*known, *(_record(one) for one in add)]
+        inputs: list[tuple[str, Array]] = [("training inputs", task.problem.objective.inputs)]
+        if data is not None:
+            inputs.append((data.name, reopened.inputs(data)))
+        made = PatchedRun(
+            result,
+            before,
+            len(problem.requirements) - len(added),
+            len(added),
+            result.columns - members,
+            members,
+            tuple((name, changes(before, result.ensemble, x)) for name, x in inputs),
+            tuple(sorted(path.name for path in folder.glob(CERTIFICATES))),
+        )
+        if new is not None:
+            result.ensemble.save(new.folder)
+            new.finish(made.summary)
+        return made
+    finally:
+        if new is not None:
+            new.close()
+
+
+def _pool(run: Run, before: Ensemble) -> Pool:
+    """All columns of the run where it stored them, else the members of its mixture."""
+    saved = run.load_checkpoint()
+    if saved is None or not saved.meta["work"]["rules_bound"]:
+        return [(part.members, part.blocks) for part in before.parts]
+    return [
+        (restore_members(state, {}), saved.arrays[f"stack{number}.blocks"].copy())
+        for number, state in enumerate(saved.members)
+    ]
+
+
+def _refuse(added: Sequence[Rule], task: Task) -> None:
+    """Refuse rules that members would have to be built for."""
+    if not added:
+        raise InvalidInput("nothing to add: the files name neither rules nor cases")
+    for one in (rule.requirement for rule in added):
+        region = isinstance(one.region, Region)
+        if (region and task.settings.guarantee != "attacked") or getattr(one, "inputs", 0) is None:
+            raise InvalidInput(
+                f"{one.name} holds at every input, which members are built or shielded for: a "
+                "patch adds rules at listed inputs; train anew under this one"
+            )
+
+
+def _record(file: Path) -> dict[str, str]:
+    return {"file": str(file.absolute()), "sha256": _digest(file)}
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _unchanged(record: Any) -> Path:
+    """The file of an earlier patch, whose rules are kept."""
+    file = Path(str(record["file"]))
+    if not file.exists() or _digest(file) != record["sha256"]:
+        raise RunFolderError(
+            f"the run was patched with {file}, which is not there any more as it was; restore it"
+        )
+    return file

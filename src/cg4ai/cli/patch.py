@@ -1,0 +1,49 @@
+"""`cg4ai patch`: rules or wrongly answered cases added to a finished run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+KEPT, NOT_KEPT = 0, 3
+
+
+def patch(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished run.")],
+    *,
+    add: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="FILE",
+            help="Rules as for train; of digits images: CSV, or JSON with positions.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the patched run is saved; DIR-patched if unset."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DATA.csv", help="Further inputs to report changes at.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Add rules or cases to the run in DIR, which stays as it is, without starting again.
+
+    The members there are get new weights; further ones are trained only if those do not suffice.
+    Earlier rules are kept, and the predictions that changed are reported. Exit code 0: all rules
+    are kept; 3: some are not; 2: bad input.
+    """
+    from cg4ai.apps.patching import patch_run
+    from cg4ai.runs import files
+
+    target = out or folder.with_name(f"{folder.name}-patched")
+    made = patch_run(folder, add, out=target, data=data)
+    if json:
+        sys.stdout.write(files.json_line(made.summary).decode())
+    else:
+        print(made)
+        print(f"\nSaved in {target}; try: cg4ai predict {target} DATA.csv")
+    raise typer.Exit(KEPT if made.kept else NOT_KEPT)

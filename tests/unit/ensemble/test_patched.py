@@ -1,0 +1,76 @@
+"""Ensembles patched by new weights: nearest by SciPy's word, changes by hand, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from cg4ai import Box, Ensemble, Linear
+from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
+from cg4ai.members import ConstantMembers
+from cg4ai.members.mixture import Part
+
+
+def mixture(values: Any, weights: Any) -> Ensemble:
+    """Of constant members (count, r)."""
+    members = ConstantMembers(np.asarray(values, float), 1)
+    part = Part(members, np.zeros(len(members), np.int64), np.asarray(weights, float))
+    return Ensemble((part,), Layout.single(members.output_size), about={"guarantees": []})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_weights_move_as_little_as_the_rules_need(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    values = random.normal(size=(5, 2))
+    old = random.dirichlet(np.ones(5))
+    wanted = (old @ values) + 0.3 * (values[0] - old @ values)  # some mixture reaches it
+    rules = [
+        Linear([[0.0]], direction, float(np.dot(direction, wanted)) - 1e-3)
+        for direction in random.normal(size=(3, 2))
+    ]
+    made = mixture(values, old).patched(rules, inputs=[[0.0]])
+    new = np.concatenate([part.weights for part in made.ensemble.parts])
+    # minimise sum t over (w, t) with w in the simplex and |w - old| <= t
+    table = np.stack([values @ rule.coefficients for rule in rules])
+    one, none = np.eye(5), np.zeros((3, 5))
+    answer = linprog(
+        np.r_[np.zeros(5), np.ones(5)],
+        np.block([[-table, none], [one, -one], [-one, -one]]),
+        np.r_[[-rule.bound[0] for rule in rules], old, -old],
+        np.r_[np.ones(5), np.zeros(5)][None],
+        [1.0],
+    )
+    assert np.abs(new - old).sum() == pytest.approx(answer.fun, abs=1e-6)
+    assert made.moved == pytest.approx(answer.fun / 2, abs=1e-6)
+    assert all(made.ensemble.audit(rule).holds for rule in rules)
+    apart = np.abs((new - old) @ values)
+    assert made.changes.largest == pytest.approx(apart.max(), abs=1e-9)
+    assert made.changes.mean == pytest.approx(apart.mean(), abs=1e-9)
+
+
+def test_changed_answers_are_counted_and_old_claims_are_void() -> None:
+    before = mixture([[1.0, 0.0], [0.0, 1.0]], [0.7, 0.3])
+    made = before.patched(Linear([[0.0]], [-1.0, 1.0], 0.2), inputs=[[0.0], [1.0]])
+    assert made.changes.answers.tolist() == [0, 1]
+    assert str(made.changes).startswith("2 of 2 answers changed")
+    assert "guarantees" not in made.ensemble.about
+    assert before.predict([[0.0]]).tolist() == [[0.7, 0.3]]
+
+
+def test_what_weights_cannot_do_is_named() -> None:
+    before = mixture([[1.0, 0.0], [0.0, 1.0]], [0.5, 0.5])
+    rules = [
+        Linear([[0.0]], [1.0, 0.0], 0.6, name="one"),
+        Linear([[0.0]], [0.0, 1.0], 0.6, name="other"),
+        Linear([[0.0]], [1.0, 1.0], 0.5, name="spare"),
+    ]
+    with pytest.raises(InvalidInput, match=r"2 together: one: input 0.*other.*train further"):
+        before.patched(rules)
+    with pytest.raises(InvalidInput, match="lists no inputs"):
+        before.patched(Linear(Box([0.0], [1.0]), [1.0, 0.0], 0.1))
+    with pytest.raises(InvalidInput, match="nothing to patch"):
+        before.patched([])
