@@ -27,6 +27,12 @@ STOPS = {
     StopReason.TIME_LIMIT: "the time limit was reached",
     StopReason.INTERRUPTED: "it was interrupted",
 }
+# where one model was asked for, these are about single members
+SINGLE_STOPS = {
+    StopReason.OPTIMAL: "proven: no single member of this kind that keeps the rules is better",
+    StopReason.INFEASIBLE: "proven: no single member of this kind can keep all rules",
+    StopReason.NO_IMPROVING_COLUMN: "training found no better single member",
+}
 STRENGTHS = {
     Strength.AUDITED: "recomputed at every listed input; says nothing of other inputs",
     Strength.ATTACKED: "violations were searched for in the region; a search is no proof",
@@ -45,6 +51,13 @@ def counted(number: int, what: str) -> str:
 def preparing(summary: Mapping[str, Any]) -> str:
     """What came before the first iteration, as the start of a list of seconds."""
     return f"preparing {summary['preparing_s']:.1f}, "
+
+
+def stopped_because(
+    reason: StopReason, *, single: bool, words: Mapping[StopReason, str] = STOPS
+) -> str:
+    """Why a run ended, in these words, or in those about single members."""
+    return SINGLE_STOPS.get(reason, words[reason]) if single else words[reason]
 
 
 def single_model(summary: Mapping[str, Any]) -> list[str]:
@@ -69,7 +82,7 @@ def summary(result: Result, rules: Sequence[Rule]) -> dict[str, Any]:
     """What summary.json holds: the result in numbers and words, without the members."""
     return {
         "stop_reason": result.stop_reason.value,
-        "stopped_because": STOPS[result.stop_reason],
+        "stopped_because": stopped_because(result.stop_reason, single=result.single is not None),
         "feasible": result.feasible,
         "objective": result.objective,
         "loss": result.loss,

@@ -13,6 +13,7 @@ from cg4ai.apps.wording import (
     cut_short,
     preparing,
     single_model,
+    stopped_because,
 )
 from cg4ai.records import StopReason
 
@@ -45,7 +46,7 @@ def report(summary: Mapping[str, Any]) -> str:
         f"{summary['data']}, seed {summary['seed']}.",
         f"Stopped after {counted(summary['iterations'], 'iteration')} and "
         f"{summary['total_s']:.1f} s: "
-        f"{STOPPED[StopReason(summary['stop_reason'])]}.",
+        f"{_stopped(summary)}.",
         "",
         plain(rows),
         guarantee(summary),
@@ -62,6 +63,11 @@ def report(summary: Mapping[str, Any]) -> str:
     if summary["note"]:
         lines.append(f"Note: {summary['note']}.")
     return "\n".join(lines)
+
+
+def _stopped(summary: Mapping[str, Any]) -> str:
+    reason, single = StopReason(summary["stop_reason"]), bool(summary.get("single"))
+    return stopped_because(reason, single=single, words=STOPPED)
 
 
 def guarantee(summary: Mapping[str, Any]) -> str:

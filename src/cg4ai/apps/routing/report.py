@@ -14,6 +14,7 @@ from cg4ai.apps.wording import (
     cut_short,
     preparing,
     single_model,
+    stopped_because,
 )
 from cg4ai.records import StopReason, Strength
 
@@ -54,7 +55,9 @@ def report(summary: Mapping[str, Any]) -> str:
 def _stopped(summary: Mapping[str, Any]) -> str:
     reason = StopReason(summary["stop_reason"])
     planned = summary["guarantee"] == "shielded" and reason is StopReason.ITERATION_LIMIT
-    return "as many networks as planned were trained" if planned else STOPPED[reason]
+    if planned:
+        return "as many networks as planned were trained"
+    return stopped_because(reason, single=bool(summary.get("single")), words=STOPPED)
 
 
 def _table(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
