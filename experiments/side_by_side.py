@@ -1,4 +1,4 @@
-"""Runs of an experiment side by side over all cores, the longest first, within seconds in all."""
+"""Runs of an experiment side by side over all cores, within seconds in all."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +16,13 @@ from typing import TypeVar
 
 from joblib import Parallel, delayed
 
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import Cg4aiError, InvalidInput
 from cg4ai.runs.folder import LOCK
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+# what may go wrong in one run and is nothing to the others; mistakes in a program end them all
+OF_ONE_RUN = (Cg4aiError, MemoryError, OSError, RuntimeError)
 AGAIN_S = 5.0  # what ends cleanly may take so long, before it is interrupted once more
 
 
@@ -50,6 +53,14 @@ def side_by_side(
         return_as="generator_unordered",
     )
     yield from run(delayed(work)(item) for item in items)
+
+
+def why(error: Exception) -> str:
+    """Why one run has no result; an error that is not the package's shows where it came from."""
+    if isinstance(error, Cg4aiError):
+        return f"no result: {error}"
+    traceback.print_exception(error)
+    return f"no result: {type(error).__name__}: {error}"
 
 
 def keep_only(folder: Path, names: Collection[str]) -> None:

@@ -75,7 +75,8 @@ def digits(
 
     Units run side by side, each on one thread; several commands may share DIR. Writes DIR/tables
     (our figures beside the paper's) and DIR/figures, from all that has ended there. Exit code 0:
-    every required image of these parts is answered as demanded; 3: some are not; 130: stopped.
+    every required image of these parts is answered as demanded; 3: some are not, or a unit ended
+    with an error, which does not end the others; 130: stopped.
     """
     plan = Plan(
         out=out,
@@ -116,6 +117,10 @@ def run(names: Sequence[str], plan: Plan, *, report_only: bool, force: bool, qui
     if outcome.interrupted:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         return INTERRUPTED
+    if outcome.failed:
+        names_of_them = ", ".join(unit.name for unit in outcome.failed)
+        print(f"Ended with an error: {names_of_them}", file=sys.stderr)
+        return NOT_KEPT
     kept = all(
         summary["rows_satisfied"] == summary["rows"]
         for summary in outcome.done.values()

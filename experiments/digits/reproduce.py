@@ -21,7 +21,7 @@ from cg4ai.apps.digits.data import CLASSES, Split, digits
 from cg4ai.apps.digits.members import network
 from cg4ai.apps.digits.problem import Demand, DigitLoss, digits_problem
 from cg4ai.apps.digits.settings import DigitsSettings, Recipe
-from cg4ai.apps.folders import ARRAYS, complete
+from cg4ai.apps.folders import ARRAYS, asked_of, complete
 from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidInput, RunFolderError, did_you_mean
 from cg4ai.runs import files
@@ -43,7 +43,7 @@ from experiments.digits.units import (
     left_out,
     units,
 )
-from experiments.side_by_side import keep_only, side_by_side, stopped_at
+from experiments.side_by_side import OF_ONE_RUN, keep_only, side_by_side, stopped_at, why
 
 BASELINE_COMMAND = "digits baseline"
 CLAIMS, QUICK = "claims", "quick"
@@ -105,10 +105,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`done`: summaries of all units asked for that have ended; `left` to other processes."""
+    """`done`: summaries of all units asked for that have ended; `left` to other processes.
+
+    `failed`: units that ended with an error, and which.
+    """
 
     done: dict[Unit, dict[str, Any]] = field(default_factory=dict)
     left: list[Unit] = field(default_factory=list)
+    failed: dict[Unit, str] = field(default_factory=dict)
     interrupted: bool = False
 
 
@@ -143,8 +147,8 @@ def reproduce(
 
 def _pass(outcome: Outcome, plan: Plan, *, force: bool, say: Callable[[str], None]) -> Outcome:
     """Attempt each unit that is left once, side by side; an interrupt ends them all."""
-    done, pending = dict(outcome.done), outcome.left
-    all_of_them = len(done) + len(pending)
+    done, failed, pending = dict(outcome.done), dict(outcome.failed), outcome.left
+    all_of_them = len(done) + len(failed) + len(pending)
     interrupted = False
     attempts = side_by_side(partial(_attempt, plan=plan, force=force), pending, jobs=plan.jobs)
     try:
@@ -154,10 +158,13 @@ def _pass(outcome: Outcome, plan: Plan, *, force: bool, say: Callable[[str], Non
                 break  # Ctrl-C is for the others, too
             if attempt.summary is not None:
                 done[attempt.unit] = attempt.summary
+            if attempt.failed:
+                failed[attempt.unit] = attempt.text
             say(f"[{len(done)}/{all_of_them}] {attempt.unit.name}: {attempt.text}")
     except KeyboardInterrupt:
         interrupted = True
-    return Outcome(done, [unit for unit in pending if unit not in done], interrupted)
+    left = [unit for unit in pending if unit not in done and unit not in failed]
+    return Outcome(done, left, failed, interrupted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +175,7 @@ class Attempt:
     summary: dict[str, Any] | None
     text: str
     interrupted: bool = False
+    failed: bool = False
 
 
 def _attempt(unit: Unit, plan: Plan, *, force: bool) -> Attempt:
@@ -187,6 +195,8 @@ def _attempt(unit: Unit, plan: Plan, *, force: bool) -> Attempt:
             summary = there or _run(unit, plan, force=force)
     except KeyboardInterrupt:
         summary = None
+    except OF_ONE_RUN as error:
+        return Attempt(unit, None, why(error), failed=True)
     finally:
         claim.release()
     if summary is None:
@@ -279,7 +289,7 @@ def finished(unit: Unit, plan: Plan) -> dict[str, Any] | None:
     if not (folder / "run.json").exists():
         return None
     run = Run.open(folder, read_only=True)
-    run.check_settings(run.settings | _experiment(unit, plan))
+    run.check_settings(run.settings | _experiment(unit, plan, run))
     summary = run.summary()
     if summary is None or not complete(summary):
         return None
@@ -291,12 +301,12 @@ def finished(unit: Unit, plan: Plan) -> dict[str, Any] | None:
     return summary
 
 
-def _experiment(unit: Unit, plan: Plan) -> dict[str, Any]:
+def _experiment(unit: Unit, plan: Plan, run: Run) -> dict[str, Any]:
     """The settings that make a unit what it is, whatever it runs on."""
     kind = VARIANTS[unit.variant]
     if isinstance(kind, Baseline):
         return _baseline_settings(unit, kind, plan)
-    asked = wanted_mixture(unit, plan).as_dict()
+    asked = asked_of(run, wanted_mixture(unit, plan))
     return {name: value for name, value in asked.items() if name not in NOT_THE_EXPERIMENT}
 
 

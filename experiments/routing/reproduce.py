@@ -22,13 +22,13 @@ from cg4ai.apps.routing.separation import FEASIBLE
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.runner import perform
 from cg4ai.apps.tables import cell, csv_text, markdown
-from cg4ai.errors import Cg4aiError, InvalidInput, did_you_mean
+from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import StopReason, Strength
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from experiments.routing.paper import PAPER, PaperRow
 from experiments.routing.paper_mode import PaperRouting
-from experiments.side_by_side import keep_only, side_by_side, stopped_at
+from experiments.side_by_side import OF_ONE_RUN, keep_only, side_by_side, stopped_at, why
 
 Mode = Literal["ours", "paper"]
 APPLICATIONS: dict[Mode, Routing] = {"ours": Routing(), "paper": PaperRouting()}
@@ -167,10 +167,10 @@ def reproduce(
         if done is not None:
             outcome.done[name] = done
             say(f"{name}: there already; {_line(done)}")
-    # the more outputs the longer; begun first, the longest do not end last
+    # the more outputs the longer; where time is short, most of them shall have ended
     left = sorted(
         (name for name in names if name not in outcome.done),
-        key=lambda name: -(asked[name].demands or 0) * asked[name].paths,
+        key=lambda name: (asked[name].demands or 0) * asked[name].paths,
     )
     work = partial(_attempt, plan=plan, force=force)
     try:
@@ -217,8 +217,8 @@ def _attempt(job: tuple[str, RouteSettings], plan: Plan, *, force: bool) -> Atte
             routed = perform(app, asked, out=folder, resume=not force, force=force)
     except KeyboardInterrupt:
         return Attempt(name, None, "interrupted", interrupted=True)
-    except Cg4aiError as error:
-        return Attempt(name, None, f"no result: {error}")
+    except OF_ONE_RUN as error:
+        return Attempt(name, None, why(error))
     if routed.evaluation is None:
         return Attempt(name, None, "interrupted", interrupted=True)
     if plan.lean:

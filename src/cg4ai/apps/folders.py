@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -54,7 +55,7 @@ def check_same(run: Run, app: Application[S, P], settings: S, prepared: P) -> No
     """An error unless the run was started by this application with these settings and data."""
     check_application(run, app.name)
     run.check_settings(
-        {**_located(settings), DESCRIPTION: run.settings.get(DESCRIPTION)},
+        {**asked_of(run, settings), DESCRIPTION: run.settings.get(DESCRIPTION)},
         may_differ=app.may_differ,
     )
     now, then = files.jsonable(app.describe(prepared)), run.settings.get(DESCRIPTION) or {}
@@ -64,6 +65,16 @@ def check_same(run: Run, app: Application[S, P], settings: S, prepared: P) -> No
             f"the run in {run.folder} was started with other data: {', '.join(other)} differ; "
             "give the same files to resume it, or start anew in another --out"
         )
+
+
+def asked_of(run: Run, settings: RunSettings) -> dict[str, Any]:
+    """The settings, less those that came after the run was started and are usual now."""
+    usual = {one.name: one.default for one in fields(cast("Any", settings))}
+    return {
+        name: value
+        for name, value in _located(settings).items()
+        if name in run.settings or value != usual[name]
+    }
 
 
 def _located(settings: RunSettings) -> dict[str, Any]:

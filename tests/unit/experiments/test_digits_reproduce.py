@@ -19,6 +19,8 @@ from cg4ai.runs.folder import FolderLock, Run
 from experiments.digits import paper, reproduce
 from experiments.digits.__main__ import main, numbers
 from experiments.digits.reproduce import Outcome, Plan, baseline_data
+from experiments.digits.results import SavedUnits
+from experiments.digits.tables import main_table
 from experiments.digits.units import (
     GROUPS,
     VARIANTS,
@@ -65,12 +67,18 @@ def test_parts_by_group_variant_seed_and_size() -> None:
         units(["main", "43"])
 
 
-def test_the_longest_are_begun_first() -> None:
-    some = units(["margin-hard", "margin-augmented", "average"], seeds=(1, 2))
-    free = [unit for unit in some if unit.needs is None]
-    assert some[: len(free)] == free
-    expected = [unit.expected_s for unit in free]
-    assert expected == sorted(expected, reverse=True)
+def test_what_tables_need_most_is_begun_first() -> None:
+    some = units(["margin-augmented", "margin-hard", "average", "margin-robust"], seeds=(1, 2))
+    attacks = [unit for unit in some if unit.variant == "margin-robust"]
+    assert some[-len(attacks) :] == attacks
+    others = some[: -len(attacks)]
+    assert [(unit.n, unit.seed) for unit in others[::3]] == [
+        *((100, 1), (100, 2), (1000, 1), (1000, 2))
+    ]
+    cheap_first = ["margin-hard", "margin-augmented", "average"]  # the last needs the first
+    assert [unit.variant for unit in others] == 4 * cheap_first
+    sizes = list(dict.fromkeys(unit.n for unit in units(["margin-only"], sizes=(10, 1000, 100))))
+    assert sizes == [100, 10, 1000]
     assert all(unit.expected_s > 0 for mode in GROUPS for unit in units((), mode=mode))
 
 
@@ -258,7 +266,7 @@ def test_an_interrupt_keeps_what_is_done(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(unit: Unit, plan: Plan, *, force: bool) -> dict[str, Any] | None:
-        if unit.variant == "dc3":  # the longest
+        if unit.variant == "single":  # the cheapest
             return {"comparison": [], "total_s": 0.0}
         if how == "raised":
             raise KeyboardInterrupt
@@ -268,7 +276,7 @@ def test_an_interrupt_keeps_what_is_done(
     plan = Plan(out=tmp_path, seeds=(42,), sizes=(50,))
     outcome = reproduce.reproduce(["single", "penalty", "dc3"], plan, say=lambda text: None)
     assert outcome.interrupted
-    assert [unit.variant for unit in outcome.done] == ["dc3"]
+    assert [unit.variant for unit in outcome.done] == ["single"]
     # the claim is free again
     FolderLock(reproduce._claims(Unit(50, 42, "penalty"), plan)).release()
 
@@ -294,6 +302,58 @@ def test_time_that_is_over_ends_cleanly_and_the_same_command_goes_on(
     left = {path.name for path in unit.folder(plan.folder).iterdir()}
     assert {"run.json", "summary.json"} <= left <= {"run.json", "summary.json", "run.lock"}
     assert reproduce.finished(unit, plan) == again.done[unit]
+
+
+def test_an_error_is_that_of_its_unit_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(unit: Unit, plan: Plan, *, force: bool) -> dict[str, Any]:
+        if unit.variant == "single":
+            raise RuntimeError("CUDA error: out of memory")
+        return {"comparison": [], "total_s": 0.0}
+
+    monkeypatch.setattr(reproduce, "_run", run)
+    plan = Plan(out=tmp_path, seeds=(42,), sizes=(50,))
+    said: list[str] = []
+    outcome = reproduce.reproduce(["single", "penalty"], plan, say=said.append)
+    assert [unit.variant for unit in outcome.done] == ["penalty"]
+    assert [unit.variant for unit in outcome.failed] == ["single"]
+    assert not outcome.left
+    assert any("single-n50-s42: no result: RuntimeError: CUDA error" in text for text in said)
+    FolderLock(reproduce._claims(Unit(50, 42, "single"), plan)).release()
+    asked = ["single", "penalty", "--seeds", "42", "--sizes", "50", "--jobs", "1"]
+    assert main([*asked, "--out", str(tmp_path)]) == 3
+    assert "Ended with an error: single-n50-s42" in capsys.readouterr().err
+
+
+def test_an_interrupted_unit_has_not_ended(tmp_path: Path) -> None:
+    plan = Plan(out=tmp_path, seeds=(42,), sizes=(20,), quick=True)
+    (unit,) = reproduce.reproduce(["margin-hard"], plan, say=lambda text: None).done
+    folder = unit.folder(plan.folder)
+    with Run.open(folder) as run:  # as a run that was stopped leaves it, without its figures
+        run.finish({"stop_reason": "interrupted", "rows": 20})
+    assert list(ended(plan.folder)) == []
+    assert reproduce.finished(unit, plan) is None
+    assert "Nothing of this has ended" in main_table(SavedUnits.read(plan.folder)).markdown()
+    again = reproduce.reproduce(["margin-hard"], plan, say=lambda text: None)
+    assert "rows_satisfied" in again.done[unit]
+    assert list(ended(plan.folder)) == [unit]
+
+
+def test_settings_that_came_later_are_those_of_older_runs(tmp_path: Path) -> None:
+    plan = Plan(out=tmp_path, seeds=(42,), sizes=(20,), quick=True)
+    ((unit, summary),) = reproduce.reproduce(
+        ["margin-hard"], plan, say=lambda text: None
+    ).done.items()
+    record = unit.folder(plan.folder) / "run.json"
+    older = files.read_json(record)
+    assert older["settings"].pop("single_model") is False
+    files.write_json(record, older)
+    assert reproduce.finished(unit, plan) == summary
+    del older["settings"]["steps"]  # not as usual: shortened
+    files.write_json(record, older)
+    with pytest.raises(InvalidSettings, match="steps: the run has 'none'"):
+        reproduce.finished(unit, plan)
 
 
 def test_the_published_method_enters_one_network_at_a_time(tmp_path: Path) -> None:
