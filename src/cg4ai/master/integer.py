@@ -39,9 +39,11 @@ class Choice:
 
 
 def choose(table: Table, *, tolerance: float, time_limit_s: float = math.inf) -> Choice:
-    """The cheapest choice that meets every row; if there is none, one of least total slack.
+    """The cheapest choice that meets every row; if there is none, the one that comes closest.
 
-    Every block must have a column. One block is looked through, several are a program of HiGHS.
+    Every block must have a column. One block is looked through: closest is what misses the fewest
+    rows, and of these has the least total slack (a member whose outputs are all 0 lacks little of
+    every margin, and is of no use). Several are a program of HiGHS: closest is the least slack.
     """
     if table.blocks == 1:
         return _looked_through(table, tolerance)
@@ -69,7 +71,8 @@ def _looked_through(table: Table, tolerance: float) -> Choice:
         best = int(np.where(met, costs, np.inf).argmin())
         bound = float(costs[best])
     else:
-        best, bound = int(short.sum(0).argmin()), math.inf
+        missed = (short > tolerance).sum(0)
+        best, bound = int(np.lexsort((short.sum(0), missed))[0]), math.inf
     return Choice(
         np.array([best]), float(costs[best]), float(lacking[best]), bool(met[best]), bound
     )
