@@ -18,6 +18,7 @@ from cg4ai.separation import BlackBox
 class Affine:
     device = torch.device("cpu")
     differentiable = True
+    takes_missing = False
 
     def __init__(self, matrix: Any) -> None:
         self.matrix = torch.as_tensor(matrix)
