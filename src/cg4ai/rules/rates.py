@@ -193,33 +193,35 @@ class GroupRates(Summed):
         object.__setattr__(made, "output_size", self.output_size)
         return made
 
-    def tightened(self, spread: float) -> Self:
+    def tightened(self, spread: float, *, sampled: bool = False) -> Self:
         """The rule to train by: stricter by its margin, so that it holds at new inputs as well.
 
         "auto" is one standard error of what is bound, for scores whose standard deviation is
-        `spread`, but at most half of the tolerance, or of the room between the ends.
+        `spread`, but at most half of the tolerance, or of the room between the ends. Where the
+        inputs are a sample that stands for new ones (`sampled`), a rate is bound to no less than
+        that error around the middle, even beyond the rule: closer is chance, and costs accuracy.
         """
         changes: dict[str, Any] = {"margin": 0.0}
         if self.tolerance is not None:
-            changes["tolerance"] = self.tolerance - self._margin(
-                max(
-                    np.hypot(*(spread / np.sqrt(c.count) for c in pair)) for pair in self.compared()
-                ),
-                self.tolerance,
+            error = max(
+                float(np.hypot(*(spread / np.sqrt(c.count) for c in pair)))
+                for pair in self.compared()
             )
+            most = self.tolerance - error if sampled else self.tolerance / 2
+            changes["tolerance"] = self.tolerance - self._margin(error, most)
         error = max(spread / np.sqrt(cell.count) for cell in self.cells())
-        least, most = self.possible
+        least, largest = self.possible
         low, high = self.low, self.high
-        room = (most if high is None else high) - (least if low is None else low)
+        room = (largest if high is None else high) - (least if low is None else low)
+        margin = self._margin(error, room / 2 - error if sampled else room / 2)
         if self.low is not None:
-            changes[self.ends[0]] = self.low + self._margin(error, room)
+            changes[self.ends[0]] = max(self.low + margin, least)
         if self.high is not None:
-            changes[self.ends[1]] = self.high - self._margin(error, room)
+            changes[self.ends[1]] = min(self.high - margin, largest)
         return self._with(**changes)
 
-    def _margin(self, error: float, room: float) -> float:
-        asked = error if isinstance(self.margin, str) else self.margin
-        return float(min(asked, room / 2))
+    def _margin(self, error: float, most: float) -> float:
+        return float(min(error if isinstance(self.margin, str) else self.margin, most))
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,8 +275,9 @@ class DecisionRate(GroupRates):
     `tolerance`: rates of two groups differ by at most this, for the pair `between` or all pairs.
     `at_least`, `at_most`: bounds on the rate of each group. The rule is about the listed inputs; a
     `margin` brings new ones closer to it, at a price. "auto" binds the rate at held-out inputs as
-    well, where no member was trained, stricter by one standard error; a number makes the rule
-    stricter by so much. One that cannot be kept is given up with a warning.
+    well, where no member was trained, stricter by one standard error but to no less than that; a
+    number makes the rule stricter by so much, at most by half of the tolerance. One that cannot be
+    kept is given up with a warning.
 
     Members vote for the class of their largest score and one decision per input is made: the share
     of votes against a number in [0, 1) that is a seeded hash of the input (`cg4ai.members.draws`).

@@ -39,7 +39,7 @@ def _honest(problem: Problem) -> Iterator[Requirement]:
     """
     for one in problem.requirements:
         if isinstance(one, GroupRates) and (held := _at_held_out(problem, one)) is not None:
-            yield held.tightened(_spread(problem, one))
+            yield held.tightened(_spread(problem, one), sampled=True)
 
 
 def _at_held_out(problem: Problem, rate: GroupRates) -> GroupRates | None:

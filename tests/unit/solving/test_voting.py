@@ -265,6 +265,20 @@ def test_a_margin_keeps_rates_of_decisions_from_being_learnt_by_heart() -> None:
     assert gaps["auto"] <= 0.04 < gaps[0.0]
 
 
+def test_a_margin_finer_than_chance_leaves_decisions_that_know_the_labels() -> None:
+    """Bound to noise, held-out rates would be kept by deciding almost all alike."""
+    inputs, labels, group = people(600, seed=5)
+    fresh, fresh_labels, _ = people(20_000, seed=8)
+    right = {}
+    for margin in (0.0, "auto"):
+        rule = DecisionRate(inputs, group, tolerance=0.01, margin=margin)
+        model = ConstrainedClassifier(members=LogisticRegression(), random_state=0)
+        model.fit(inputs, labels, [rule])
+        assert gap(model.predict(inputs), group) <= 0.01 + 1e-9
+        right[margin] = (model.predict(fresh) == fresh_labels).mean()
+    assert right["auto"] >= right[0.0] - 0.05
+
+
 def test_a_margin_that_cannot_be_kept_is_given_up_in_words() -> None:
     rules = [
         DecisionRate(X, G, tolerance=0.1, margin=0.05, name="parity"),
