@@ -20,6 +20,7 @@ from cg4ai.checker.claim import Claim
 from cg4ai.checker.equality import EqualityVerdict, check_equality
 from cg4ai.checker.errors import OutOfTime, Rejected
 from cg4ai.checker.file import Content, parse_certificate, read_certificate
+from cg4ai.checker.leaves import LeafBounds
 from cg4ai.checker.outputs import OutputVerdict, check_outputs
 from cg4ai.checker.shape import ShapeVerdict, check_shape
 from cg4ai.checker.terms import RuleTerms
@@ -159,11 +160,16 @@ class _Prover:
     def __init__(self, claim: Claim, halvings: int, *, budget: int, until: float) -> None:
         self._claim = claim
         self._halvings, self._budget, self._until = halvings, budget, until
+        self._leaves = LeafBounds(claim.region)
         self.extra = 0
 
     def prove(self, rule: int) -> float:
         """The bound proven for a rule over the whole region, at most its limit, or Rejected."""
         claim, terms = self._claim, self._claim.terms(rule)
+        if len(claim.trees[rule]) == 1:  # one cell: trees may show by their leaves that it closes
+            whole = self._leaves.bound(terms)
+            if whole is not None and whole <= claim.target[rule]:
+                return whole
         highest = -np.inf
         region, chunk = claim.region, self._chunk(terms, claim.rule_names[rule])
         done, (shares, multipliers) = 0, claim.uses[rule]

@@ -53,6 +53,21 @@ class FreshThenRefined:
 
 
 @dataclass(frozen=True)
+class InTurn:
+    """Asks one of `inner` after the other, iteration by iteration, beginning with number `first`.
+
+    A problem has one for each number: where the pricer whose turn it is finds nothing, the next is
+    asked in the same iteration.
+    """
+
+    inner: tuple[Pricer, ...]
+    first: int = 0
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        return self.inner[(request.iteration + self.first) % len(self.inner)].price(request)
+
+
+@dataclass(frozen=True)
 class Once:
     """Asks `inner`, which makes trees, only while the mixture has none."""
 

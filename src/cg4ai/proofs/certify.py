@@ -13,6 +13,7 @@ from cg4ai.proofs.answers import answer_of
 from cg4ai.proofs.certificate import verified_rules
 from cg4ai.proofs.certifier import Certifier, Limited
 from cg4ai.proofs.equalities import certify_equality
+from cg4ai.proofs.leaves import close_by_leaves
 from cg4ai.proofs.outputs import certify_outputs
 from cg4ai.proofs.records import Certification, Progress
 from cg4ai.proofs.rules import proof_rules_of
@@ -83,6 +84,8 @@ def certify(
         work.resume(resume)
         before = resume.seconds
     work.look_first()
+    if not work.found:
+        close_by_leaves(work)
     work.search(Limited(cell_limit, started + time_limit_s, all_rules), progress)
     if progress is not None:
         progress(work.progress())

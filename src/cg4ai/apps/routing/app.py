@@ -29,13 +29,14 @@ from cg4ai.apps.routing.problem import (
     routing_problem,
     routing_settings,
     shielded_problem,
+    tree_problem,
 )
 from cg4ai.apps.routing.report import report
 from cg4ai.apps.routing.settings import LEAN, RouteSettings
 from cg4ai.apps.routing.shield import record_cuts
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
 from cg4ai.errors import InvalidInput
-from cg4ai.proofs import Certification
+from cg4ai.proofs import Certification, certify
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.records import IterationRecord, Strength
 from cg4ai.runs.folder import Run
@@ -74,6 +75,27 @@ class Proving:
         outcome = certified(problem, settings, progress=progress, run=run)
         self.proof = outcome.certification
         return outcome.result
+
+
+@dataclass
+class ProvingLeaves(Proving):
+    """The loop as it is, for trees that keep the capacities by themselves; keeps the proof."""
+
+    instance: Instance | None = None
+
+    def __call__(
+        self,
+        problem: Problem,
+        settings: Settings,
+        *,
+        progress: Callable[[IterationRecord], None] | None,
+        run: Run | None,
+    ) -> Result:
+        assert self.instance is not None
+        result = solve(problem, settings, progress=progress, run=run)
+        rule = capacity(self.instance, RouteSettings(network=self.instance.name))
+        self.proof = certify(result.ensemble, rule)
+        return result
 
 
 @dataclass
@@ -126,15 +148,20 @@ class Routing:
         problem, settings = self.training(prepared)
         asked, demands = prepared.settings, len(prepared.instance.demand_max)
         recipe = asked.completed(demands, joint=asked.joint)
-        solver: Solver = Shielding() if asked.joint else solve
+        solver: Solver = Shielding() if asked.guarantee == "shielded" else solve
         later = f"{recipe.later_steps} the others"
-        if asked.guarantee == "certified":
+        if asked.guarantee == "certified" and asked.members == "tree":
+            solver = ProvingLeaves(instance=prepared.instance)
+        elif asked.guarantee == "certified":
             settings, solver = replace(settings, iteration_limit=ProofRecipe().rounds), Proving()
             later = "each proven as far as it goes before the next"
         what = "networks" if asked.joint else "groups of networks"
+        steps = f", {recipe.first_steps} steps the first, {later}"
+        if asked.members != "network":
+            what = "trees" if asked.members == "tree" else "networks and trees"
+            steps = f", trees of up to {recipe.leaves} leaves"
         words = (
-            f"training: up to {settings.iteration_limit} {what} that split {demands} demands, "
-            f"{recipe.first_steps} steps the first, {later}"
+            f"training: up to {settings.iteration_limit} {what} that split {demands} demands{steps}"
         )
         words = "\n".join([*prepared.instance.notes, words])
         task = Task(problem, settings, words, solver=solver, evaluation_most_s=EVALUATION_S)
@@ -150,7 +177,7 @@ class Routing:
         )
 
     def listening(self, task: Task, run: Run | None) -> Task:
-        if run is None or isinstance(task.solver, Shielding):
+        if run is None or not task.problem.requirements:
             return task
         journal = CutJournal(run, task.settings)
         heard = journal.listen(task.problem)
@@ -168,7 +195,9 @@ class Routing:
             joint=asked.joint,
         )
         settings = replace(settings, single_model=asked.single_model)
-        stated = shielded_problem if asked.joint else routing_problem
+        if asked.guarantee == "shielded":
+            return shielded_problem(prepared.instance, asked), settings
+        stated = tree_problem if asked.members == "tree" else routing_problem
         return stated(prepared.instance, asked), settings
 
     def conclude(self, prepared: Prepared, task: Task, result: Result, run: Run | None) -> Result:
@@ -182,9 +211,8 @@ class Routing:
         if prepared.settings.joint:  # its rule is no row of the master, but has its region
             rule = capacity(prepared.instance, prepared.settings)
             record_regions(result.ensemble, (rule,), inputs=task.problem.objective.inputs)
-            if run is not None:
+            if run is not None and isinstance(solver, Shielding):
                 result.ensemble.about.update(about_of(self, prepared))
-                assert isinstance(solver, Shielding)
                 solver.written = write_shield_proof(run.folder, prepared.instance, result.ensemble)
         return result
 

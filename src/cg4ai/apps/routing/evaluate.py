@@ -14,13 +14,15 @@ import torch
 from cg4ai.apps.protocol import Evaluation, Review
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.optimal import OptimalRouting, bottleneck
-from cg4ai.apps.routing.problem import first_request
+from cg4ai.apps.routing.problem import capacity, first_request
 from cg4ai.apps.routing.separation import FEASIBLE, Attack, timed_attack
-from cg4ai.apps.routing.settings import RouteSettings
+from cg4ai.apps.routing.settings import Recipe, RouteSettings
 from cg4ai.apps.routing.shield import measure_shield
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
+from cg4ai.proofs.leaves import highest, leaves_of
+from cg4ai.proofs.rules import proof_rules_of
 from cg4ai.protocols import Pricer
 from cg4ai.records import Array, Strength
 from cg4ai.seeds import derived_seed
@@ -78,12 +80,16 @@ def evaluate(
         review = replace(review, deadline=review.deadline.reserving(PLAIN * training_s))
     attack_seed = derived_seed(seed, 0, "final attack") % 2**31
     shielded = bool(ensemble.guards)
-    known = _shielded(instance, ensemble, seed=seed) if shielded else _audited(result)
+    searched = bool(problem.requirements)  # trees keep the capacities by their leaves
+    if shielded:
+        known = _shielded(instance, ensemble, seed=seed)
+    else:
+        known = _audited(result) if searched else _at_corners(instance, ensemble)
     summary = {**_about(instance, settings, problem, result), **known}
     arrays: dict[str, Array] = {}
     # even its smallest portion takes about as long as the search that training ended with
     needed = result.ending.audits_s
-    if not shielded and review.begins("searching for overloads", needed=needed):
+    if searched and review.begins("searching for overloads", needed=needed):
         found = timed_attack(instance, ensemble, settings, seed=attack_seed, review=review)
         summary |= _attacked(found)
     validation = None
@@ -163,6 +169,7 @@ def _about(
         "demand_max": instance.demand_max.tolist(),
         "objective": settings.objective,
         "guarantee": settings.guarantee,
+        "members": settings.members,
         "time_limit_s": settings.time_limit_s,
         "training_limit_s": settings.training_limit_s,
         "threads": settings.threads,
@@ -178,6 +185,14 @@ def _audited(result: Result) -> dict[str, Any]:
     worst = max((audit.worst_violation for audit in result.audits), default=float("nan"))
     strength = Strength.ATTACKED if result.feasible else Strength.VIOLATED
     return {"worst_utilisation": 1.0 + float(worst), "strength": strength, "attack": {}}
+
+
+def _at_corners(instance: Instance, ensemble: Ensemble) -> dict[str, Any]:
+    """The most that the leaves of trees load a link with; what that establishes says the proof."""
+    rules = proof_rules_of(capacity(instance, Recipe()), output_size=ensemble.output_size)
+    found = leaves_of(ensemble, np.zeros_like(instance.demand_max), instance.demand_max)
+    worst = max(highest(found, rules.affine, arc) for arc in range(len(instance.arcs)))
+    return {"worst_utilisation": worst, "strength": Strength.UNVERIFIED, "attack": {}}
 
 
 def _shielded(instance: Instance, ensemble: Ensemble, *, seed: int) -> dict[str, Any]:

@@ -243,32 +243,51 @@ def anchor(instance: Instance, samples: Array, *, reserve: float = SAFETY) -> Ar
     """The constant split (P,) of least mean MLU over `samples` (N, D) that fits at the corner.
 
     With a constant split every link's load grows with the demands, so what fits at the corner of
-    the box fits in all of it. Rows `load of arc a at sample s <= t_s` are added as they are
-    violated. Where the load leaves room, links keep a share `reserve` of it at the corner.
+    the box fits in all of it. Where the load leaves room, links keep a share `reserve` of it there.
+    """
+    limit = max(bottleneck(instance).mlu, 1.0 - reserve)
+    return best_split(instance, samples, corner=instance.demand_max, limit=limit)
+
+
+def best_split(
+    instance: Instance,
+    samples: Array,
+    *,
+    corner: Array,
+    limit: float,
+    share: float = 1.0,
+    beside: Array | None = None,
+) -> Array:
+    """The constant split (P,) of least mean MLU over `samples` (N, D), at most `limit` at `corner`.
+
+    With `beside` (N, A), what else loads the links, it is the mean of the largest of
+    `beside + share * utilisation`. Rows `load of arc a at sample s <= t_s` are added as they are
+    violated.
     """
     vectors = instance.vectors(samples) / instance.demand_max
     if len(vectors) == 0:
         raise InvalidInput("an anchor needs at least one sample of the demands")
     loads, count = utilisation_per_share(instance), len(vectors)
     paths, arcs = loads.shape
+    other = np.zeros((count, arcs)) if beside is None else beside
     membership = np.zeros((len(instance.demand_max), paths + count))
     membership[instance.path_demand, np.arange(paths)] = 1.0
-    corner = np.hstack([loads.T, np.zeros((arcs, count))])
-    limit = max(bottleneck(instance).mlu, 1.0 - reserve)
+    largest = (corner / instance.demand_max)[instance.path_demand]
+    top = np.hstack([(largest[:, None] * loads).T, np.zeros((arcs, count))])
     program = _program(
         np.concatenate([np.zeros(paths), np.full(count, 1.0 / count)]),
-        np.vstack([membership, corner]),
+        np.vstack([membership, top]),
         np.concatenate([np.ones(len(membership)), np.full(arcs, -np.inf)]),
         np.concatenate([np.ones(len(membership)), np.full(arcs, limit)]),
     )
-    per_path = vectors[:, instance.path_demand]
+    per_path = share * vectors[:, instance.path_demand]
     known: set[tuple[int, int]] = set()
     while True:
         _run(program)
         values = program.solution().values
         split = np.maximum(values[:paths], 0.0)
         split /= np.bincount(instance.path_demand, split)[instance.path_demand]
-        utilisation = (per_path * split) @ loads
+        utilisation = (per_path * split) @ loads + other
         worst = utilisation.argmax(axis=1)
         short = utilisation.max(axis=1) > values[paths:] + 1e-7
         new = [(int(s), int(worst[s])) for s in np.flatnonzero(short)]
@@ -276,15 +295,20 @@ def anchor(instance: Instance, samples: Array, *, reserve: float = SAFETY) -> Ar
         if not new:
             return np.asarray(split)
         known.update(new)
-        _add_sample_rows(program, new, per_path, loads)
+        _add_sample_rows(program, new, per_path, loads=loads, beside=other)
 
 
 def _add_sample_rows(
-    program: LinearProgram, pairs: list[tuple[int, int]], per_path: Array, loads: Array
+    program: LinearProgram,
+    pairs: list[tuple[int, int]],
+    per_path: Array,
+    *,
+    loads: Array,
+    beside: Array,
 ) -> None:
-    """Rows `load of arc a at sample s - t_s <= 0`."""
+    """Rows `load of arc a at sample s - t_s <= -beside`."""
     samples, arcs = np.array(pairs).T
     levels = np.zeros((len(pairs), len(per_path)))
     levels[np.arange(len(pairs)), samples] = -1.0
     matrix = sparse.csr_matrix(np.hstack([per_path[samples] * loads[:, arcs].T, levels]))
-    program.add_rows(np.full(len(pairs), -np.inf), np.zeros(len(pairs)), matrix)
+    program.add_rows(np.full(len(pairs), -np.inf), -beside[samples, arcs], matrix)

@@ -11,16 +11,18 @@ import torch
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.functional import PathCost, Utilisation
 from cg4ai.apps.routing.joint import JointPricer, capacity_shield, joint_network
+from cg4ai.apps.routing.leaves import TreePricer
 from cg4ai.apps.routing.members import FreshDemands, RoutingPricer, SplitNetwork
 from cg4ai.apps.routing.optimal import anchor
 from cg4ai.apps.routing.settings import LEAN, Recipe
 from cg4ai.apps.routing.tail import GapTail, LeastMlu
 from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.shielded import ShieldedArchitecture, ShieldedMembers
+from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
 from cg4ai.objectives import AnyObjective, Epigraph, Supervised
 from cg4ai.pricing.gradient.training import Training
-from cg4ai.protocols import PricingRequest
+from cg4ai.pricing.wrappers import InTurn
+from cg4ai.protocols import Pricer, PricingRequest
 from cg4ai.records import Array, Duals, IntArray
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
@@ -132,23 +134,58 @@ def routing_problem(instance: Instance, recipe: Recipe | None = None) -> Problem
 
 
 def shielded_problem(instance: Instance, recipe: Recipe | None = None) -> Problem:
-    """One network for all demands behind a shield, so that the master needs no rows."""
+    """Members for all demands behind a shield, so that the master needs no rows."""
     recipe = (recipe or Recipe()).completed(len(instance.demand_max), joint=True)
     sample = instance.sample(recipe.scenarios, derived_seed(recipe.seed, 0, "scenarios"))
     shield = capacity_shield(instance, capacity(instance, recipe), sample)
+    objective = _objective(instance, recipe, sample, corner=NEAR_CORNER)
+    pricers: dict[str, Pricer] = {}
+    if recipe.members != "tree":
+        pricers["network"] = _joint_pricer(instance, recipe, shield)
+    if recipe.members != "network":
+        pricers["tree"] = _tree_pricer(instance, recipe, objective, shield)
+    made = tuple(pricers.values())
+    return Problem(
+        objective=objective,
+        requirements=(),
+        pricers=made
+        if len(made) == 1
+        else tuple(InTurn(made, first) for first in range(len(made))),
+        layout=Layout.single(len(instance.path_demand)),
+        start=((ShieldedMembers(shield.anchor, shield), np.zeros(1, np.int64)),),
+    )
+
+
+def tree_problem(instance: Instance, recipe: Recipe) -> Problem:
+    """Trees that keep the capacities by themselves, so that master and product need neither."""
+    recipe = recipe.completed(len(instance.demand_max), joint=True)
+    sample = instance.sample(recipe.scenarios, derived_seed(recipe.seed, 0, "scenarios"))
+    objective = _objective(instance, recipe, sample)
+    split = anchor(instance, sample)
+    return Problem(
+        objective=objective,
+        requirements=(),
+        pricers=(_tree_pricer(instance, recipe, objective),),
+        layout=Layout.single(len(instance.path_demand)),
+        start=((ConstantMembers(split[None], len(instance.demand_max)), np.zeros(1, np.int64)),),
+    )
+
+
+def _tree_pricer(
+    instance: Instance, recipe: Recipe, objective: AnyObjective, shield: Shield | None = None
+) -> TreePricer:
+    assert isinstance(objective, Epigraph)
+    assert isinstance(objective.tail, GapTail)
+    return TreePricer(instance, objective.tail.least, recipe.leaves, shield)
+
+
+def _joint_pricer(instance: Instance, recipe: Recipe, shield: Shield) -> JointPricer:
     network = joint_network(instance, hidden=recipe.hidden, stages=recipe.stages)
-    pricer = JointPricer(
+    return JointPricer(
         ShieldedArchitecture(network, shield),
         first=Training(recipe.first_steps, learning_rate=0.02, schedule="onecycle"),
         later=Training(recipe.later_steps, learning_rate=0.01, schedule="onecycle"),
         batch_size=recipe.batch_size,
-    )
-    return Problem(
-        objective=_objective(instance, recipe, sample, corner=NEAR_CORNER),
-        requirements=(),
-        pricers=(pricer,),
-        layout=Layout.single(len(instance.path_demand)),
-        start=((ShieldedMembers(shield.anchor, shield), np.zeros(1, np.int64)),),
     )
 
 

@@ -18,6 +18,7 @@ from cg4ai.apps.wording import (
 )
 from cg4ai.records import StopReason, Strength
 
+MEMBERS = {"network": "networks", "tree": "trees", "both": "networks and trees"}
 STOPPED = {
     **STOPS,
     StopReason.STALLED: "no overload is left and the mixture hardly improves any more",
@@ -54,9 +55,9 @@ def report(summary: Mapping[str, Any]) -> str:
 
 def _stopped(summary: Mapping[str, Any]) -> str:
     reason = StopReason(summary["stop_reason"])
-    planned = summary["guarantee"] == "shielded" and reason is StopReason.ITERATION_LIMIT
-    if planned:
-        return "as many networks as planned were trained"
+    whole = summary["guarantee"] == "shielded" or summary["members"] == "tree"
+    if whole and reason is StopReason.ITERATION_LIMIT:
+        return f"as many {MEMBERS[summary['members']]} as planned were trained"
     return stopped_because(reason, single=bool(summary.get("single")), words=STOPPED)
 
 
@@ -136,9 +137,12 @@ def _members(summary: Mapping[str, Any]) -> str:
             f", {summary['capacity_rows']} of them of capacities, {summary['found_rows']} of "
             "these found by search"
         )
-    trained, beside = counted(networks, "network"), counted(constants, "constant split")
+    kind = {"network": "network", "tree": "tree", "both": "network or tree"}[summary["members"]]
+    plural = MEMBERS[summary["members"]].replace(" and ", " or ")
+    trained, left = (f"{count} {kind if count == 1 else plural}" for count in (networks, kept))
+    beside = counted(constants, "constant split")
     return (
-        f"Members: {trained} trained beside {beside}; {counted(kept, 'network')} and "
+        f"Members: {trained} trained beside {beside}; {left} and "
         f"{counted(active, 'constant split')} in the mixture; {rows}."
     )
 
@@ -149,6 +153,8 @@ def guarantee(summary: Mapping[str, Any]) -> str:
     effort = summary["attack"]
     if "shield" in summary and kept:
         return f"{_established(summary)}\n{_shield(summary['shield'])}"
+    if kept and summary["members"] == "tree" and not effort:
+        return _established(summary)
     if not effort:
         verdict = _established(summary) if kept else "NOT KEPT: training found an overload."
         return f"{verdict}\nNot searched any further: the time was over."
@@ -185,8 +191,8 @@ def _established(summary: Mapping[str, Any]) -> str:
         proof = summary.get("certificate") or summary["proof"]  # `certify` writes the former alone
         return (
             "PROVEN: no demand vector of the box overloads a link (certified: "
-            f"{proof['cells']} cells bounded in {proof['seconds']:.1f} s; check the certificate "
-            "with cg4ai check)."
+            f"{proof['cells']} {'leaves' if summary['members'] == 'tree' else 'cells'} bounded in "
+            f"{proof['seconds']:.1f} s; check the certificate with cg4ai check)."
         )
     if summary["strength"] == Strength.SHIELDED:
         proof = "; check the certificate with cg4ai check" if "certificate" in summary else ""
@@ -200,8 +206,10 @@ def _established(summary: Mapping[str, Any]) -> str:
     )
     if "proof" not in summary:
         return attacked
+    if summary["strength"] == Strength.UNVERIFIED:
+        attacked = ""
     left = summary["proof"]["resisting"]
     links = ", ".join("->".join(entry["link"]) for entry in left[:5])
     bound = summary["proof"]["best_bound"]
     known = "no bound yet" if bound is None else f"best bound {bound:.4f}"
-    return f"NOT PROVEN: {len(left)} links resist ({links}); {known}. {attacked}"
+    return f"NOT PROVEN: {len(left)} links resist ({links}); {known}. {attacked}".rstrip()

@@ -22,7 +22,9 @@ from cg4ai.settings import (
 RoutingObjective = Literal["mlu", "split", "cost"]
 SeparatorName = Literal["ascent", "nlopt", "mip"]  # the last is refused with its reason
 Guarantee = Literal["attacked", "certified", "shielded"]
+MembersName = Literal["network", "tree", "both"]
 JOINT, EACH = (64, 64), (32,)  # hidden layers of a network for all demands, or for each
+TREES = 4  # grown one after the other, each for what the others leave
 MOST_STEPS = 4000  # of a network for all demands, however many
 LEAN = 0.005  # the objective that fewer members may cost; on fresh demands they cost far less
 
@@ -58,7 +60,9 @@ class Recipe(Checked):
         known closely enough to find those that a router serves worst.
     first_steps, later_steps, batch_size: gradient steps of the first group of members and of each
         later one, and fresh demand vectors per step.
-    rounds: groups of members at most; training ends before when the objective hardly falls.
+    rounds: groups of members at most, or trees; training ends before when the objective hardly
+        falls.
+    members: what splits demands; with both, networks and trees are trained in turns.
     starts, ascent_steps: of the separation inside the loop, per arc.
 
     No layers, and 0 steps, vectors or rounds, stand for the usual (`completed`): what a network for
@@ -81,6 +85,11 @@ class Recipe(Checked):
         read=sizes_of,
         metavar="UNITS",
     )
+    members: MembersName = setting(
+        "network",
+        "network, tree (one partition of the demands, a constant split per leaf) or both.",
+    )
+    leaves: int = setting(256, "Leaves of a tree, at most.", least=1, most=2**16)
     skip: bool = hidden_setting(True)
     stages: int = hidden_setting(3, least=1)
     scenarios: int = hidden_setting(300, least=1)
@@ -95,13 +104,20 @@ class Recipe(Checked):
     device: str = device_setting()
 
     def inconsistencies(self) -> list[str]:
-        """Exact separation, which knows no such rule."""
+        """Exact separation, which knows no such rule, and trees for other objectives."""
+        faults = []
+        if self.members != "network" and self.objective != "mlu":
+            faults.append(
+                f"members {self.members} is for objective mlu, got {self.objective}: leaves of "
+                "trees are programs of mean MLU; use members network"
+            )
         if self.separator != "mip":
-            return []
+            return faults
         return [
+            *faults,
             "separator mip states linear rules of ReLU networks with linear outputs; link loads "
             "are demand times share, which is bilinear, and shares come from a softmax: prove "
-            "them in cells with guarantee certified, or search by ascent or nlopt"
+            "them in cells with guarantee certified, or search by ascent or nlopt",
         ]
 
     def completed(self, demands: int, *, joint: bool) -> Self:
@@ -114,7 +130,7 @@ class Recipe(Checked):
         if joint:
             steps = min(MOST_STEPS, 1000 + 125 * demands)
             usual = {"hidden": JOINT, "first_steps": steps, "later_steps": steps // 2}
-            usual |= {"batch_size": 256, "rounds": 2}
+            usual |= {"batch_size": 256, "rounds": 2 if self.members == "network" else TREES}
         return replace(self, **{name: getattr(self, name) or usual[name] for name in usual})
 
 
@@ -180,8 +196,11 @@ class RouteSettings(Recipe):
 
     @property
     def joint(self) -> bool:
-        """Whether one network splits all demands: proofs, and rows in the master, want one each."""
-        return self.guarantee == "shielded"
+        """Whether a member splits all demands, as shielded networks and all trees do.
+
+        Proofs of networks, and rows in the master, want one for each.
+        """
+        return self.guarantee == "shielded" or self.members == "tree"
 
     def inconsistencies(self) -> list[str]:
         faults = super().inconsistencies()
@@ -194,6 +213,7 @@ class RouteSettings(Recipe):
                 f"guarantee certified trains by the mlu objective, got {self.objective}; train "
                 "without it and prove what came out with cg4ai certify"
             )
+        faults += self._misplaced_trees()
         if self.single_model and self.guarantee == "certified":
             faults.append(
                 "single_model chooses by rows of the master, guarantee certified by proofs; ask "
@@ -204,4 +224,21 @@ class RouteSettings(Recipe):
                 "lean has no meaning for guarantee certified, which chooses its weights otherwise; "
                 "leave it out"
             )
+        return faults
+
+    def _misplaced_trees(self) -> list[str]:
+        """Trees are proven or shielded, and do not mix with a network for each demand."""
+        faults = []
+        if self.members != "network" and self.guarantee == "attacked":
+            faults.append(
+                f"members {self.members} with guarantee attacked: trees are proven at once, ask "
+                "for certified or shielded"
+            )
+        if self.members == "both" and self.guarantee == "certified":
+            faults.append(
+                "members both with guarantee certified: a proof wants a network for each demand, "
+                "a tree splits all of them; use members tree, or guarantee shielded"
+            )
+        if self.members != "network" and self.baseline:
+            faults.append("baseline trains plain networks beside networks; use members network")
         return faults

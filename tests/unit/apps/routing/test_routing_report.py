@@ -19,6 +19,7 @@ SUMMARY: dict[str, Any] = {
     "scale": 1.0,
     "objective": "mlu",
     "guarantee": "shielded",
+    "members": "network",
     "strength": Strength.SHIELDED,
     "iterations": 2,
     "stop_reason": StopReason.ITERATION_LIMIT,
