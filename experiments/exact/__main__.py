@@ -1,4 +1,4 @@
-"""`python -m experiments.exact agreement|radii|robust`: one JSON line per case, then a summary."""
+"""`python -m experiments.exact agreement|radii|robust|pricing`: a JSON line per case, a summary."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from cg4ai.members.mixture import Part
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.members.relu import ReluNetwork, ReluSum
 from cg4ai.separation import MixedInteger
+from experiments.exact.pricing import KINDS, pricing
 
 MEMBERS = 20
 
@@ -119,8 +120,9 @@ def robust(radius: float, rounds: int, seed: int) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.exact", description=__doc__)
-    parser.add_argument("what", choices=["agreement", "radii", "robust"])
-    parser.add_argument("--cases", type=int, default=200, help="random mixtures")
+    parser.add_argument("what", choices=["agreement", "radii", "robust", "pricing"])
+    parser.add_argument("--cases", type=int, default=200, help="random mixtures or problems")
+    parser.add_argument("--members", choices=KINDS, default="relu", help="priced exactly")
     parser.add_argument("--images", type=int, default=100, help="training images")
     parser.add_argument("--radius", type=float, default=0.02, help="largest change of a pixel")
     parser.add_argument("--rounds", type=int, default=4, help="groups of members at most")
@@ -130,13 +132,14 @@ def main() -> None:
         "agreement": lambda: agreement(asked.cases),
         "radii": lambda: radii(asked.images, asked.seed),
         "robust": lambda: robust(asked.radius, asked.rounds, asked.seed),
+        "pricing": lambda: pricing(asked.members, asked.cases),
     }[asked.what]()
     lines = []
     for line in made:
         lines.append(line)
         print(json.dumps(line), flush=True)
     numbers = {
-        name: np.array([line[name] for line in lines], float)
+        name: np.array([line[name] for line in lines if line[name] is not None], float)
         for name in lines[0]
         if isinstance(lines[0][name], int | float)
     }

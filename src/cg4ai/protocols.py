@@ -142,6 +142,13 @@ class Pricer(Protocol):
     def price(self, request: PricingRequest) -> PricingResult: ...
 
 
+@runtime_checkable
+class Refusing(Protocol):
+    """A pricer that says before anything is trained what it cannot price in reasonable time."""
+
+    def refuse(self, objective: AnyObjective, requirements: Sequence[Requirement]) -> None: ...
+
+
 class Separator(Protocol):
     """Searches a requirement's region for inputs that a mixture violates."""
 

@@ -27,6 +27,7 @@ from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.modules import ModuleArchitecture
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.pricing.exact.affine import AffinePricer
+from cg4ai.pricing.exact.mip import ReluPricer
 from cg4ai.pricing.exact.stumps import StumpPricer
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
@@ -37,8 +38,8 @@ from cg4ai.protocols import Architecture, Members, Pricer
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.shapes import Curvature, Shape
 
-KINDS = ("auto", "network", "affine", "stump", "tree", "forest", "boosting")
-EXACT = ("affine", "stump")  # kinds whose pricers prove bounds
+KINDS = ("auto", "network", "affine", "relu", "stump", "tree", "forest", "boosting")
+EXACT = ("affine", "relu", "stump")  # kinds whose pricers prove bounds
 # for quantiles: deep ones for large data, and shallow ones, of which the held-out rows choose
 BOOSTED_QUANTILES = (
     HistGradientBoostingRegressor(max_iter=100, learning_rate=0.1, early_stopping=False),
@@ -206,10 +207,11 @@ def _named(kind: str, parameters: Parameters, task: Task) -> list[Pricer]:
         return [*_named("network", parameters, task), *_boosted_once(task, parameters.n_jobs)]
     if kind == "network":
         return [_of_networks(network(parameters, task), parameters, task)]
-    if kind == "affine":
+    if kind in ("affine", "relu"):
         if task.links == "softmax":
-            raise InvalidInput("affine members give logits, not probabilities: set scores='logit'")
-        return [AffinePricer(task.inputs.shape[1], task.outputs)]
+            raise InvalidInput(f"{kind} members give logits, not probabilities: set scores='logit'")
+        made = AffinePricer if kind == "affine" else ReluPricer
+        return [made(task.inputs.shape[1], task.outputs)]
     if task.classification and task.links == "linear":
         raise InvalidInput(f"{kind} members give probabilities: set scores='probability'")
     if kind == "stump":

@@ -27,8 +27,9 @@ PARAMETERS = """
     ----------
     members : what the mixture is made of: "auto" (default: networks and, from 1,000 rows
         (500 for each class) on where no rule is about listed inputs, rates or regions, one
-        boosted model), "network", "affine" and
-        "stump" (priced exactly, so that optimality and infeasibility can be proven), "tree",
+        boosted model), "network"; "affine",
+        "relu" (networks of ReLU units, for up to 60 rows and 200 numbers in X) and "stump", which
+        are priced exactly, so that optimality and infeasibility can be proven; "tree",
         "forest", "boosting" (HistGradientBoosting), a tree, forest, boosting or linear model of
         scikit-learn, a model of LightGBM or XGBoost, a function without arguments that makes a
         torch module, or a list of these, asked in turn. A model that is already fitted is a

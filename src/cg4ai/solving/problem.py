@@ -12,7 +12,7 @@ from cg4ai.layout import Layout
 from cg4ai.members.relu import check_members
 from cg4ai.members.shielded import Shield
 from cg4ai.objectives import AnyObjective, Objective, Supervised
-from cg4ai.protocols import Members, Pricer
+from cg4ai.protocols import Members, Pricer, Refusing
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Concave, Margin, Requirement
 from cg4ai.rules.place import Placed
@@ -73,6 +73,7 @@ class Problem:
             requirement.check(d, r)
             self._check_priceable(requirement)
             self._check_missing(requirement)
+        self._check_affordable()
         if isinstance(self.objective, Objective):
             self._refuse_labelled()
         if isinstance(self.objective, Supervised):
@@ -106,6 +107,13 @@ class Problem:
             ),
             **changes,
         )
+
+    def _check_affordable(self) -> None:
+        """Have exact pricers refuse what would take them too long, before anything is trained."""
+        for pricer in self.pricers:
+            for _, one in unwrapped(pricer):
+                if isinstance(one, Refusing):
+                    one.refuse(self.objective, self.requirements)
 
     def _refuse_labelled(self) -> None:
         """Refuse pricers that fit labels where the objective has none."""

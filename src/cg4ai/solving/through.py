@@ -30,6 +30,7 @@ from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.pricing.exact.affine import AffinePricer
 from cg4ai.pricing.exact.finite import FinitePricer
+from cg4ai.pricing.exact.mip import ReluPricer
 from cg4ai.pricing.exact.stumps import StumpPricer
 from cg4ai.pricing.rebuilt import rebuilt
 from cg4ai.protocols import Architecture, Members
@@ -46,7 +47,7 @@ from cg4ai.solving.problem import softmax_groups, unwrapped
 if TYPE_CHECKING:
     from cg4ai.solving.problem import Problem
 
-EXACT = (AffinePricer, StumpPricer, FinitePricer)
+EXACT = (AffinePricer, StumpPricer, FinitePricer, ReluPricer)
 AGREES = 1e-9  # rounding that an anchor of the user's own may have
 RIDGE = 1e-3  # of the affine fit that anchors stay close to, per row of the data
 SAMPLE = 4000  # inputs over which an anchor of least loss is sought

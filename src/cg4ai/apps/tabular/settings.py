@@ -73,7 +73,7 @@ class TrainSettings(Checked):
     )
     members: tuple[str, ...] = setting(
         ("network",),
-        "network, affine, stump, tree, forest or boosting; or several: a,b.",
+        "network, affine, relu, stump, tree, forest or boosting; or several: a,b.",
         read=names_of,
     )
     scores: Scores = setting("probability", "Classification scores: probability or logit.")
