@@ -69,12 +69,14 @@ def capacity_shield(instance: Instance, requirement: Linear, samples: Array) -> 
 
     The more room it leaves, the less of it is needed; among such splits it is the one of least mean
     MLU over `samples`. Load grows with the demands under a constant split, so what it keeps at the
-    corner it keeps in the whole box.
+    corner it keeps in the whole box. The shares of a demand move together, or they would no longer
+    sum to one where its paths share no link with each other.
     """
     split = anchor(instance, samples, reserve=1.0)
     guard = guard_of(requirement, len(split))
     check_given((guard,), AffineMap.constant(split, len(instance.demand_max)))
-    return Shield(ConstantMembers(split[None], len(instance.demand_max)), (guard,))
+    coupled = tuple(tuple(int(path) for path in block) for block in instance.blocks)
+    return Shield(ConstantMembers(split[None], len(instance.demand_max)), (guard,), coupled)
 
 
 @dataclass(frozen=True)

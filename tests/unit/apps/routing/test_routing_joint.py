@@ -11,8 +11,13 @@ import pytest
 import torch
 
 from cg4ai.apps.routing import Instance, instance, problem
-from cg4ai.apps.routing.joint import JointPricer, joint_network
-from cg4ai.apps.routing.problem import first_request, routing_settings, shielded_problem
+from cg4ai.apps.routing.joint import JointPricer, capacity_shield, joint_network
+from cg4ai.apps.routing.problem import (
+    capacity,
+    first_request,
+    routing_settings,
+    shielded_problem,
+)
 from cg4ai.apps.routing.settings import Recipe, RouteSettings
 from cg4ai.members import ShieldedMembers
 from cg4ai.solving.loop import solve
@@ -39,6 +44,20 @@ def test_on_a_gpu_there_are_as_many_networks_for_all_demands_as_on_the_processor
     assert routing_settings(uneven, Recipe(), joint=True) == usual[True]
     assert routing_settings(uneven, Recipe()).iteration_limit == usual[False].iteration_limit / 2
     assert pricer_of(shielded_problem(uneven, TINY)).later.steps == TINY.later_steps
+
+
+def test_shares_of_a_demand_sum_to_one_where_the_shield_acts() -> None:
+    """Its two paths have no link in common, so no rule ties them together."""
+    graph = networkx.DiGraph(name="apart", demands={"a": {"d": 4.0}})
+    for source, target in ("ab", "bd", "ac", "cd"):
+        graph.add_edge(source, target, capacity=3.0, length=1.0)
+    made = instance(graph, 1, 2)
+    shield = capacity_shield(made, capacity(made, TINY), made.sample(30, 1))
+    vectors = torch.as_tensor(made.demand_max[None])
+    kept = shield.restored(vectors, torch.tensor([[1.0, 0.0]], dtype=torch.float64)).numpy()
+    assert made.utilisation(vectors.numpy(), np.array([[1.0, 0.0]])).max() > 1.5
+    assert made.utilisation(vectors.numpy(), kept).max() <= 1.0
+    assert kept.sum() == pytest.approx(1.0)
 
 
 def pricer_of(stated: Problem) -> JointPricer:
