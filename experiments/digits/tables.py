@@ -425,8 +425,8 @@ def ablation_table(saved: SavedUnits) -> Table:
         "What column generation adds to one group",
         "`one group`: the first that was trained, jointly, with equal weights: no dual has had a "
         "part in it. `all`: what column generation made of it, with further groups trained by the "
-        "duals and weights chosen by the master, as many members at most as the usual group has. "
-        "Where both are the same, one group suffices.",
+        "duals and weights chosen by the master; where groups are small, as many members at most "
+        "as the usual group has. Where both are the same, one group suffices.",
         rows,
     )
 

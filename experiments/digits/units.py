@@ -89,7 +89,7 @@ class Mixture:
             return 3 if self.scenario == "relabel" else 1
         if n < 500:
             return 1
-        return 6 if self.constraints_only else 3 if (self.hard_tenths or 0) >= 5 else 1
+        return 3 if (self.hard_tenths or 0) >= 5 else 1
 
 
 @dataclass(frozen=True, slots=True)

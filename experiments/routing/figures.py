@@ -247,7 +247,7 @@ def cost(run: Path, target: Path) -> Path:
 
 
 def _against(axes: Axes, optimal: NDArray[Any], predicted: NDArray[Any], *, what: str) -> None:
-    axes.scatter(optimal, predicted, s=3, alpha=0.4)
+    axes.scatter(optimal, predicted, s=3, alpha=0.15, linewidths=0)
     ends = [float(optimal.min()), float(optimal.max())]
     axes.plot(ends, ends, color="black", linewidth=0.8, label="optimal")
     axes.set(xlabel=f"optimal {what}", ylabel=f"predicted {what}")

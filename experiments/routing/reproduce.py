@@ -69,7 +69,8 @@ OUR_COLUMNS = {
 }
 ACTS = {"acts": "acting", "acts, adversarial": "adversarial_acting"}  # of the shield
 NO_RESULT = "no result"
-SHOWN = ("run.json", "summary.json", "history.jsonl", "cuts.jsonl", ARRAYS)  # tables and figures
+# what tables and figures are made from; ensemble.json names links and demands
+SHOWN = ("run.json", "summary.json", "history.jsonl", "cuts.jsonl", "ensemble.json", ARRAYS)
 Summaries = Mapping[str, Mapping[str, Any]]
 
 

@@ -128,6 +128,16 @@ def test_what_each_variant_asks_for(tmp_path: Path) -> None:
     assert without == replace(usual, blur=0.0, gain=1.0)
 
 
+def test_many_probabilities_without_a_loss_are_met_by_small_groups(tmp_path: Path) -> None:
+    def groups(variant: str, n: int) -> tuple[int, int]:
+        asked = reproduce.wanted_mixture(Unit(n, 42, variant), Plan(out=tmp_path))
+        return asked.group, asked.rounds
+
+    assert groups("probability-only", 1000) == (20, 20)
+    assert groups("probability-only", 100) == groups("margin-only", 1000) == (100, 4)
+    assert groups("probability-split-8", 1000) == (100, 4)
+
+
 def test_baselines_may_choose_the_blur_of_ours(tmp_path: Path) -> None:
     plan = Plan(out=tmp_path)
 
