@@ -319,6 +319,12 @@ class ConstrainedEstimator(Parameters):
                 **checks,
             )
         except ValueError as error:
+            if "could not convert string to float" in str(error):
+                raise InvalidInput(
+                    f"X holds text ({error}), and members take numbers: put a ColumnTransformer, "
+                    "such as one with a OneHotEncoder, before this step in a pipeline; "
+                    "cg4ai.fit_with_requirements passes rules through it"
+                ) from error
             if "Input X contains NaN" not in str(error):
                 raise
             raise InvalidInput(

@@ -27,6 +27,7 @@ class ConstantMembers:
 
     kind = "constant"
     differentiable = True
+    takes_missing = True
 
     def __init__(self, values: Any, input_size: int) -> None:
         self.values = frozen_tensor(values, "values")

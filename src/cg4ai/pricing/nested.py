@@ -34,8 +34,7 @@ def nesting_of(shapes: Sequence[Monotone], classes: int) -> Nesting:
         if (shape.ordered, shape.output) != (shapes[0].ordered, shapes[0].output):
             raise InvalidInput(
                 f"{shapes[0].name} and {shape.name} cannot both be built into trees of {classes} "
-                "classes, in which either one class is bound or all in order: leave one out, or "
-                "use networks"
+                "classes, in which either one class is bound or all in order: leave one out"
             )
     return Nesting(classes, shapes[0].output)
 

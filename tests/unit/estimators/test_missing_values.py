@@ -14,6 +14,7 @@ from cg4ai import (
     AffineBound,
     ConstrainedClassifier,
     ConstrainedRegressor,
+    DecisionRate,
     Linear,
     Monotone,
     Range,
@@ -80,6 +81,22 @@ def test_rules_list_rows_with_missing_values_where_members_take_them(members: st
     assert [audit.strength for audit in model.audit_] == ["audited"] * 2
     assert record_audited(model.ensemble_, rules[0]) == 5
     assert set(model.ensemble_.predict(-lacking * -1.0, explain=True).labels) == {"audited"}
+
+
+def test_decisions_about_rows_with_missing_values() -> None:
+    lower = X[:, 2] > 0
+    rule = DecisionRate(X, lower, tolerance=0.03)
+    model = ConstrainedClassifier(members="tree", iteration_limit=10, random_state=0)
+    decided = model.fit(X, np.median(Y) < Y, requirements=[rule]).predict(X)
+    assert np.isnan(X).any()
+    assert abs(decided[lower].mean() - decided[~lower].mean()) <= 0.03 + 1e-9
+    negative = np.where(np.isnan(X), np.copysign(np.nan, -1.0), X)  # as 0 / 0 has it
+    assert (model.predict(negative) == decided).all()
+
+
+def test_text_is_refused_with_the_way_out() -> None:
+    with pytest.raises(InvalidInput, match=r"X holds text.*'Rome'.*ColumnTransformer"):
+        ConstrainedRegressor().fit([["1", "Rome"], ["2", "Oslo"]], [0.0, 1.0])
 
 
 @pytest.mark.parametrize("members", ["network", "affine", ["boosting", "network"]])
