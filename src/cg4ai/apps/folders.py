@@ -17,12 +17,24 @@ from cg4ai.runs.folder import Run
 
 ARRAYS = "arrays.safetensors"
 DESCRIPTION = "description"
+PATCH_OF = "patch_of"  # in a description: the folder of the run that was patched
 APPLICATIONS = {"train": "tabular", "route": "routing", "digits": "digits"}
 
 
 def check_application(run: Run, name: str) -> None:
     if run.command != name:
         raise RunFolderError(f"{run.folder} holds a run of {run.command!r}, not of {name!r}")
+    refuse_patched(run)
+
+
+def refuse_patched(run: Run) -> None:
+    """Refuse to resume what a patch wrote: it is quick, and starts from the run it is of."""
+    whole = (run.settings.get(DESCRIPTION) or {}).get(PATCH_OF)
+    if whole is not None:
+        raise RunFolderError(
+            f"{run.folder} holds a patched run, which is not resumed: patch it further with cg4ai "
+            f"patch {run.folder}, or anew with cg4ai patch {whole} and another --out"
+        )
 
 
 def about_of(app: Application[S, P], prepared: P) -> dict[str, Any]:
@@ -110,6 +122,7 @@ def trained(folder: Path) -> tuple[Any, Trained]:
         run = Run.open(folder, read_only=True)
         settings = run.settings
         if not (folder / "ensemble.json").exists():
+            refuse_patched(run)
             raise RunFolderError(
                 f"the run in {folder} has not ended, so there is no mixture yet: continue it with "
                 f"cg4ai {run.command} --resume --out {folder}"

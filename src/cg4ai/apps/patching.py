@@ -7,16 +7,16 @@ unmet are members trained, from those there are. The old folder is only read.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cg4ai.apps.folders import DESCRIPTION, application
-from cg4ai.apps.protocol import Rule, Task
+from cg4ai.apps.csvdata import CsvTable, read_csv
+from cg4ai.apps.folders import DESCRIPTION, PATCH_OF, application, trained
+from cg4ai.apps.protocol import Rule, Task, Trained
 from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
 from cg4ai.ensemble.patched import Changes, changes
-from cg4ai.ensemble.saved import load
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.members import restore as restore_members
 from cg4ai.protocols import Members
@@ -28,6 +28,7 @@ from cg4ai.solving.result import Result
 
 PATCHES = "patches"  # in an ensemble's description: the files that were added, in order
 CERTIFICATES = "*.cg4ai"
+OBJECTIVE = "inputs of the objective"
 
 Pool = list[tuple[Members, IntArray]]
 
@@ -105,34 +106,37 @@ def patch_run(
 ) -> PatchedRun:
     """Add the rules or cases in the files `add`; with `out` the patched run is saved there.
 
-    Changes are reported at the training inputs and at those of the table `data`.
+    Changes are reported at the inputs of the objective and at those of the table `data`.
     """
     if out is not None and out.resolve() == folder.resolve():
         raise InvalidInput(f"{folder} is the run to patch: choose another --out, it stays as it is")
+    before, described = trained(folder)
     run = Run.open(folder, read_only=True)
-    before = load(folder)
+    earlier = rules_added(before, described)
+    added = [rule for one in add for rule in described.added(one, None)]
     app, stored = application(run.command), dict(run.settings)
-    described = stored.pop(DESCRIPTION, None)
-    reopened = app.reopen(app.settings.from_mapping(stored), described)
-    known = list(before.about.get(PATCHES, []))
-    earlier = [rule for one in known for rule in reopened.added(_unchanged(one))]
-    added = [rule for one in add for rule in reopened.added(one)]
-    _refuse(added, reopened.task)
-    task = reopened.task
+    description = stored.pop(DESCRIPTION, None) or {}
+    task = app.reopen(app.settings.from_mapping(stored), description)
+    _refuse(added, task)
     rules = [rule.requirement for rule in (*earlier, *added)]
     problem = replace(task.problem, requirements=(*task.problem.requirements, *rules))
     pool = _pool(run, before)
     members = sum(len(one) for one, _ in pool)
     settings = replace(task.settings, column_limit=members + task.settings.column_limit)
-    new = None if out is None else Run.create(out, run.command, run.settings)
+    new = None
+    if out is not None:
+        description = {**description, PATCH_OF: str(folder.absolute())}
+        new = Run.create(out, run.command, {**stored, DESCRIPTION: description})
     try:
         result = patch(problem, pool, settings, progress=progress, run=new)
         about = result.ensemble.about
         about.update({k: v for k, v in before.about.items() if k not in (*about, GUARANTEES)})
-        about[PATCHES] = [*known, *(_record(one) for one in add)]
-        inputs: list[tuple[str, Array]] = [("training inputs", task.problem.objective.inputs)]
+        about[PATCHES] = [*before.about.get(PATCHES, []), *(_record(one, described) for one in add)]
+        inputs: list[tuple[str, Array]] = [
+            ("inputs of the objective", task.problem.objective.inputs)
+        ]
         if data is not None:
-            inputs.append((data.name, reopened.inputs(data)))
+            inputs.append((data.name, described.inputs(read_csv(data))))
         made = PatchedRun(
             result,
             before,
@@ -150,6 +154,14 @@ def patch_run(
     finally:
         if new is not None:
             new.close()
+
+
+def rules_added(
+    ensemble: Ensemble, described: Trained, table: CsvTable | None = None
+) -> list[Rule]:
+    """The rules that patches added to a run, in order; none of a run that was not patched."""
+    files = [_unchanged(one, described) for one in ensemble.about.get(PATCHES, [])]
+    return [rule for file in files for rule in described.added(file, table)]
 
 
 def _pool(run: Run, before: Ensemble) -> Pool:
@@ -176,19 +188,25 @@ def _refuse(added: Sequence[Rule], task: Task) -> None:
             )
 
 
-def _record(file: Path) -> dict[str, str]:
-    return {"file": str(file.absolute()), "sha256": _digest(file)}
+def _record(file: Path, described: Trained) -> dict[str, str]:
+    return {"file": str(file.absolute()), "sha256": _digest(described.files(file))}
 
 
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+def _digest(files: Sequence[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
-def _unchanged(record: Any) -> Path:
+def _unchanged(record: Mapping[str, str], described: Trained) -> Path:
     """The file of an earlier patch, whose rules are kept."""
-    file = Path(str(record["file"]))
-    if not file.exists() or _digest(file) != record["sha256"]:
+    file = Path(record["file"])
+    files = described.files(file) if file.exists() else [file]
+    gone = [str(one) for one in files if not one.exists()]
+    if gone or _digest(files) != record["sha256"]:
         raise RunFolderError(
-            f"the run was patched with {file}, which is not there any more as it was; restore it"
+            f"the run was patched with {file}, which is not there any more as it was"
+            f"{', without ' + ', '.join(gone) if gone else ''}; restore it"
         )
     return file

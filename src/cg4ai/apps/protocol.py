@@ -176,14 +176,13 @@ class Trained(Protocol):
         """What can be proven over a whole region."""
         ...
 
+    def added(self, file: Path, table: CsvTable | None) -> list[Rule]:
+        """The rules or cases of a file that a patch adds; its rows are those of a table."""
+        ...
 
-@dataclass(frozen=True)
-class Reopened:
-    """A finished run's task again; `added` reads further rules or cases, `inputs` a table."""
-
-    task: Task
-    added: Callable[[Path], list[Rule]]
-    inputs: Callable[[Path], Array]
+    def files(self, file: Path) -> list[Path]:
+        """All files that decide what such a file means."""
+        ...
 
 
 S = TypeVar("S", bound=RunSettings)
@@ -223,8 +222,8 @@ class Application(Protocol[S, P]):
         """The problem for the loop, which is refused before a folder is made or emptied for it."""
         ...
 
-    def reopen(self, settings: S, described: Mapping[str, Any] | None) -> Reopened:
-        """A finished run, to be patched: its task, and how to read what is added."""
+    def reopen(self, settings: S, described: Mapping[str, Any] | None) -> Task:
+        """The task of a finished run that is to be patched."""
         ...
 
     def listening(self, task: Task, run: Run | None) -> Task:

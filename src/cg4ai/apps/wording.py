@@ -137,8 +137,7 @@ def report(result: dict[str, Any]) -> str:
     lines = [
         f"Stopped after {counted(result['iterations'], 'iteration')} and "
         f"{result['seconds']:.1f} s: {result['stopped_because']}.",
-        f"Of {result['columns']} trained members {result['active_members']} make up the mixture; "
-        f"its loss on the data is {result['loss']:.5g}.",
+        f"{_members(result)}; its loss on the data is {result['loss']:.5g}.",
         *single_model(result),
     ]
     if not result.get("single") and result["bound"] is not None and np.isfinite(result["bound"]):
@@ -156,6 +155,14 @@ def report(result: dict[str, Any]) -> str:
     else:
         lines += ["", "There were no rules, so nothing is guaranteed."]
     return "\n".join(lines)
+
+
+def _members(result: Mapping[str, Any]) -> str:
+    """Which of the members that were trained predict."""
+    active, trained = result["active_members"], result["columns"]
+    if active == 1:
+        return f"One of {counted(trained, 'trained member')} makes up the model"
+    return f"Of {trained} trained members {active} make up the mixture"
 
 
 def audit_report(entries: Sequence[dict[str, Any]], outputs: Sequence[str] = ()) -> str:

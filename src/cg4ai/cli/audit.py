@@ -34,10 +34,14 @@ def audit(
     from cg4ai.apps import wording
     from cg4ai.apps.csvdata import read_csv
     from cg4ai.apps.folders import trained
+    from cg4ai.apps.patching import rules_added
     from cg4ai.runs import files
 
     ensemble, described = trained(folder)
-    checked = described.rules(rules, None if data is None else read_csv(data))
+    table = None if data is None else read_csv(data)
+    checked = described.rules(rules, table)
+    if rules is None:
+        checked += rules_added(ensemble, described, table)
     audits = [ensemble.audit(rule.requirement) for rule in checked]
     entries = [wording.audit_entry(one, rule) for one, rule in zip(audits, checked, strict=True)]
     holds = all(one.holds for one in audits)

@@ -130,7 +130,10 @@ def _assign_further(kind: type, pairs: Sequence[str], given: Given) -> None:
         if not equals:
             raise InvalidInput(f"--set takes name=value, got {pair!r}")
         if name in by_name and name not in free:
-            own = by_name[name].option or "--" + name.replace("_", "-")
+            said = by_name[name]
+            if said.names is not None:
+                raise InvalidInput(f"--set {name}: set what it holds by its own name instead")
+            own = said.option or "--" + name.replace("_", "-")
             raise InvalidInput(f"--set {name}: use {own} for this setting")
         if name not in free:
             raise InvalidInput(

@@ -48,6 +48,7 @@ def predict(
     from cg4ai.apps.csvdata import read_csv
     from cg4ai.apps.explaining import explained
     from cg4ai.apps.folders import trained
+    from cg4ai.apps.patching import rules_added
     from cg4ai.apps.tables import csv_text
     from cg4ai.errors import InvalidInput
     from cg4ai.runs import files
@@ -69,7 +70,8 @@ def predict(
     outputs = found.outputs if explain else found
     rows = described.predictions(inputs, outputs, details=details)
     if explain:
-        told = explained(ensemble, described.stated(table), inputs, found)
+        stated = [*described.stated(table), *rules_added(ensemble, described)]
+        told = explained(ensemble, stated, inputs, found)
         rows = [{**row, **more} for row, more in zip(rows, told, strict=True)]
     if beyond.any():
         rows = [{**row, OUTSIDE: bool(mark)} for row, mark in zip(rows, beyond, strict=True)]

@@ -41,7 +41,9 @@ def conflict_of(run: RunState, reason: StopReason) -> Conflict | None:
         return None
     asked = run.problem.asked or tuple(run.problem.requirements)
     found = _of_any_predictor(run, asked)
-    if found is not None or not run.work.requirement_rows().any():
+    # that one model keeps no rules says nothing of mixtures, which may
+    single = run.turn_of_one_model and reason is StopReason.INFEASIBLE
+    if found is not None or single or not run.work.requirement_rows().any():
         return found
     return _Mixtures(run, exact=reason is StopReason.INFEASIBLE).conflict()
 

@@ -22,7 +22,7 @@ from cg4ai.settings import Settings
 from cg4ai.solving.arranging import arranged
 from cg4ai.solving.completing import completed
 from cg4ai.solving.interrupts import Interrupted, Interrupts
-from cg4ai.solving.phases import PatchPhase, SlackPhase, usual_phases
+from cg4ai.solving.phases import PatchPhase, Phase, SlackPhase, usual_phases
 from cg4ai.solving.problem import Problem, refuse_inexact
 from cg4ai.solving.result import Result, finish
 from cg4ai.solving.shaping import shaped
@@ -73,7 +73,10 @@ def patch(
     settings = settings or Settings()
     problem = replace(imposed(problem, settings), start=tuple(pool))
     with Interrupts() as interrupts:
-        state = RunState(problem, settings, (PatchPhase(), SlackPhase()), interrupts)
+        phases: tuple[Phase, ...] = (PatchPhase(), SlackPhase())
+        if settings.single_model:
+            phases = (*phases, single_phase(problem))
+        state = RunState(problem, settings, phases, interrupts)
         return _Loop(state, run).run(progress)
 
 

@@ -65,7 +65,7 @@ def test_wrong_images_are_answered_right_and_earlier_rows_stay(
     assert (new.predict(split.train_images).argmax(1) == split.train_labels).all()
     summary = json.loads((out / "summary.json").read_text())
     apart = np.abs(new.predict(split.train_images) - old.predict(split.train_images))
-    assert summary["changes"]["training inputs"]["largest"] == pytest.approx(apart.max())
+    assert summary["changes"]["inputs of the objective"]["largest"] == pytest.approx(apart.max())
     # a further patch keeps the first
     more = tmp_path / "more.json"
     more.write_text(json.dumps({"images": wrong_images(out, 1)}))
@@ -116,7 +116,22 @@ def test_a_rule_is_added_to_a_run_on_a_table(
     assert "earlier: first holds" in told
     assert "added: second holds" in told
     assert "Changed at data.csv: " in told
-    assert (tmp_path / "run-patched" / "ensemble.json").exists()
+    patched = str(tmp_path / "run-patched")
+    # later commands look at the added rule, too
+    assert main(["audit", patched, "--json"]) == 0
+    audits = json.loads(capsys.readouterr().out)["audits"]
+    assert [one["requirement"] for one in audits] == ["first", "second"]
+    assert main(["predict", patched, str(more), "--explain"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    place = head.split(",").index("second: strength")
+    assert [line.split(",")[place] for line in lines] == ["audited"] * 3
+    assert main(["train", "--resume", "--out", patched]) == 2
+    assert "patched run, which is not resumed" in capsys.readouterr().err
+    # the added rules are those of this file and of the rows that it names
+    more.write_text("\n".join(["a,b,paid", *rows[5:7]]))
+    assert main(["audit", patched]) == 2
+    assert "not there any more as it was" in capsys.readouterr().err
+    more.write_text("\n".join(["a,b,paid", *rows[5:8]]))
     everywhere = {"rule": "range", "low": 0, "high": 1}
     added.write_text(json.dumps([everywhere]))
     assert main(["patch", str(run), "--add", str(added), "--out", str(tmp_path / "no")]) == 2

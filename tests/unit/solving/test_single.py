@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.records import IterationRecord
 from cg4ai.runs.folder import Run
+from cg4ai.solving.loop import patch
 from experiments.single.cases import SETTINGS, brute_force, random_case
 
 
@@ -69,6 +71,18 @@ def test_a_longer_way_is_taken_where_only_it_meets_the_rows() -> None:
     assert result.stop_reason is StopReason.OPTIMAL
     np.testing.assert_allclose(result.ensemble.predict(np.zeros((1, 1))), [[5.0, 5.0]])
     assert result.objective == pytest.approx(50.0)
+
+
+def test_of_a_patched_run_it_is_one_model_again() -> None:
+    problem = _constants(3.0, 0.0, 2.0, 2.0, 5.0, 5.0)
+    settings = Settings(single_model=True)
+    (part,) = solve(problem, settings).ensemble.parts
+    added = Linear([[0.0]], [[1.0, 1.0]], 8.0)
+    whole = replace(problem, requirements=(*problem.requirements, added))
+    result = patch(whole, [(part.members, part.blocks)], settings)
+    assert result.feasible
+    assert len(result.ensemble) == 1
+    np.testing.assert_allclose(result.ensemble.predict(np.zeros((1, 1))), [[5.0, 5.0]])
 
 
 def _lines(count: int) -> tuple[np.ndarray, np.ndarray]:

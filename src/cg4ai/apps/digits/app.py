@@ -22,7 +22,7 @@ from cg4ai.apps.digits.problem import Demand, demand, digit_settings, digits_pro
 from cg4ai.apps.digits.report import report
 from cg4ai.apps.digits.separation import Attack, PixelFlips, SmallestChange
 from cg4ai.apps.digits.settings import DigitsSettings, Recipe
-from cg4ai.apps.protocol import Evaluation, Proposition, Reopened, Review, Rule, Task
+from cg4ai.apps.protocol import Evaluation, Proposition, Review, Rule, Task
 from cg4ai.apps.runner import Outcome, Screen, perform
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -50,11 +50,11 @@ class DigitsApplication:
 
     def prepare(self, settings: DigitsSettings, described: Mapping[str, Any] | None) -> Prepared:
         """Train the base member, which some scenarios are about, and collect the images."""
-        split = self._split(settings, described)
+        split = self.split(settings, described)
         base = _base(settings, split)
         return Prepared(settings, split, self._demand(settings, split, base), base)
 
-    def _split(self, settings: DigitsSettings, described: Mapping[str, Any] | None) -> Split:
+    def split(self, settings: DigitsSettings, described: Mapping[str, Any] | None) -> Split:
         images = digits(settings.data) if self.images is None else self.images
         if described is not None and _digest(images) != described.get("data_sha256"):
             raise InvalidInput(
@@ -81,7 +81,7 @@ class DigitsApplication:
             )
         return wanted
 
-    def reopen(self, settings: DigitsSettings, described: Mapping[str, Any] | None) -> Reopened:
+    def reopen(self, settings: DigitsSettings, described: Mapping[str, Any] | None) -> Task:
         """The base member is trained again only where the rows are about it.
 
         What is trained further stands beside a whole group, so that few members do.
@@ -91,16 +91,11 @@ class DigitsApplication:
             group=math.ceil(settings.group / SMALLER),
             steps=math.ceil(settings.steps / SMALLER),
         )
-        split = self._split(settings, described)
+        split = self.split(settings, described)
         base = _base(settings, split) if settings.scenario in ("correct", "robust") else None
         wanted = self._demand(settings, split, base)
         problem = digits_problem(wanted, settings, base=base)
-        task = Task(problem, digit_settings(settings, wanted), "")
-        return Reopened(
-            task,
-            lambda file: [added_images(file, split.digits, settings)],
-            lambda file: read_csv(file).numbers(PIXEL_NAMES),
-        )
+        return Task(problem, digit_settings(settings, wanted), "")
 
     def _attacks(self, settings: DigitsSettings) -> tuple[Attack, ...]:
         if self.attacks or settings.scenario != "robust" or settings.radius:
@@ -216,6 +211,15 @@ class Classifier:
     def stated(self, table: CsvTable) -> list[Rule]:
         """The demand on images whose answer the table names; without that column none is known."""
         return self.rules(None, table) if LABEL in table.names else []
+
+    def added(self, file: Path, table: CsvTable | None) -> list[Rule]:
+        stored = dict(self.settings)
+        described = stored.pop("description", None)
+        images = APPLICATION.split(DigitsSettings.from_mapping(stored), described).digits
+        return [added_images(file, images, self.recipe)]
+
+    def files(self, file: Path) -> list[Path]:
+        return [file]
 
     def propositions(self) -> list[Proposition]:
         raise InvalidInput(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cg4ai.apps.folders import about_of
-from cg4ai.apps.protocol import Evaluation, Reopened, Review, Solver, Task
+from cg4ai.apps.protocol import Evaluation, Review, Solver, Task
 from cg4ai.apps.routing.data import Instance, instance
 from cg4ai.apps.routing.description import Router, described, restored
 from cg4ai.apps.routing.evaluate import evaluate
@@ -35,7 +35,6 @@ from cg4ai.apps.routing.report import report
 from cg4ai.apps.routing.settings import LEAN, RouteSettings
 from cg4ai.apps.routing.shield import record_cuts
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
-from cg4ai.errors import InvalidInput
 from cg4ai.proofs import Certification, certify
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.records import IterationRecord, Strength
@@ -169,12 +168,8 @@ class Routing:
             task = replace(task, evaluation_share=WITH_BASELINE, evaluation_most_s=math.inf)
         return task
 
-    def reopen(self, settings: RouteSettings, described: Mapping[str, Any] | None) -> Reopened:
-        raise InvalidInput(
-            "a router keeps every link's capacity at every demand vector of its box, so that "
-            "overloads to add are none, and other capacities or demands are another box: train "
-            "anew with cg4ai route"
-        )
+    def reopen(self, settings: RouteSettings, described: Mapping[str, Any] | None) -> Task:
+        return self.problem(self.prepare(settings, described))
 
     def listening(self, task: Task, run: Run | None) -> Task:
         if run is None or not task.problem.requirements:

@@ -152,5 +152,15 @@ class Router:
             )
         ]
 
+    def added(self, file: Path, table: CsvTable | None) -> list[Rule]:
+        raise InvalidInput(
+            "a router keeps every link's capacity at every demand vector of its box, so there are "
+            "no overloads to add, and other capacities or demands are another box: train anew with "
+            "cg4ai route"
+        )
+
+    def files(self, file: Path) -> list[Path]:
+        return [file]
+
     def _links(self) -> list[str]:
         return [f"link {source}->{target}" for source, target in self.instance.arcs]

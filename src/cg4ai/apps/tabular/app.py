@@ -9,7 +9,7 @@ from typing import Any
 
 from cg4ai.apps import wording
 from cg4ai.apps.csvdata import CsvTable, read_csv
-from cg4ai.apps.protocol import Evaluation, Reopened, Review, Rule, Task
+from cg4ai.apps.protocol import Evaluation, Review, Rule, Task
 from cg4ai.apps.tabular.data import CLASSIFICATION, REGRESSION, features_of, targets_of, task_of
 from cg4ai.apps.tabular.description import Model, described, rules_digest
 from cg4ai.apps.tabular.encoding import Encoding
@@ -97,15 +97,8 @@ class Tabular:
         )
         return Task(prepared.problem, prepared.loop, words)
 
-    def reopen(self, settings: TrainSettings, described: Mapping[str, Any] | None) -> Reopened:
-        prepared = self.prepare(settings, described)
-
-        def added(file: Path) -> list[Rule]:
-            return read_rules(file, prepared.subject)
-
-        return Reopened(
-            self.problem(prepared), added, lambda file: prepared.subject.inputs(read_csv(file))
-        )
+    def reopen(self, settings: TrainSettings, described: Mapping[str, Any] | None) -> Task:
+        return self.problem(self.prepare(settings, described))
 
     def listening(self, task: Task, run: Run | None) -> Task:
         return task

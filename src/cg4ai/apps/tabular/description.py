@@ -108,16 +108,23 @@ class Model:
         """Those of a file; else those that the mixture was trained under, on its data."""
         if file is not None:
             return read_rules(file, restored(self.description, table))
-        own, data = self._own_files()
+        return self.added(self._own_rules(), table)
+
+    def added(self, file: Path, table: CsvTable | None) -> list[Rule]:
+        """Those of a file about the rows of a table, or else of the training data."""
+        data = Path(str(self.settings.get("data")))
         rows = table if table is not None else read_csv(data) if data.exists() else None
-        return read_rules(own, restored(self.description, rows))
+        return read_rules(file, restored(self.description, rows))
+
+    def files(self, file: Path) -> list[Path]:
+        return rule_files(file)
 
     def stated(self, table: CsvTable) -> list[Rule]:
         return self.rules(None, None)
 
     def propositions(self) -> list[Proposition]:
         """The rules over regions, or at every input, that the mixture was trained under."""
-        rules, _ = self._own_files()
+        rules = self._own_rules()
         found = [
             rule.requirement
             for rule in self.rules(None, None)
@@ -133,8 +140,8 @@ class Model:
         title = f"the mixture for {self.subject.target}"
         return [Proposition(requirement, title, None, names) for requirement in found]
 
-    def _own_files(self) -> tuple[Path, Path]:
-        rules, data = (Path(str(self.settings.get(name))) for name in ("rules", "data"))
+    def _own_rules(self) -> Path:
+        rules = Path(str(self.settings.get("rules")))
         if not rules.exists():
             raise InvalidInput(
                 f"the run was trained with the rules file {rules}, which is not there; restore it"
@@ -144,4 +151,4 @@ class Model:
                 f"{rules} was changed since the run was trained; restore it, or use "
                 "cg4ai.proofs.certify in Python for other rules"
             )
-        return rules, data
+        return rules

@@ -72,6 +72,18 @@ def test_probability_takes_the_target_column_by_default(tmp_path: Path, subject:
     assert rule.name == "two"
 
 
+def test_exact_separation_is_asked_for_over_regions(tmp_path: Path, subject: Subject) -> None:
+    linear = {"rule": "linear", "coefficients": {"yes": 1}, "at_most": 1, "separator": "mip"}
+    margin = {"rule": "margin", "label": "yes", "at_least": 0.1, "box": {}}
+    exact, usual = rules_of(tmp_path, subject, {**linear, "box": {}}, margin)
+    assert exact.separator == "mip"
+    assert usual.separator is None
+    with pytest.raises(InvalidInput, match="searches a box or ball, but the rule lists rows"):
+        rules_of(tmp_path, subject, {**linear, "rows": [0]})
+    with pytest.raises(InvalidInput, match="'separator' must be one of mip, got \"milp\""):
+        rules_of(tmp_path, subject, {**linear, "box": {}, "separator": "milp"})
+
+
 def test_rows_by_value_all_and_from_another_file(tmp_path: Path, subject: Subject) -> None:
     (tmp_path / "more.csv").write_text("truth,b,a\nyes,7,8\nno,9,6\n")
     matched, everything, other = rules_of(

@@ -18,8 +18,8 @@ GROUPED = ("rows", "group_column", "output", "tolerance", "between", "margin")
 COMMON = ("rule", "name")
 KEYS: dict[str, tuple[str, ...]] = {
     "probability": (*PLACES, "label", "at_least"),
-    "margin": (*PLACES, "label", "at_least", "form"),
-    "linear": (*PLACES, "coefficients", "at_least", "at_most", "equal"),
+    "margin": (*PLACES, "label", "at_least", "form", "separator"),
+    "linear": (*PLACES, "coefficients", "at_least", "at_most", "equal", "separator"),
     "quadratic": (*PLACES, "square", "linear", "at_most"),
     "difference": ("rows", "pairs", "output", "at_least"),
     "rate": (*GROUPED, "mean_at_least", "mean_at_most"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from cg4ai.rules import (
     Rate,
     Requirement,
 )
+from cg4ai.rules.regions import Region
 
 
 def read_rules(path: str | Path, subject: Subject) -> list[Rule]:
@@ -120,7 +121,8 @@ def _probability(entry: Entry, place: Place) -> list[Requirement]:
 
 def _margin(entry: Entry, place: Place) -> list[Requirement]:
     least, form = entry.number("at_least"), entry.text("form", default="member")
-    return [Margin(place.inputs, _labels(entry, place), least, form=form, name=entry.name)]
+    labels, separator = _labels(entry, place), _separator(entry, place)
+    return [Margin(place.inputs, labels, least, form=form, name=entry.name, separator=separator)]
 
 
 def _linear(entry: Entry, place: Place) -> list[Requirement]:
@@ -128,7 +130,7 @@ def _linear(entry: Entry, place: Place) -> list[Requirement]:
     given = [key for key in senses if key in entry.content]
     if not given or ("equal" in given and len(given) > 1):
         entry.refuse(None, "needs at_least, at_most, both of these, or equal")
-    coefficients = coefficients_of(entry)
+    coefficients, separator = coefficients_of(entry), _separator(entry, place)
     return [
         Linear(
             place.inputs,
@@ -136,9 +138,20 @@ def _linear(entry: Entry, place: Place) -> list[Requirement]:
             bound_of(entry, key),
             senses[key],
             name=entry.name if len(given) == 1 else f"{entry.name}, {key.replace('_', ' ')}",
+            separator=separator,
         )
         for key in given
     ]
+
+
+def _separator(entry: Entry, place: Place) -> Literal["mip"] | None:
+    """Whether violated inputs of a region are searched for exactly."""
+    if "separator" not in entry.content:
+        return None
+    entry.choice("separator", ("mip",))
+    if not isinstance(place.inputs, Region):
+        entry.refuse("separator", "searches a box or ball, but the rule lists rows; leave it out")
+    return "mip"
 
 
 def _quadratic(entry: Entry, place: Place) -> list[Requirement]:
