@@ -18,7 +18,7 @@ def patch(
         list[Path],
         typer.Option(
             metavar="FILE",
-            help="Rules as for train; of digits images: CSV, or JSON with positions.",
+            help="Rules as for train; of digits images: CSV, or JSON with positions or a scenario.",
         ),
     ],
     out: Annotated[

@@ -82,8 +82,28 @@ def test_what_cannot_be_patched_is_refused(digits_run: Path, tmp_path: Path) -> 
     odd.write_text('{"pictures": [1]}')
     with pytest.raises(InvalidInput, match="must be a JSON object such as"):
         patch_run(digits_run, [odd])
+    odd.write_text('{"images": [-1]}')
+    with pytest.raises(InvalidInput, match="-1 is no position"):
+        patch_run(digits_run, [odd])
+    odd.write_text('{"scenario": "robust"}')
+    with pytest.raises(InvalidInput, match="the scenarios to add are correct and relabel"):
+        patch_run(digits_run, [odd])
     with pytest.raises(InvalidInput, match="choose another --out"):
         patch_run(digits_run, [odd], out=digits_run)
+
+
+def test_digits_are_relabelled_in_a_finished_run(tmp_path: Path) -> None:
+    run, relabel = tmp_path / "run", tmp_path / "relabel.json"
+    train(DigitsSettings(scenario="plain", n=20, **TINY), out=run)
+    relabel.write_text('{"scenario": "relabel"}')
+    made = patch_run(run, [relabel])
+    assert made.kept
+    split = builtin().split(20, 0)
+    answers = made.result.ensemble.predict(split.train_images).argmax(1)
+    assert (answers[split.train_labels == 3] == 2).all()
+    (_, changed), *_ = made.changes
+    threes = np.flatnonzero(split.train_labels == 3)
+    assert set(threes) <= set(changed.answers)
 
 
 def test_a_rule_is_added_to_a_run_on_a_table(

@@ -28,11 +28,12 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
-from cg4ai.records import Array
+from cg4ai.records import Array, IntArray
 from cg4ai.runs.folder import Run
 from cg4ai.solving.result import Result
 
 LABEL = "label"
+ADDED = ("correct", "relabel")  # scenarios that a patch adds to a run of another
 SMALLER = 10  # times than at first are groups that a patch trains, and its steps
 PIXEL_NAMES = [f"pixel {number}" for number in range(PIXELS)]
 
@@ -215,8 +216,8 @@ class Classifier:
     def added(self, file: Path, table: CsvTable | None) -> list[Rule]:
         stored = dict(self.settings)
         described = stored.pop("description", None)
-        images = APPLICATION.split(DigitsSettings.from_mapping(stored), described).digits
-        return [added_images(file, images, self.recipe)]
+        asked = DigitsSettings.from_mapping(stored)
+        return [added_images(file, APPLICATION.split(asked, described), asked)]
 
     def files(self, file: Path) -> list[Path]:
         return [file]
@@ -240,28 +241,52 @@ def _base(settings: DigitsSettings, split: Split) -> Ensemble:
     return alone(member)
 
 
-def added_images(file: Path, images: Digits, recipe: Recipe) -> Rule:
+def added_images(file: Path, split: Split, asked: DigitsSettings) -> Rule:
     """The demand on further images: a table of pixels and labels, or positions in the data.
 
     A JSON file names `images`, positions among all images of the data, and `labels` where they
-    are not those of the data.
+    are not those of the data; or the `scenario` whose images are added, correct or relabel.
     """
     names = tuple(str(label) for label in range(CLASSES))
     if file.suffix != ".json":
         table = read_csv(file)
         labels = table.numbers([LABEL])[:, 0].astype(np.int64)
-        rule = listed(table.numbers(PIXEL_NAMES), labels, recipe, name=file.stem, own=True)
+        rule = listed(table.numbers(PIXEL_NAMES), labels, asked, name=file.stem, own=True)
         return Rule(rule, names, table, np.arange(len(labels)))
+    images, labels = _named_images(file, split, asked)
+    return Rule(listed(images, labels, asked, name=file.stem, own=True), names)
+
+
+def _named_images(file: Path, split: Split, asked: DigitsSettings) -> tuple[Array, IntArray]:
+    known = split.digits
     try:
         given = json.loads(file.read_text(encoding="utf-8"))
+        if "scenario" in given:
+            return _of_scenario(given["scenario"], split, asked)
         chosen = np.asarray(given["images"], np.int64)
-        labels = np.asarray(given.get("labels", images.labels[chosen]), np.int64)
+        if chosen.min(initial=0) < 0:
+            raise IndexError(f"{chosen.min()} is no position")
+        labels = np.asarray(given.get("labels", known.labels[chosen]), np.int64)
+        return known.images[chosen], labels
+    except InvalidInput:
+        raise
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise InvalidInput(
             f'{file} must be a JSON object such as {{"images": [4, 17], "labels": [3, 8]}} with '
-            f"positions among the {len(images.labels)} images of {images.name} ({error})"
+            f"positions among the {len(known.labels)} images of {known.name}, or "
+            f'{{"scenario": "relabel"}} or {{"scenario": "correct"}} ({error})'
         ) from error
-    return Rule(listed(images.images[chosen], labels, recipe, name=file.stem, own=True), names)
+
+
+def _of_scenario(name: Any, split: Split, asked: DigitsSettings) -> tuple[Array, IntArray]:
+    """What the scenario demands, for a run that was trained without it."""
+    if name not in ADDED:
+        raise ValueError(f"the scenarios to add are {' and '.join(ADDED)}, got {name!r}")
+    base = _base(asked, split) if name == "correct" else None
+    rows = demand(name, split, base=base).rows
+    if rows is None:
+        raise InvalidInput("the base member answers every training image right: nothing to correct")
+    return rows
 
 
 def digits_of(settings: Mapping[str, Any]) -> Prepared:
