@@ -128,7 +128,7 @@ def patch_run(
         description = {**description, PATCH_OF: str(folder.absolute())}
         new = Run.create(out, run.command, {**stored, DESCRIPTION: description})
     try:
-        result = patch(problem, pool, settings, progress=progress, run=new)
+        result = patch(problem, pool, settings, once=task.patch_trains, progress=progress, run=new)
         about = result.ensemble.about
         about.update({k: v for k, v in before.about.items() if k not in (*about, GUARANTEES)})
         about[PATCHES] = [*before.about.get(PATCHES, []), *(_record(one, described) for one in add)]

@@ -67,6 +67,7 @@ class Task:
     heard: Callable[[IterationRecord], None] = lambda record: None
     solver: Solver = solve
     journal: Any = None  # what the application wants to read when it evaluates
+    patch_trains: bool = False  # whether a patch trains once even where weights alone suffice
     evaluation_share: float = 0.2  # of a time limit, kept for what comes after training
     evaluation_most_s: float = math.inf  # seconds that are kept for it at most
 

@@ -63,17 +63,19 @@ def patch(
     pool: Sequence[tuple[Members, IntArray]],
     settings: Settings | None = None,
     *,
+    once: bool = False,
     progress: Progress | None = None,
     run: Run | None = None,
 ) -> Result:
     """As `solve`, from the members of a finished run, which keep by construction what they did.
 
-    They are weighed anew; members are trained only while those there are leave rows unmet.
+    They are weighed anew; members are trained only while those there are leave rows unmet, with
+    `once` one time in any case.
     """
     settings = settings or Settings()
     problem = replace(imposed(problem, settings), start=tuple(pool))
     with Interrupts() as interrupts:
-        phases: tuple[Phase, ...] = (PatchPhase(), SlackPhase())
+        phases: tuple[Phase, ...] = (PatchPhase(once=once), SlackPhase())
         if settings.single_model:
             phases = (*phases, single_phase(problem))
         state = RunState(problem, settings, phases, interrupts)

@@ -216,7 +216,14 @@ class NormalPhase:
 
 
 class PatchPhase(NormalPhase):
-    """Weigh the members that there are, whatever slack costs; train only while rows are unmet."""
+    """Weigh the members that there are, whatever slack costs; train only while rows are unmet.
+
+    With `once` members are trained once in any case: few that are made for the added rows cost
+    less accuracy elsewhere than new weights of those that are not.
+    """
+
+    def __init__(self, *, once: bool = False) -> None:
+        self.once = once
 
     def weigh(self, run: RunState) -> Weighed:
         weighed = super().weigh(run)
@@ -225,12 +232,12 @@ class PatchPhase(NormalPhase):
         return weighed
 
     def price(self, run: RunState, weighed: Weighed) -> Priced:
-        if run.unmet(weighed.solution):
+        if run.unmet(weighed.solution) or (self.once and not run.history):
             return super().price(run, weighed)
         return Priced(Outcome.NOTHING, weighed.solution)
 
     def decide(self, run: RunState, weighed: Weighed, priced: Priced) -> Decision:
-        if run.unmet(priced.solution):
+        if run.unmet(priced.solution) or priced.outcome is not Outcome.NOTHING:
             return super().decide(run, weighed, priced)
         return ending(run, priced.solution)
 

@@ -96,7 +96,7 @@ class DigitsApplication:
         base = _base(settings, split) if settings.scenario in ("correct", "robust") else None
         wanted = self._demand(settings, split, base)
         problem = digits_problem(wanted, settings, base=base)
-        return Task(problem, digit_settings(settings, wanted), "")
+        return Task(problem, digit_settings(settings, wanted), "", patch_trains=True)
 
     def _attacks(self, settings: DigitsSettings) -> tuple[Attack, ...]:
         if self.attacks or settings.scenario != "robust" or settings.radius:
