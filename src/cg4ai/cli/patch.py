@@ -32,7 +32,8 @@ def patch(
 ) -> None:
     """Add rules or cases to the run in DIR, which stays as it is, without starting again.
 
-    The members there are get new weights; further ones are trained only if those do not suffice.
+    The members there are get new weights; further ones are trained only if those do not suffice, of
+    digits a few in any case.
     Earlier rules are kept, and the predictions that changed are reported. Exit code 0: all rules
     are kept; 3: some are not; 2: bad input.
     """
