@@ -88,6 +88,8 @@ def summary(result: Result, rules: Sequence[Rule]) -> dict[str, Any]:
         "loss": result.loss,
         "bound": result.bound,
         "gap": result.gap,
+        "estimated_gap": result.estimated_gap,
+        "distance": result.distance,
         "slack": result.slack,
         "iterations": len(result.history),
         "columns": result.columns,
@@ -145,6 +147,8 @@ def report(result: dict[str, Any]) -> str:
             f"Proven: no mixture of members of this kind has an objective below "
             f"{result['bound']:.5g} (this one: {result['objective']:.5g})."
         )
+    elif result.get("estimated_gap") is not None:
+        lines.append(f"Distance from optimal: {result['distance']}.")
     if result.get("shield"):
         lines.append(f"{result['shield'].capitalize()}.")
     lines += contradicting(result)

@@ -86,7 +86,8 @@ PARAMETERS = """
         `score_.constant`, `score_.linear`, `score_.without_rules`; print it.
     cautions_ : what `fit` warned of (`cg4ai.FitWarning`), as sentences; empty if nothing.
     ensemble_ : the members with their weights, `cg4ai.Ensemble`: save it, audit it, fuse it.
-    result_ : `cg4ai.Result`: `feasible`, `loss`, `bound`, `gap`, `note`; `str(result_)` tells all.
+    result_ : `cg4ai.Result`: `feasible`, `loss`, `bound`, `gap`, `estimated_gap`, `note`;
+        `str(result_)` tells all.
     stop_reason_ : why training ended, `cg4ai.StopReason`.
     history_, n_iter_ : one record per iteration, and how many.
     n_held_out_ : how many rows members were weighed by and not trained on; 0: weighed by all.

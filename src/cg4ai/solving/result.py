@@ -78,7 +78,10 @@ class Result:
 
     `objective` is the master's, `loss` the true objective of the returned mixture on the
     objective's own inputs; `bound` is a proven lower bound on what any mixture of members of the
-    class can reach (None without exact pricing), `gap = objective - bound`. `audits` recompute
+    class can reach (None without exact pricing), `gap = objective - bound`. Without one, `estimate`
+    is that bound as if the least reduced costs that the last trainings found were the least there
+    are: no proof, for a better member that no training found would lower it (None: there is a
+    bound, or nothing to estimate by). `audits` recompute
     every requirement from predictions; `feasible` is read from them alone. Of the `rows`,
     `rule_rows` come from requirements and not from the objective (None: not counted). The seconds
     of `history` and `ending` add up to `seconds`; `cut` names what the time limit left out of the
@@ -110,6 +113,28 @@ class Result:
     shield: ShieldUse | None = None
     single: SingleModel | None = None
     conflict: Conflict | None = None
+    estimate: float | None = None
+
+    @property
+    def estimated_gap(self) -> float | None:
+        """An estimate of the distance from the best, where none is proven; None: no estimate."""
+        if self.estimate is None or self.gap is not None:
+            return None
+        return max(0.0, self.objective - self.estimate)
+
+    @property
+    def distance(self) -> str:
+        """In words how far from the best mixture this one can be."""
+        if self.gap is not None:
+            return f"proven: at most {self.gap:.2g} above the best mixture of such members"
+        if self.estimated_gap is None:
+            return "not estimated"
+        if self.estimated_gap < 1e-9:
+            return "0 by ESTIMATE: no member that the last trainings found improves it; no proof"
+        return (
+            f"about {self.estimated_gap:.2g} above the best mixture of such members at most, an "
+            "ESTIMATE from the best members that the last trainings found; no proof"
+        )
 
     @property
     def gap(self) -> float | None:
@@ -145,6 +170,8 @@ class Result:
         lines += [str(audit) for audit in self.audits]
         if self.single is not None:
             lines.append(str(self.single))
+        elif self.gap is None:
+            lines.append(f"distance from optimal: {self.distance}")
         if self.plain is not None:
             lines.append(f"without the rules: loss {self.plain.loss:.6g}")
         if self.shield is not None:
@@ -209,7 +236,16 @@ def finish(run: RunState, reason: StopReason) -> Result:
         shield=shield,
         single=single,
         conflict=conflict,
+        estimate=_estimate(run, settled),
     )
+
+
+def _estimate(run: RunState, settled: Settled) -> float | None:
+    """Of the bound of mixtures, where none is proven and the rows are met."""
+    unknown = run.bound is None and settled.single is None
+    if not unknown or settled.reason is StopReason.INFEASIBLE or run.unmet(settled.solution):
+        return None
+    return run.estimate
 
 
 def _shield_use(ensemble: Ensemble, inputs: Array) -> ShieldUse | None:

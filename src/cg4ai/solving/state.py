@@ -65,6 +65,7 @@ class RunState:
         self.stabiliser = Stabiliser(settings.smoothing, settings.uniform_share)
         self.history: list[IterationRecord] = []
         self.bound: float | None = None
+        self.estimate: float | None = None  # of the bound, where pricers prove none
         self.failures = 0  # pricings in a row that found nothing
         self.entered = 0  # the iteration that the phase began with
         self.begun = Sizes(0, 0, 0)  # when the turn of mixtures, or then of one model, began
@@ -277,6 +278,7 @@ class RunState:
                 "entered": self.entered,
                 "begun": asdict(self.begun),
                 "bound": self.bound,
+                "estimate": self.estimate,
                 "failures": self.failures,
                 "returns": self.returns,
                 "notes": list(self.notes),
@@ -296,6 +298,7 @@ class RunState:
             self.phase, self.entered = self._phase(loop["phase"]), loop["entered"]
             self.begun = Sizes(**loop["begun"])
             self.bound, self.failures = loop["bound"], loop["failures"]
+            self.estimate = loop["estimate"]
             self.returns, self.notes = loop["returns"], list(loop["notes"])
             self.ended = None if loop["ended"] is None else StopReason(loop["ended"])
             snapshots.given_back(self._remembering(), saved.meta["parts"], saved.arrays)

@@ -56,10 +56,14 @@ class Separated:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """How many members entered the master, and the best reduced cost of a member or group."""
+    """How many members entered the master, and the best reduced cost of a member or group.
+
+    `lowest` (G,) is the least reduced cost of a single member in each block, 0 if none is below.
+    """
 
     count: int
     best: float
+    lowest: Array
 
 
 class Outcome(StrEnum):
@@ -236,11 +240,15 @@ class Stabiliser:
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    """What the pricers gave for one set of duals; `lower` (G,) if all of them proved one."""
+    """What the pricers gave for one set of duals; `lower` (G,) if all of them proved one.
+
+    `lowest` (G,) are the least reduced costs that were found, 0 where none is below.
+    """
 
     admitted: int
     best: float | None
     lower: Array | None
+    lowest: Array
     trainings: int
     rows: tuple[Rows, ...]
     notes: tuple[str, ...]
@@ -257,6 +265,7 @@ def ask_pricers(run: RunState, solution: MasterSolution) -> Priced:
             better = _bound(run, solution, again)
             bound = bound if better is None else better
             answers = _both(answers, again)
+        _estimate(run, solution, answers)
         for rows in answers.rows:
             run.work.add_cuts(rows)
     outcome = _outcome(run, solution, answers)
@@ -280,6 +289,7 @@ def _answers(run: RunState, solution: MasterSolution, guide: Array, *, attempt: 
     """The pricers in order until one improves the master."""
     lower: Array | None = np.zeros(len(run.problem.layout))
     best: float | None = None
+    lowest = np.zeros(len(run.problem.layout))
     rows: list[Rows] = []
     notes: list[str] = []
     for number, pricer in enumerate(run.pricers):
@@ -294,11 +304,13 @@ def _answers(run: RunState, solution: MasterSolution, guide: Array, *, attempt: 
             continue
         entered = run.work.admit(proposed, solution, charge_loss=run.phase.charges_loss)
         best = entered.best if best is None else min(best, entered.best)
+        lowest = np.minimum(lowest, entered.lowest)
         if entered.count:
             complete = number + 1 == len(run.pricers) == 1
             lower = lower if complete else None
-            return _Answers(entered.count, best, lower, number + 1, tuple(rows), tuple(notes))
-    return _Answers(0, best, lower, len(run.pricers), tuple(rows), tuple(notes))
+            asked = number + 1
+            return _Answers(entered.count, best, lower, lowest, asked, tuple(rows), tuple(notes))
+    return _Answers(0, best, lower, lowest, len(run.pricers), tuple(rows), tuple(notes))
 
 
 def _both(one: _Answers, other: _Answers) -> _Answers:
@@ -307,6 +319,7 @@ def _both(one: _Answers, other: _Answers) -> _Answers:
         other.admitted,
         min(best, default=None),
         other.lower,
+        np.minimum(one.lowest, other.lowest),
         one.trainings + other.trainings,
         (*one.rows, *other.rows),
         (*one.notes, *other.notes),
@@ -349,6 +362,18 @@ def _bound(run: RunState, solution: MasterSolution, answers: _Answers) -> float 
     if run.phase.charges_loss:
         run.bound = bound if run.bound is None else max(run.bound, bound)
     return bound
+
+
+def _estimate(run: RunState, solution: MasterSolution, answers: _Answers) -> None:
+    """The same bound as if the least reduced costs that training found were the least there are.
+
+    Pricings in a row that found nothing are restarts at the same duals: the lowest of them counts.
+    """
+    if not (run.phase.charges_loss and run.work.bounds_hold(solution)):
+        return
+    found = solution.penalised + float(answers.lowest.sum())
+    repeated = run.failures > 0 and run.estimate is not None
+    run.estimate = min(found, run.estimate) if repeated and run.estimate is not None else found
 
 
 def _outcome(run: RunState, solution: MasterSolution, answers: _Answers) -> Outcome:

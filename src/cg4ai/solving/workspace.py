@@ -238,7 +238,9 @@ class Workspace:
         if chosen:
             order = np.sort(np.array(chosen, np.int64))
             self.add_columns(members.take(order), blocks[order], values[:, order])
-        return Admitted(len(chosen), candidates[0][0])
+        lowest = np.zeros(len(self.layout))
+        np.minimum.at(lowest, blocks, reduced)
+        return Admitted(len(chosen), candidates[0][0], lowest)
 
     def _threshold(self, proposed: PricingResult) -> float:
         """Epsilon; less where a proven bound tells how much small improvements are worth."""
