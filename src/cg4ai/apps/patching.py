@@ -110,6 +110,8 @@ def patch_run(
     """
     if out is not None and out.resolve() == folder.resolve():
         raise InvalidInput(f"{folder} is the run to patch: choose another --out, it stays as it is")
+    if out is not None and (out / "run.json").exists():
+        raise InvalidInput(f"{out} already holds a run: choose another --out for the patched one")
     before, described = trained(folder)
     run = Run.open(folder, read_only=True)
     earlier = rules_added(before, described)

@@ -137,6 +137,8 @@ def test_a_rule_is_added_to_a_run_on_a_table(
     assert "added: second holds" in told
     assert "Changed at data.csv: " in told
     patched = str(tmp_path / "run-patched")
+    assert main(["patch", str(run), "--add", str(added)]) == 2
+    assert "already holds a run: choose another --out" in capsys.readouterr().err
     # later commands look at the added rule, too
     assert main(["audit", patched, "--json"]) == 0
     audits = json.loads(capsys.readouterr().out)["audits"]
