@@ -93,6 +93,10 @@ class Instance:
         flows = self.vectors(B)[:, self.path_demand] * splits
         return np.asarray(flows @ self.incidence / self.capacity)
 
+    def unrouted(self, splits: Array) -> float:
+        """How far the shares of a demand in `splits` (N, P) are from summing to one, at most."""
+        return max(float(np.abs(splits[:, block].sum(1) - 1).max()) for block in self.blocks)
+
     def optimal(
         self, B: Array, splits: bool = False, objective: Literal["mlu", "cost"] = "mlu"
     ) -> OptimalRouting:

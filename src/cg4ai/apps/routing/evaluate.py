@@ -15,7 +15,7 @@ from cg4ai.apps.protocol import Evaluation, Review
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.optimal import OptimalRouting, bottleneck
 from cg4ai.apps.routing.problem import capacity, first_request
-from cg4ai.apps.routing.separation import FEASIBLE, Attack, timed_attack
+from cg4ai.apps.routing.separation import FEASIBLE, UNROUTED, Attack, timed_attack
 from cg4ai.apps.routing.settings import Recipe, RouteSettings
 from cg4ai.apps.routing.shield import measure_shield
 from cg4ai.ensemble.ensemble import Ensemble
@@ -103,6 +103,7 @@ def evaluate(
         summary |= {
             "validation": len(validation.vectors),
             "mean_optimal_mlu": float(validation.best.mlu.mean()),
+            "unrouted": instance.unrouted(splits),
             **validation.gaps(instance, splits),
         }
         if validation.best.splits is not None:
@@ -114,6 +115,8 @@ def evaluate(
             summary |= cost_gaps(costs)
     if validation is not None and shielded:
         summary |= _shield_measured(instance, ensemble, settings, validation, review)
+        reported = summary.get("shield", {"unrouted": 0.0})
+        summary["unrouted"] = max(summary["unrouted"], reported["unrouted"])
     if validation is not None and review.begins("speed"):
         few = min(settings.timed, len(validation.vectors))
         summary |= prediction_speed(instance, ensemble, validation.vectors[:few], review)
@@ -127,7 +130,7 @@ def evaluate(
         more, drawn = _beside(instance, settings, ensemble, plain, validation, whole)
         summary |= more
         arrays |= drawn
-    kept = summary["worst_utilisation"] <= FEASIBLE
+    kept = summary["worst_utilisation"] <= FEASIBLE and summary.get("unrouted", 0.0) <= UNROUTED
     if not kept:  # a shield holds whatever is measured of it; a violation is one all the same
         summary["strength"] = Strength.VIOLATED
     return Evaluation(summary, kept, arrays)

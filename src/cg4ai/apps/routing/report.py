@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cg4ai.apps.routing.separation import FEASIBLE
+from cg4ai.apps.routing.separation import FEASIBLE, UNROUTED
 from cg4ai.apps.tables import plain
 from cg4ai.apps.wording import (
     STOPS,
@@ -149,6 +149,9 @@ def _members(summary: Mapping[str, Any]) -> str:
 
 def guarantee(summary: Mapping[str, Any]) -> str:
     """What was established, and how; never more than that."""
+    missing = summary.get("unrouted", 0.0)
+    if missing > UNROUTED:
+        return f"NOT KEPT: {100 * missing:.3g} % of a demand is not routed, or routed twice."
     kept = summary["worst_utilisation"] <= FEASIBLE
     effort = summary["attack"]
     if "shield" in summary and kept:

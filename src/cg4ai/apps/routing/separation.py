@@ -20,6 +20,7 @@ from cg4ai.separation.scan import region_violations
 from cg4ai.solving.clock import Deadline
 
 FEASIBLE = 1 + 1e-6  # the highest utilisation that still counts as kept
+UNROUTED = 1e-9  # by so much the shares of a demand may miss one, by rounding
 ALL_VERTICES = 20  # up to so many demands every vertex of the box is looked at
 
 

@@ -55,8 +55,9 @@ class ShieldReport:
 
     acting: share of validation vectors on which theta > 0; mean_theta, largest_theta: over those,
     0 if there are none. adversarial_acting: the same share among the `inputs` adversarial and
-    random vectors, on which worst and worst_unshielded are the highest utilisations. cost: what
-    predicting 1,000 validation vectors takes more of the processor, as a share of that without.
+    random vectors, on which worst and worst_unshielded are the highest utilisations and unrouted is
+    how far the shares of a demand are from summing to one. cost: what predicting 1,000 validation
+    vectors takes more of the processor, as a share of that without.
     """
 
     acting: float
@@ -68,6 +69,7 @@ class ShieldReport:
     adversarial_acting: float
     worst: float
     worst_unshielded: float
+    unrouted: float
     cost: float
 
 
@@ -100,6 +102,7 @@ def measure_shield(
         adversarial_acting=float((_theta(shielded, attacked) > 0).mean()),
         worst=float(_mlu(instance, shielded, attacked).max()),
         worst_unshielded=float(_mlu(instance, mixture, attacked).max()),
+        unrouted=instance.unrouted(predictions(shielded, attacked).numpy()),
         cost=_cost(shielded, mixture, vectors[:TIMED]),
     )
 

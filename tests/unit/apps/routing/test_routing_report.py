@@ -54,6 +54,11 @@ def test_overloads_of_plain_networks_are_told_where_there_are_some(
     assert told == ("at 14 of 10,000 validation vectors" in text) == said
 
 
+def test_a_demand_that_is_not_all_routed_is_no_guarantee() -> None:
+    text = report(SUMMARY | {"unrouted": 0.67})
+    assert "NOT KEPT: 67 % of a demand is not routed" in text
+
+
 def test_routers_for_cost_are_compared_by_cost() -> None:
     costs = {"mean_cost_gap": 0.0089, "plain_mean_cost_gap": -0.0141}
     plain = {"plain_worst_utilisation": 1.6, "plain_worst_link": ["a", "b"]}

@@ -66,6 +66,8 @@ def test_measures_agree_with_predictions(made: Instance, router: Ensemble) -> No
     report = measure_shield(made, shielded, vectors=vectors, best=best, inputs=2000, seed=2)
     assert report.inputs == 2000
     assert report.worst <= 1 + 1e-12 < report.worst_unshielded
+    assert report.unrouted == pytest.approx(0, abs=1e-12)
+    assert made.unrouted(0.9 * shielded.predict(vectors)) == pytest.approx(0.1)
     assert 0 < report.acting < report.adversarial_acting < 1
     assert 0 < report.mean_theta <= report.largest_theta <= 1
     assert report.mean_gap != report.mean_gap_unshielded
