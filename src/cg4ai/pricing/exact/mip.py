@@ -96,8 +96,9 @@ class ReluPricer:
         if count > most:
             raise InvalidInput(
                 f"{count} different inputs of {self.input_size} features are too many to price "
-                f"ReLU members exactly: programs solve up to {MOST_INPUTS} inputs, and up to "
-                f"{MOST_NUMBERS} inputs x features, here {most} inputs; take fewer rows, or use "
+                f"ReLU members exactly: taken are up to {MOST_INPUTS} inputs, and up to "
+                f"{MOST_NUMBERS} inputs x features, here {most} inputs (near that a run may end "
+                "with a proven gap that is left); take fewer rows, or use "
                 'members="network", which proves no bound'
             )
 
