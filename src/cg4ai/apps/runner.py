@@ -23,6 +23,7 @@ from typing import Any, Generic, cast
 from cg4ai.apps.folders import ARRAYS, DESCRIPTION, about_of, check_application, open_run
 from cg4ai.apps.protocol import Application, Evaluation, P, Review, S, Task
 from cg4ai.apps.tables import wrapped
+from cg4ai.apps.wording import how_far
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.pricing.gradient.training import step_listener
 from cg4ai.records import IterationRecord, StopReason
@@ -291,6 +292,7 @@ def outcome_in_numbers(result: Result, *, preparing_s: float) -> dict[str, Any]:
         "rows": result.rows,
         "active_members": len(result.ensemble),
         "single": None if result.single is None else result.single.as_data(),
+        **how_far(result),
         "preparing_s": preparing_s,
         **result.seconds_by_step(),
         "total_s": preparing_s + result.seconds,

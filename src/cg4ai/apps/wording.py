@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from cg4ai.apps.protocol import Rule
 from cg4ai.apps.tables import plain
 from cg4ai.ensemble.audit import Audit
@@ -78,6 +76,23 @@ def contradicting(summary: Mapping[str, Any]) -> list[str]:
     return [f"Conflict: {conflict}."] if conflict else []
 
 
+def how_far(result: Result) -> dict[str, Any]:
+    """How far from optimal a run can be, as every summary holds it; `distance` says it in words."""
+    return {
+        "bound": result.bound,
+        "gap": result.gap,
+        "estimated_gap": result.estimated_gap,
+        "distance": result.distance,
+    }
+
+
+def distance_from_optimal(summary: Mapping[str, Any], quantity: str) -> list[str]:
+    """One sentence on that distance in the quantity minimised; single models have their own."""
+    if summary.get("single"):
+        return []
+    return [f"Distance from optimal, in {quantity}: {summary['distance']}."]
+
+
 def summary(result: Result, rules: Sequence[Rule]) -> dict[str, Any]:
     """What summary.json holds: the result in numbers and words, without the members."""
     return {
@@ -86,10 +101,7 @@ def summary(result: Result, rules: Sequence[Rule]) -> dict[str, Any]:
         "feasible": result.feasible,
         "objective": result.objective,
         "loss": result.loss,
-        "bound": result.bound,
-        "gap": result.gap,
-        "estimated_gap": result.estimated_gap,
-        "distance": result.distance,
+        **how_far(result),
         "slack": result.slack,
         "iterations": len(result.history),
         "columns": result.columns,
@@ -141,14 +153,8 @@ def report(result: dict[str, Any]) -> str:
         f"{result['seconds']:.1f} s: {result['stopped_because']}.",
         f"{_members(result)}; its loss on the data is {result['loss']:.5g}.",
         *single_model(result),
+        *distance_from_optimal(result, f"the objective (here {result['objective']:.5g})"),
     ]
-    if not result.get("single") and result["bound"] is not None and np.isfinite(result["bound"]):
-        lines.append(
-            f"Proven: no mixture of members of this kind has an objective below "
-            f"{result['bound']:.5g} (this one: {result['objective']:.5g})."
-        )
-    elif result.get("estimated_gap") is not None:
-        lines.append(f"Distance from optimal: {result['distance']}.")
     if result.get("shield"):
         lines.append(f"{result['shield'].capitalize()}.")
     lines += contradicting(result)

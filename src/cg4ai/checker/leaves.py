@@ -52,6 +52,11 @@ class LeafBounds:
             count += member.part.terms + size + 8
         return float(value + UNIT * count * mass + UNDERFLOW)
 
+    @property
+    def count(self) -> int:
+        """Leaves of all trees looked at so far, what holds everywhere not among them."""
+        return sum(len(boxes.lower) for found in self._known.values() for boxes in found[1:])
+
     def _boxes(self, member: Member) -> list[Boxes]:
         """For each tree of a member its leaves; one box more for what it adds everywhere."""
         part, region = member.part, self._region

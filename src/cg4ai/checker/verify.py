@@ -42,6 +42,8 @@ class Verdict:
     mixture_digest: str
     leaves: int
     extra_cells: int
+    tree_leaves: int  # whose corners bound `rules_by_leaves`, each of these one cell of `leaves`
+    rules_by_leaves: int
     bounds: Array  # (rules,) proven over the whole region, each at most its limit
     seconds: float
 
@@ -62,11 +64,24 @@ class Verdict:
                 f"  Inputs x: {ends(claim.region)}.",
                 *(f"  {line}" for line in formulas(claim)),
                 f"  Closest: {closest(claim, tightest, float(self.bounds[tightest]))}.",
-                f"  {self.leaves} cells cover the region, rule by rule; bounds recomputed here "
-                f"({self.extra_cells} more cells were needed), {self.seconds:.1f} s.",
+                f"  {self._covered()}, {self.seconds:.1f} s.",
                 f"  Certificate sha256 {self.digest}.",
             ]
         )
+
+    def _covered(self) -> str:
+        """By what the region is covered: leaves of the members' trees, or cells."""
+        by_leaves = (
+            f"{self.rules_by_leaves} rules bounded here at the corners of {self.tree_leaves} "
+            "leaves of the members' trees, which cover the region"
+        )
+        cells = self.leaves - self.rules_by_leaves
+        by_cells = (
+            f"{cells} cells cover the region, rule by rule; bounds recomputed here "
+            f"({self.extra_cells} more cells were needed)"
+        )
+        said = [by_leaves] if self.rules_by_leaves else []
+        return "; ".join([*said, by_cells] if cells else said)
 
 
 def check(
@@ -132,6 +147,8 @@ def _checked(
         mixture_digest=digest,
         leaves=leaves,
         extra_cells=prover.extra,
+        tree_leaves=prover.leaves.count,
+        rules_by_leaves=prover.by_leaves,
         bounds=np.array(bounds),
         seconds=time.perf_counter() - started,
     )
@@ -160,15 +177,16 @@ class _Prover:
     def __init__(self, claim: Claim, halvings: int, *, budget: int, until: float) -> None:
         self._claim = claim
         self._halvings, self._budget, self._until = halvings, budget, until
-        self._leaves = LeafBounds(claim.region)
+        self.leaves, self.by_leaves = LeafBounds(claim.region), 0
         self.extra = 0
 
     def prove(self, rule: int) -> float:
         """The bound proven for a rule over the whole region, at most its limit, or Rejected."""
         claim, terms = self._claim, self._claim.terms(rule)
         if len(claim.trees[rule]) == 1:  # one cell: trees may show by their leaves that it closes
-            whole = self._leaves.bound(terms)
+            whole = self.leaves.bound(terms)
             if whole is not None and whole <= claim.target[rule]:
+                self.by_leaves += self.leaves.count > 0  # constants alone have none
                 return whole
         highest = -np.inf
         region, chunk = claim.region, self._chunk(terms, claim.rule_names[rule])

@@ -126,7 +126,9 @@ class Result:
     def distance(self) -> str:
         """In words how far from the best mixture this one can be."""
         if self.gap is not None:
-            return f"proven: at most {self.gap:.2g} above the best mixture of such members"
+            return (
+                f"proven: at most {max(0.0, self.gap):.2g} above the best mixture of such members"
+            )
         if self.estimated_gap is None:
             return "not estimated"
         if self.estimated_gap < 1e-9:

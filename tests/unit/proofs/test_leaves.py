@@ -123,7 +123,14 @@ def test_certificates_hold_to_the_last_digits_and_not_below(seed: int) -> None:
     assert answer.checked
     assert answer.closed_form
     data = certificate_bytes(ensemble, requirement=wide, certification=answer)
-    assert check(data).bounds[0] == pytest.approx(bound, abs=1e-9)
+    verdict = check(data)
+    assert verdict.bounds[0] == pytest.approx(bound, abs=1e-9)
+    members = ensemble.used[0].members
+    assert isinstance(members, TreeMembers)
+    own = np.arange(members.left.shape[-1])  # a leaf is its own child
+    assert 0 < verdict.tree_leaves <= np.sum(np.asarray(members.left) == own)
+    assert f"1 rules bounded here at the corners of {verdict.tree_leaves} leaves" in str(verdict)
+    assert "cells" not in str(verdict)
     worst = corners(ensemble, slope)
     low = rule(slope, worst - 1e-3)
     assert certify(ensemble, low, time_limit_s=20).status != "proven"

@@ -11,6 +11,7 @@ from cg4ai.apps.wording import (
     contradicting,
     counted,
     cut_short,
+    distance_from_optimal,
     preparing,
     single_model,
     stopped_because,
@@ -54,6 +55,7 @@ def report(summary: Mapping[str, Any]) -> str:
         "",
         f"Members: {summary['columns']} trained, {summary['active_members']} in the mixture.",
         *single_model(summary),
+        *_distance(summary),
         f"Seconds: {preparing(summary)}training {summary['pricing_s']:.1f}, attacks and scans "
         f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
         f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",
@@ -68,6 +70,15 @@ def report(summary: Mapping[str, Any]) -> str:
 def _stopped(summary: Mapping[str, Any]) -> str:
     reason, single = StopReason(summary["stop_reason"]), bool(summary.get("single"))
     return stopped_because(reason, single=single, words=STOPPED)
+
+
+def _distance(summary: Mapping[str, Any]) -> list[str]:
+    """By the weights of least loss: those returned may be closer to equal, and lose some of it."""
+    if summary["constraints_only"]:
+        return ["Distance from optimal: there is no loss to minimise, only rows to meet."]
+    return distance_from_optimal(
+        summary, "mean loss over the training images at the weights of least loss"
+    )
 
 
 def guarantee(summary: Mapping[str, Any]) -> str:

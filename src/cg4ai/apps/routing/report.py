@@ -12,6 +12,7 @@ from cg4ai.apps.wording import (
     contradicting,
     counted,
     cut_short,
+    distance_from_optimal,
     preparing,
     single_model,
     stopped_because,
@@ -19,6 +20,11 @@ from cg4ai.apps.wording import (
 from cg4ai.records import StopReason, Strength
 
 MEMBERS = {"network": "networks", "tree": "trees", "both": "networks and trees"}
+MINIMISED = {
+    "mlu": "mean MLU over the training scenarios, rare large gaps counted in",
+    "split": "mean squared distance to the optimal splits of the training scenarios",
+    "cost": "mean path cost over the training scenarios",
+}
 STOPPED = {
     **STOPS,
     StopReason.STALLED: "no overload is left and the mixture hardly improves any more",
@@ -41,6 +47,7 @@ def report(summary: Mapping[str, Any]) -> str:
         "",
         _members(summary),
         *single_model(summary),
+        *distance_from_optimal(summary, MINIMISED[summary["objective"]]),
         f"Seconds: {preparing(summary)}training {summary['pricing_s']:.1f}, searching overloads "
         f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
         f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",

@@ -274,6 +274,8 @@ def test_command_reports_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert "the same: this mixture weighs its members equally" in text
         assert summary["average_accuracy"] == summary["test_accuracy"]
     assert "equally" not in report({**summary, "equal_weights": False})
+    assert f"at the weights of least loss: {summary['distance']}." in text
+    assert "no loss to minimise" in report({**summary, "constraints_only": True})
     stood = {**summary, "scenario": "robust"}
     stood |= {f"change_{end}": None for end in ENDS} | {f"withstand_{end}": 1.0 for end in ENDS}
     assert "none found and none found" in report(stood)

@@ -23,6 +23,7 @@ SUMMARY: dict[str, Any] = {
     "strength": Strength.SHIELDED,
     "iterations": 2,
     "stop_reason": StopReason.ITERATION_LIMIT,
+    "distance": "not estimated",
     "note": "",
     "attack": {},
     "constants": 1,
@@ -52,6 +53,17 @@ def test_overloads_of_plain_networks_are_told_where_there_are_some(
     text = report(SUMMARY | plain | {"plain_overloaded": 0.0014})
     told = "overload link a->b to 119 % of its capacity" in text
     assert told == ("at 14 of 10,000 validation vectors" in text) == said
+
+
+@pytest.mark.parametrize(
+    ("objective", "quantity"), [("mlu", "mean MLU over the training"), ("cost", "mean path cost")]
+)
+def test_the_distance_from_optimal_names_what_is_minimised(objective: str, quantity: str) -> None:
+    text = report(SUMMARY | {"objective": objective, "distance": "about 0.1, an ESTIMATE"})
+    (line,) = [line for line in text.splitlines() if line.startswith("Distance from optimal")]
+    assert quantity in line
+    assert line.endswith("about 0.1, an ESTIMATE.")
+    assert "training scenarios, rare large gaps counted in: not estimated." in report(SUMMARY)
 
 
 def test_a_demand_that_is_not_all_routed_is_no_guarantee() -> None:
