@@ -171,9 +171,9 @@ def test_attacked_images_are_counted_and_runs_resume(rule: str, tmp_path: Path) 
         pixels=40,
         threads=1,
         group=12,
-        steps=200,
+        steps=100,
         blur=0.0,
-        rounds=3,
+        rounds=2,
         batch_size=32,
     )
     whole = perform(APPLICATION, asked, out=tmp_path / "whole")
