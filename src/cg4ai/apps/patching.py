@@ -15,6 +15,7 @@ from typing import Any
 from cg4ai.apps.csvdata import CsvTable, read_csv
 from cg4ai.apps.folders import DESCRIPTION, PATCH_OF, application, trained
 from cg4ai.apps.protocol import Rule, Task, Trained
+from cg4ai.apps.wording import outcome_in_numbers
 from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
 from cg4ai.ensemble.patched import Changes, changes
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -54,11 +55,7 @@ class PatchedRun:
     def summary(self) -> dict[str, Any]:
         result = self.result
         return {
-            "stop_reason": result.stop_reason.value,
-            "iterations": len(result.history),
-            "columns": result.columns,
-            "rows": result.rows,
-            "active_members": len(result.ensemble),
+            **outcome_in_numbers(result),
             "trained": self.trained,
             "kept": self.kept,
             "audits": [str(one).splitlines()[0] for one in result.audits],
@@ -72,9 +69,6 @@ class PatchedRun:
                 for name, found in self.changes
             },
             "void": list(self.void),
-            "conflict": None if result.conflict is None else str(result.conflict),
-            "total_s": result.seconds,
-            "note": result.note,
         }
 
     def __str__(self) -> str:

@@ -23,7 +23,7 @@ from typing import Any, Generic, cast
 from cg4ai.apps.folders import ARRAYS, DESCRIPTION, about_of, check_application, open_run
 from cg4ai.apps.protocol import Application, Evaluation, P, Review, S, Task
 from cg4ai.apps.tables import wrapped
-from cg4ai.apps.wording import how_far
+from cg4ai.apps.wording import outcome_in_numbers
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.pricing.gradient.training import step_listener
 from cg4ai.records import IterationRecord, StopReason
@@ -281,24 +281,6 @@ def _within(task: Task, time_limit_s: float, ready_s: float) -> Settings:
     kept = min(time_limit_s * task.evaluation_share, task.evaluation_most_s)
     left = max(0.0, time_limit_s - kept - ready_s)
     return replace(task.settings, time_limit_s=min(left, task.settings.time_limit_s))
-
-
-def outcome_in_numbers(result: Result, *, preparing_s: float) -> dict[str, Any]:
-    """What every summary holds; the seconds of the steps sum to the total."""
-    return {
-        "stop_reason": result.stop_reason.value,
-        "iterations": len(result.history),
-        "columns": result.columns,
-        "rows": result.rows,
-        "active_members": len(result.ensemble),
-        "single": None if result.single is None else result.single.as_data(),
-        **how_far(result),
-        "preparing_s": preparing_s,
-        **result.seconds_by_step(),
-        "total_s": preparing_s + result.seconds,
-        "note": result.note,
-        "conflict": None if result.conflict is None else str(result.conflict),
-    }
 
 
 def free_threads() -> int:

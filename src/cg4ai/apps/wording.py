@@ -76,13 +76,24 @@ def contradicting(summary: Mapping[str, Any]) -> list[str]:
     return [f"Conflict: {conflict}."] if conflict else []
 
 
-def how_far(result: Result) -> dict[str, Any]:
-    """How far from optimal a run can be, as every summary holds it; `distance` says it in words."""
+def outcome_in_numbers(result: Result, *, preparing_s: float = 0.0) -> dict[str, Any]:
+    """What every summary holds; the seconds of the steps sum to the total."""
     return {
+        "stop_reason": result.stop_reason.value,
+        "iterations": len(result.history),
+        "columns": result.columns,
+        "rows": result.rows,
+        "active_members": len(result.ensemble),
+        "single": None if result.single is None else result.single.as_data(),
         "bound": result.bound,
         "gap": result.gap,
         "estimated_gap": result.estimated_gap,
         "distance": result.distance,
+        "preparing_s": preparing_s,
+        **result.seconds_by_step(),
+        "total_s": preparing_s + result.seconds,
+        "note": result.note,
+        "conflict": None if result.conflict is None else str(result.conflict),
     }
 
 
@@ -101,7 +112,10 @@ def summary(result: Result, rules: Sequence[Rule]) -> dict[str, Any]:
         "feasible": result.feasible,
         "objective": result.objective,
         "loss": result.loss,
-        **how_far(result),
+        "bound": result.bound,
+        "gap": result.gap,
+        "estimated_gap": result.estimated_gap,
+        "distance": result.distance,
         "slack": result.slack,
         "iterations": len(result.history),
         "columns": result.columns,

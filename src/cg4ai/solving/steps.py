@@ -368,11 +368,15 @@ def _estimate(run: RunState, solution: MasterSolution, answers: _Answers) -> Non
     """The same bound as if the least reduced costs that training found were the least there are.
 
     Pricings in a row that found nothing are restarts at the same duals: the lowest of them counts.
+    Where no member was proposed at all, nothing is known of what one would gain.
     """
     if not (run.phase.charges_loss and run.work.bounds_hold(solution)):
         return
-    found = solution.penalised + float(answers.lowest.sum())
     repeated = run.failures > 0 and run.estimate is not None
+    if answers.best is None:
+        run.estimate = run.estimate if repeated else None
+        return
+    found = solution.penalised + float(answers.lowest.sum())
     run.estimate = min(found, run.estimate) if repeated and run.estimate is not None else found
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from cg4ai import Linear, Problem, Settings, solve
 from cg4ai.apps import wording
-from cg4ai.apps.runner import outcome_in_numbers
 from cg4ai.layout import Layout
 from cg4ai.members import affine
 from cg4ai.objectives import Supervised
@@ -39,7 +38,7 @@ def result() -> Result:
 
 
 def test_every_summary_holds_the_distance_in_numbers_and_words(result: Result) -> None:
-    told = outcome_in_numbers(result, preparing_s=0.0)
+    told = wording.outcome_in_numbers(result, preparing_s=0.0)
     assert told["gap"] == result.gap
     assert told["distance"] == result.distance
     best = float(np.mean((INPUTS / 2) ** 2))  # half the line is the best that keeps the rule

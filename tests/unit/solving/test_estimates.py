@@ -5,7 +5,7 @@ import pytest
 
 from cg4ai import Linear, Problem, Settings, solve
 from cg4ai.layout import Layout
-from cg4ai.members import affine
+from cg4ai.members import NetworkMembers, affine
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.exact.finite import FinitePricer
 from cg4ai.protocols import PricingRequest
@@ -13,17 +13,22 @@ from cg4ai.records import PricingResult
 
 
 class Unproven:
-    """A finite class, priced exactly by one who does not say so."""
+    """A finite class, priced exactly by one who does not say so.
 
-    def __init__(self, inner: FinitePricer) -> None:
-        self.exact = inner
+    As training does, it proposes a member where none improves, too; an idle one then does not.
+    """
+
+    def __init__(self, inner: FinitePricer, spare: NetworkMembers | None) -> None:
+        self.exact, self.spare = inner, spare
 
     def price(self, request: PricingRequest) -> PricingResult:
         found = self.exact.price(request)
+        if found.members is None and self.spare is not None:
+            return PricingResult(self.spare, np.zeros(1, np.int64), np.full(1, -1))
         return PricingResult(found.members, found.blocks, found.groups)
 
 
-def line_problem(proves: bool) -> Problem:
+def line_problem(proves: bool, *, idle: bool = False) -> Problem:
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(30, 2))
     members = affine(rng.normal(size=(60, 2, 1)), rng.normal(size=(60, 1)))
@@ -31,7 +36,7 @@ def line_problem(proves: bool) -> Problem:
     return Problem(
         Supervised(inputs, inputs.sum(1, keepdims=True), "squared", "mixture"),
         [Linear(inputs[:2], [1.0], 0.5, "<=", name="low")],
-        [pricer if proves else Unproven(pricer)],
+        [pricer if proves else Unproven(pricer, None if idle else members.take(np.zeros(1, int)))],
         Layout.single(1),
     )
 
@@ -60,3 +65,9 @@ def test_where_training_finds_nothing_the_estimate_is_zero_and_no_proof():
     result = solve(line_problem(False))
     assert result.estimated_gap == pytest.approx(0, abs=1e-5)
     assert "no proof" in result.distance
+
+
+def test_where_nothing_was_trained_at_the_end_nothing_is_estimated():
+    result = solve(line_problem(False, idle=True))
+    assert result.estimated_gap is None
+    assert result.distance == "not estimated"

@@ -53,7 +53,6 @@ def evaluate(prepared: Prepared, result: Result, journal: Journal, review: Revie
     scores = ensemble.predict(split.test_images)
     summary: dict[str, Any] = {
         **_about(prepared),
-        **_untrained(result),
         "rows": len(labels),
         "rows_satisfied": kept,
         "worst_violation": worst,
@@ -64,14 +63,6 @@ def evaluate(prepared: Prepared, result: Result, journal: Journal, review: Revie
     }
     everything = kept == len(labels) and not summary.get("balls_violated")
     return Evaluation(summary, everything, _arrays(prepared, ensemble, images, labels, scores))
-
-
-def _untrained(result: Result) -> dict[str, Any]:
-    """Where the pricer saw no need to train a group, nothing is known of what one would gain."""
-    idle = bool(result.history) and result.history[-1].best_reduced_cost is None
-    if result.estimated_gap is None or not idle:
-        return {}
-    return {"estimated_gap": None, "distance": "not estimated: no group was trained at the end"}
 
 
 def _about(prepared: Prepared) -> dict[str, Any]:

@@ -76,11 +76,11 @@ class Proving:
         return outcome.result
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ProvingLeaves(Proving):
     """The loop as it is, for trees that keep the capacities by themselves; keeps the proof."""
 
-    instance: Instance | None = None
+    instance: Instance
 
     def __call__(
         self,
@@ -90,7 +90,6 @@ class ProvingLeaves(Proving):
         progress: Callable[[IterationRecord], None] | None,
         run: Run | None,
     ) -> Result:
-        assert self.instance is not None
         result = solve(problem, settings, progress=progress, run=run)
         rule = capacity(self.instance, RouteSettings(network=self.instance.name))
         self.proof = certify(result.ensemble, rule)
