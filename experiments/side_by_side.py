@@ -1,4 +1,4 @@
-"""Runs of an experiment side by side over all cores, within seconds in all."""
+"""What runs of an experiment side by side need: moments to stop at, errors of one, lean folders."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TypeVar
-
-from joblib import Parallel, delayed
 
 from cg4ai.errors import Cg4aiError, InvalidInput
 from cg4ai.runs.folder import LOCK
 
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
 # what may go wrong in one run and is nothing to the others; mistakes in a program end them all
 OF_ONE_RUN = (Cg4aiError, MemoryError, OSError, RuntimeError)
 AGAIN_S = 5.0  # what ends cleanly may take so long, before it is interrupted once more
@@ -40,19 +35,6 @@ def moment_after(seconds: float | None) -> float | None:
     if not seconds > 0:
         raise InvalidInput(f"--stop-after must be a positive number of seconds, got {seconds}")
     return time.time() + seconds
-
-
-def side_by_side(
-    work: Callable[[Item], Answer], items: Sequence[Item], *, jobs: int
-) -> Iterator[Answer]:
-    """The answers to all items, each as soon as it is there; items are begun in their order."""
-    run = Parallel(
-        n_jobs=min(jobs, max(1, len(items))),
-        batch_size=1,
-        pre_dispatch="n_jobs",
-        return_as="generator_unordered",
-    )
-    yield from run(delayed(work)(item) for item in items)
 
 
 def why(error: Exception) -> str:

@@ -63,6 +63,9 @@ def digits(
     jobs: Jobs = None,
     threads: Threads = 1,
     stop_after: StopAfter = None,
+    time_limit: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Stop training each after this time.")
+    ] = None,
     lean: Lean = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Train far too little: to see that all works.")
@@ -89,6 +92,7 @@ def digits(
         mode=cast(Mode, mode),
         jobs=cores() if jobs is None else jobs,
         until=moment_after(stop_after),
+        time_limit_s=time_limit,
         lean=lean,
     )
     raise typer.Exit(

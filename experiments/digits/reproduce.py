@@ -24,6 +24,7 @@ from cg4ai.apps.digits.settings import DigitsSettings, Recipe
 from cg4ai.apps.folders import ARRAYS, asked_of, complete
 from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidInput, RunFolderError, did_you_mean
+from cg4ai.fanout import as_they_come
 from cg4ai.runs import files
 from cg4ai.runs.folder import FolderLock, Run
 from cg4ai.seeds import generator
@@ -42,7 +43,7 @@ from experiments.digits.units import (
     left_out,
     units,
 )
-from experiments.side_by_side import OF_ONE_RUN, keep_only, side_by_side, stopped_at, why
+from experiments.side_by_side import OF_ONE_RUN, keep_only, stopped_at, why
 
 BASELINE_COMMAND = "digits baseline"
 CLAIMS, QUICK = "claims", "quick"
@@ -57,7 +58,9 @@ class Plan:
     """Where to, and for which images, seeds and sizes (None: each group's own).
 
     `mode`: our mixtures and all baselines, or the published method. `jobs` units run at once, none
-    past the moment `until` (of `time.time`). `lean` keeps of each run what tables and figures need.
+    past the moment `until` (of `time.time`). Each mixture trains for `time_limit_s` at most (None:
+    as long as it takes); tables say which were stopped. `lean` keeps of each run what tables and
+    figures need.
     `quick` trains far too little, to see whether everything works; its figures mean nothing.
     """
 
@@ -71,6 +74,7 @@ class Plan:
     mode: Mode = "ours"
     jobs: int = 1
     until: float | None = None
+    time_limit_s: float | None = None
     lean: bool = False
 
     def __post_init__(self) -> None:
@@ -150,7 +154,7 @@ def _pass(outcome: Outcome, plan: Plan, *, force: bool, say: Callable[[str], Non
     done, failed, pending = dict(outcome.done), dict(outcome.failed), outcome.left
     all_of_them = len(done) + len(failed) + len(pending)
     interrupted = False
-    attempts = side_by_side(partial(_attempt, plan=plan, force=force), pending, jobs=plan.jobs)
+    attempts = as_they_come(partial(_attempt, plan=plan, force=force), pending, n_jobs=plan.jobs)
     try:
         for attempt in attempts:
             interrupted = interrupted or attempt.interrupted
@@ -265,6 +269,8 @@ def wanted_mixture(unit: Unit, plan: Plan) -> DigitsSettings:
         usual = replace(usual, blur=0.0, gain=1.0)
     if kind.pixels is not None:
         usual = replace(usual, pixels=kind.pixels)
+    if plan.time_limit_s is not None:
+        usual = replace(usual, time_limit_s=plan.time_limit_s)
     if kind.group is not None:
         usual = replace(usual, group=kind.group, rounds=usual.group // kind.group)
     return _shortened(usual) if plan.quick else usual

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cg4ai.apps.tables import csv_text, markdown
+from cg4ai.records import StopReason
 from cg4ai.runs import files
 from experiments.digits.units import GROUPS, SEEDS, VARIANTS, Unit, ended, units
 
@@ -23,13 +24,14 @@ NOT_RUN, NOT_APPLICABLE = "not run", "-"
 class Spread:
     """Mean and sample standard deviation of `count` values out of `runs` runs.
 
-    As text the number of runs stands behind, in brackets.
+    As text the number of runs stands behind, in brackets, and how many a time limit `stopped`.
     """
 
     mean: float
     deviation: float | None
     count: int
     runs: int
+    stopped: int = 0
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Spread | None:
@@ -44,7 +46,10 @@ class Spread:
     def __str__(self) -> str:
         spread = "" if self.deviation is None else f" ± {self.deviation:.2f}"
         some = f"{self.count}" if self.count == self.runs else f"{self.count} of {self.runs}"
-        return f"{self.mean:.2f}{spread} ({some})"
+        limited = ", time limit" if self.stopped else ""
+        if 0 < self.stopped < self.runs:
+            limited += f" in {self.stopped}"
+        return f"{self.mean:.2f}{spread} ({some}{limited})"
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,10 @@ class SavedUnits:
         found = self.of(variant, n)
         if not found:
             return VARIANTS[variant].problem_with(n) or NOT_RUN
-        return Spread.of(measure(summary) for summary in found) or NOT_APPLICABLE
+        spread = Spread.of(measure(summary) for summary in found)
+        if spread is None:
+            return NOT_APPLICABLE
+        return replace(spread, stopped=sum(map(_stopped, found)))
 
     def beside(self, variant: str, n: int, measure: Measure, *, ours: str) -> Spread | str:
         """Over the seeds that `ours` has too, counting those of `ours` that `variant` lacks."""
@@ -148,6 +156,10 @@ class SavedUnits:
             )
             for variant, of in lacking.items()
         ]
+
+
+def _stopped(summary: Summary) -> bool:
+    return bool(summary.get("stop_reason") == StopReason.TIME_LIMIT.value)
 
 
 def per_cent(key: str) -> Measure:

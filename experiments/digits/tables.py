@@ -88,7 +88,7 @@ def report(saved: SavedUnits, tables: Sequence[Table], *, note: str = "") -> str
         "",
         *([note, ""] if note else []),
         f"Mean ± sample standard deviation over seeds ({', '.join(map(str, seeds))} are there) "
-        "and, in brackets, how many of them; "
+        "and, in brackets, how many of them, with a word where a time limit ended them; "
         f"accuracies and shares are per cent; images: {', '.join(images)}; 2,000 test images.",
         "",
         *(table.markdown() for table in tables),

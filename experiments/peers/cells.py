@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
 
-import torch
-
+from cg4ai.fanout import as_they_come
 from experiments.peers.outcomes import Outcome
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -33,14 +30,7 @@ class Cell:
 def measured(cells: Sequence[Cell], jobs: int) -> Iterator[Outcome]:
     """The outcomes of all cells as they come, `jobs` at a time, one thread each."""
     os.environ.update(dict.fromkeys(THREADS, "1"))
-    if jobs == 1:
-        yield from (_quietly(cell) for cell in cells)
-        return
-    with ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
-        for ended in as_completed([pool.submit(_quietly, cell) for cell in cells]):
-            yield ended.result()
+    yield from as_they_come(_quietly, cells, n_jobs=jobs, threads=1)
 
 
 def _quietly(cell: Cell) -> Outcome:

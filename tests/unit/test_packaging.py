@@ -36,6 +36,8 @@ def test_every_module_is_imported_without_extras() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 @pytest.mark.parametrize(
     ("package", "extra", "command"),
     [

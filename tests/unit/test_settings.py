@@ -16,6 +16,7 @@ from cg4ai.settings import Settings
 WHOLE = (
     *("column_limit", "iteration_limit", "patience", "cut_rounds", "cuts_per_round"),
     *("row_age_limit", "column_age_limit", "final_rounds", "seed", "improvement_window"),
+    "estimate_restarts",
 )
 # what each number may be at its ends, and what is just outside
 RANGES: dict[str, tuple[list[Any], list[Any]]] = {
@@ -39,6 +40,7 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "row_age_limit": ([1, 9], [0]),
     "column_age_limit": ([1, 9], [0]),
     "final_rounds": ([0, 9], [-1]),
+    "estimate_restarts": ([0, 99], [-1]),
     "lean": ([0], [-0.1, 1.1]),
     "seed": ([0, 2**62], [-1, 2**63]),
 }

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from cg4ai.apps.csvdata import CsvTable
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.proofs.records import Totals
 from cg4ai.records import Array, IntArray, IterationRecord
 from cg4ai.rules import Requirement
 from cg4ai.runs.folder import Run
@@ -140,12 +141,16 @@ class Rule:
 
 @dataclass(frozen=True)
 class Proposition:
-    """One requirement to prove: what it is called and the names of its rules and inputs."""
+    """One requirement to prove: what it is called and the names of its rules and inputs.
+
+    `totals`: what sums of its rules keep, where that is what they are for.
+    """
 
     requirement: Requirement
     title: str
     rule_names: list[str] | None
     input_names: list[str]
+    totals: Totals | None = None
 
 
 class Trained(Protocol):

@@ -15,7 +15,9 @@ from cg4ai.checker.file import Content
 from cg4ai.checker.parts import PartSource, build_part
 from cg4ai.checker.region import Region
 from cg4ai.checker.scale import LARGEST, LARGEST_SUM, within_scale
+from cg4ai.checker.sums import checked_sums
 from cg4ai.checker.terms import Coefficients, Limits, Member, RuleTerms
+from cg4ai.checker.totals import Totals, checked_totals, given
 
 CLAIM_KEYS = {
     *("title", "requirement", "region", "input_size", "output_size", "blocks", "parts"),
@@ -62,7 +64,8 @@ class Claim(Heading):
 
     def __init__(self, content: Content) -> None:
         self._arrays = content.arrays
-        claim = fields(content.claim, CLAIM_KEYS, "the claim")
+        more = {"totals"} if given(content.claim) else set()
+        claim = fields(content.claim, CLAIM_KEYS | more, "the claim")
         super().__init__(claim)
         if self.input_size * self.output_size > max(LARGEST_RULE, content.size):
             raise Rejected(
@@ -80,6 +83,10 @@ class Claim(Heading):
         ]
         self.sources = self._sources(listed(claim["parts"], "parts"))
         self._rules()
+        self.totals = self._totals(claim["totals"]) if more else None
+        sums = "sum_group" in self._arrays and self._take(
+            "sum_group", (self.output_size,), np.int64
+        )
         if self._arrays:
             raise Rejected(
                 f"the archive holds {len(self._arrays)} arrays of no use, such as "
@@ -87,6 +94,7 @@ class Claim(Heading):
             )
         self.size = content.size
         self.members = self._members()
+        self.sums = checked_sums(None if sums is False else sums, self)
         self.shield = self._shield(claim["shield"])
 
     def _take(self, name: str, shape: tuple[int | None, ...], dtype: Any = np.float64) -> Any:
@@ -253,6 +261,14 @@ class Claim(Heading):
         tilted[self.piece[self.tilt.any(axis=1)]] = True
         self.plain = (np.bincount(self.piece, minlength=count) == 1) & ~tilted
         self.target: Array = np.where(self.plain, self.limit[first], 0.0)
+
+    def _totals(self, stated: Any) -> Totals:
+        names = [
+            text(fields(one, {"name"}, "a total")["name"], "a total's name")
+            for one in listed(stated, "totals")
+        ]
+        of_rule = self._index("total_of", (len(self.rule_names),), len(names))
+        return checked_totals(names, of_rule, self._take("total_limit", (len(names),)), self)
 
     def _uses(self, leaves: NDArray[np.int64]) -> list[tuple[Array, Array]]:
         """For each rule (leaves, limits) and (leaves, rows): shares and multipliers of its leaves.

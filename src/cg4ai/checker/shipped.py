@@ -13,11 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.checker.claim import NAMES, WEIGHT_SUM, Claim
-from cg4ai.checker.equality import EXACT, EqualityClaim
+from cg4ai.checker.equality import EXACT, EqualityClaim, components
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.outputs import OutputClaim
-from cg4ai.checker.parts import PartSource
+from cg4ai.checker.parts import CONFIGS, PartSource, build_part
+from cg4ai.checker.ratio import RatioClaim
+from cg4ai.checker.region import Region
 from cg4ai.checker.shape import ShapeClaim
+from cg4ai.checker.shipped_ratio import compare_ratio
+from cg4ai.checker.sums import Sums, shows_sums
+from cg4ai.checker.totals import merged_slopes
 from cg4ai.errors import RunFolderError
 from cg4ai.records import MemberState, below
 from cg4ai.runs import files
@@ -72,14 +77,17 @@ class Shipped:
         return sum(int((part.weights == 0).sum()) for part in self.parts)
 
 
-def compare(claim: Claim | BuiltClaim, folder: str | Path) -> list[str]:
+def compare(claim: Claim | BuiltClaim | RatioClaim, folder: str | Path) -> list[str]:
     """What was found equal, in words; Rejected at the first difference."""
     path = Path(folder) / "ensemble.json"
     content = files.read_json(path)
     try:
         arrays = files.read_arrays(Path(folder) / "members.safetensors", str(content["arrays"]))
         shipped = Shipped.read(content, arrays)
-        if isinstance(claim, BuiltClaim):
+        if isinstance(claim, RatioClaim):
+            stacks = list(zip(shipped.states, shipped.parts, strict=True))
+            said = compare_ratio(claim, stacks, shipped.about, str(folder))
+        elif isinstance(claim, BuiltClaim):
             said = _built(claim, content, arrays, shipped, folder)
         else:
             said = _same_subject(claim, content, arrays, shipped, folder)
@@ -92,7 +100,7 @@ def compare(claim: Claim | BuiltClaim, folder: str | Path) -> list[str]:
         said.append(
             f"That folder also holds {shipped.idle} members of weight 0, which predict nothing."
         )
-    if isinstance(claim, BuiltClaim):
+    if isinstance(claim, BuiltClaim | RatioClaim):
         return said
     if claim.shield is None and content.get("shield"):
         said.append("That folder also holds a shield; the certificate is about the bare mixture.")
@@ -117,10 +125,15 @@ def _same_subject(
     """Whether the folder holds what the claim is about: the mixture itself, or its shield."""
     if claim.shield == "members":
         _behind_shields(claim, shipped, folder)
-        return [
+        said = [
             f"Every member stored in {folder} that predicts is behind a shield with this anchor, "
             "these rules and this region; the weights sum to 1."
         ]
+        if claim.sums is not None and _sums_kept(claim.sums, shipped, claim.region):
+            said.append(
+                "Their own outputs sum to 1 in these groups, which the shield moves as one."
+            )
+        return said
     if claim.shield == "mixture":
         shield, what = content.get("shield"), f"the shield in {folder}"
         if not shield:
@@ -151,6 +164,28 @@ def _behind_shields(claim: Claim, shipped: Shipped, folder: str | Path) -> None:
         weights += part.weights.tolist()
     if abs(math.fsum(weights) - 1) > WEIGHT_SUM:
         raise Rejected(f"the weights in {folder} sum to {math.fsum(weights)!r}, not to 1")
+
+
+def _sums_kept(sums: Sums, shipped: Shipped, region: Region) -> bool:
+    """Whether members behind shields sum to one in the groups, and shields move these as one."""
+    for state, part in zip(shipped.states, shipped.parts, strict=True):
+        if not part.weights.any():
+            continue
+        inner = files.member_state(state.config["inner"], below(state.arrays, "inner."))
+        shield = {"coupled": [], **state.config["shield"]}  # early versions moved none as one
+        moved = components(shield, below(state.arrays, "shield."), sum(map(len, shipped.layout)))
+        if inner.kind not in CONFIGS or any(
+            (moved[own] != moved[own[0]]).any() for own in sums.groups
+        ):
+            return False
+        source = replace(
+            part, kind=inner.kind, config=dict(inner.config), arrays=dict(inner.arrays)
+        )
+        built = build_part(source, len(region.lower), (region.lower, region.upper))
+        used = np.flatnonzero(part.weights).tolist()
+        if not all(shows_sums(built, member, sums.groups) for member in used):
+            return False
+    return True
 
 
 def _built(
@@ -249,7 +284,9 @@ def _same_parts(shipped: Shipped, claim: Claim, what: str) -> None:
         _same(own, stated, f"part {number} of {what}")
 
 
-def _same_names(claim: Claim | BuiltClaim, about: dict[str, Any], folder: str | Path) -> None:
+def _same_names(
+    claim: Claim | BuiltClaim | RatioClaim, about: dict[str, Any], folder: str | Path
+) -> None:
     """Which input and output is which: other names would make it a claim about other things."""
     stored = {name: about[name] for name in NAMES if name in about}
     for name in NAMES:
@@ -283,28 +320,59 @@ def _same_network(claim: Claim, about: dict[str, Any], folder: str | Path) -> No
             for path, nodes in enumerate(about["paths"])
             for arc in pairwise(nodes)
         }
-        upper = np.array(about["demand_max"], np.float64)
+        demands = _demand_set(about)
     except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
         raise RunFolderError(
             f"the ensemble in {folder} does not say what its network is: {error}"
         ) from error
+    limit = claim.limit if claim.totals is None else claim.totals.limit
+    same = (
+        _slopes(claim) == slopes
+        and claim.plain.all()
+        and len(limit) == len(position)
+        and claim.output_size == len(about["paths"])
+        and not claim.constant.any()
+        and (limit <= 1).all()
+        and claim.region.centre is None
+        and (_same_set(claim.region, demands) or _around(claim.region, demands))
+    )
+    if not same:
+        raise Rejected(f"the rules or the region are not the network's that {folder} describes")
+
+
+def _slopes(claim: Claim) -> dict[tuple[int, int, int], float]:
+    """By (rule, output, input) of what the claim is about: its totals, if it has any."""
+    if claim.totals is not None:
+        return merged_slopes(claim, claim.totals)
     places = zip(
         claim.slope_rule.tolist(),
         claim.slope_output.tolist(),
         claim.slope_input.tolist(),
         strict=True,
     )
-    same = (
-        dict(zip(places, claim.slope_value.tolist(), strict=True)) == slopes
-        and claim.plain.all()
-        and len(claim.limit) == len(position)
-        and claim.output_size == len(about["paths"])
-        and not claim.constant.any()
-        and (claim.limit <= 1).all()
-        and claim.region.centre is None
-        and claim.region.rows is None
-        and not claim.region.lower.any()
-        and np.array_equal(claim.region.upper, upper)
+    return dict(zip(places, claim.slope_value.tolist(), strict=True))
+
+
+def _demand_set(about: dict[str, Any]) -> dict[str, NDArray[np.float64]]:
+    """The ends of the box of demands, and the limits on sums of them, none if there are none."""
+    upper = np.array(about["demand_max"], np.float64)
+    stated = about.get("demand_set", {"lower": np.zeros_like(upper), "upper": upper})
+    empty = {"matrix": np.zeros((0, len(upper))), "limit": np.zeros(0)}
+    return {
+        name: np.array((empty | stated)[name], np.float64)
+        for name in ("lower", "upper", "matrix", "limit")
+    }
+
+
+def _around(region: Region, demands: dict[str, NDArray[np.float64]]) -> bool:
+    """Whether the region is the whole box around the set: what holds there holds in the set."""
+    return region.rows is None and all(
+        np.array_equal(getattr(region, name), demands[name]) for name in ("lower", "upper")
     )
-    if not same:
-        raise Rejected(f"the rules or the region are not the network's that {folder} describes")
+
+
+def _same_set(region: Region, demands: dict[str, NDArray[np.float64]]) -> bool:
+    rows = np.zeros((0, len(region.lower))) if region.rows is None else region.rows
+    most = np.zeros(0) if region.most is None else region.most
+    own = {"lower": region.lower, "upper": region.upper, "matrix": rows, "limit": most}
+    return all(np.array_equal(own[name], demands[name]) for name in own)

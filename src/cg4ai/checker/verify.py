@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from cg4ai.checker.errors import OutOfTime, Rejected
 from cg4ai.checker.file import Content, parse_certificate, read_certificate
 from cg4ai.checker.leaves import LeafBounds
 from cg4ai.checker.outputs import OutputVerdict, check_outputs
+from cg4ai.checker.ratio import RatioVerdict, check_ratio
 from cg4ai.checker.shape import ShapeVerdict, check_shape
 from cg4ai.checker.terms import RuleTerms
 from cg4ai.checker.words import closest, ends, formulas, predicted, shape
@@ -63,6 +64,8 @@ class Verdict:
                 *(f"  {line}" for line in predicted(claim, self.mixture_digest)),
                 f"  Inputs x: {ends(claim.region)}.",
                 *(f"  {line}" for line in formulas(claim)),
+                *(f"  {line}" for line in (claim.totals.words() if claim.totals else ())),
+                *(f"  {line}" for line in (claim.sums.words(claim.shield) if claim.sums else ())),
                 f"  Closest: {closest(claim, tightest, float(self.bounds[tightest]))}.",
                 f"  {self._covered()}, {self.seconds:.1f} s.",
                 f"  Certificate sha256 {self.digest}.",
@@ -90,27 +93,31 @@ def check(
     halvings: int = HALVINGS,
     time_limit_s: float = math.inf,
     progress: Callable[[int, int], None] | None = None,
+    each: Each = map,
 ) -> Verdict:
     """Verify a certificate, given as a file or as its bytes; Rejected unless all is proven.
 
     A leaf whose bound does not close is halved up to `halvings` times. OutOfTime, a Rejected, ends
     what takes longer than `time_limit_s`: nothing is said against the certificate then.
-    `progress(rules proven, rules)` is called after every rule.
+    `progress(rules proven, rules)` is called after every rule. `each` does what `map` does, or the
+    same for several pieces of the proof at a time.
     """
     content = parse_certificate(source) if isinstance(source, bytes) else read_certificate(source)
-    return _checked(content, halvings, time_limit_s=time_limit_s, progress=progress)
+    return _checked(content, halvings, time_limit_s=time_limit_s, progress=progress, each=each)
 
 
 def verdict(
     source: str | Path | bytes, *, progress: Callable[[int, int], None] | None = None
-) -> Verdict | EqualityVerdict | OutputVerdict | ShapeVerdict:
-    """As `check`, for certificates of every kind: of rules, equalities, outputs and shapes."""
+) -> Verdict | EqualityVerdict | OutputVerdict | RatioVerdict | ShapeVerdict:
+    """As `check`, for certificates of every kind: of rules, equalities, outputs, ratios, shapes."""
     content = parse_certificate(source) if isinstance(source, bytes) else read_certificate(source)
     kind = content.claim.get("kind") if isinstance(content.claim, dict) else None
     if kind == "equality":
         return check_equality(content)
     if kind == "outputs":
         return check_outputs(content)
+    if kind == "ratio":
+        return check_ratio(content)
     if kind == "shape":
         return check_shape(content)
     return _checked(content, HALVINGS, time_limit_s=math.inf, progress=progress)
@@ -122,10 +129,10 @@ def _checked(
     *,
     time_limit_s: float,
     progress: Callable[[int, int], None] | None,
+    each: Each = map,
 ) -> Verdict:
     started = time.perf_counter()
     digest = mixture_digest(content)
-    bounds = []
     # where large numbers overflow to infinity or NaN, nothing closes
     with np.errstate(over="ignore", invalid="ignore"):
         claim = Claim(content)
@@ -134,13 +141,9 @@ def _checked(
             claim,
             halvings,
             budget=BUDGET_START + BUDGET_PER_LEAF * leaves,
-            until=started + time_limit_s,
+            until=time.time() + time_limit_s,
         )
-        count = len(claim.target)
-        for rule in range(count):
-            bounds.append(prover.prove(rule))
-            if progress is not None:
-                progress(rule + 1, count)
+        bounds = prover.prove(each, progress)
     return Verdict(
         claim=claim,
         digest=content.digest,
@@ -149,7 +152,7 @@ def _checked(
         extra_cells=prover.extra,
         tree_leaves=prover.leaves.count,
         rules_by_leaves=prover.by_leaves,
-        bounds=np.array(bounds),
+        bounds=bounds,
         seconds=time.perf_counter() - started,
     )
 
@@ -171,38 +174,101 @@ def mixture_digest(content: Content) -> str:
     return total.hexdigest()
 
 
+@dataclass(frozen=True)
+class _Piece:
+    """Some leaves of the tree of a rule."""
+
+    rule: int
+    cells: Cells
+
+
+@dataclass(frozen=True)
+class _Closed:
+    """The bound proven over a piece, and how many cells beyond its own that took."""
+
+    rule: int
+    bound: float
+    extra: int
+
+
+# as `map`: a function and pieces for it, answered in their order
+Each = Callable[[Callable[[_Piece], _Closed], Iterable[_Piece]], Iterable[_Closed]]
+
+
 class _Prover:
-    """Bounds the leaves of one rule after the other; halves further those that do not close."""
+    """Bounds the leaves of one rule after the other; halves further those that do not close.
+
+    `until` is a moment of `time.time`, which processes share.
+    """
 
     def __init__(self, claim: Claim, halvings: int, *, budget: int, until: float) -> None:
         self._claim = claim
         self._halvings, self._budget, self._until = halvings, budget, until
         self.leaves, self.by_leaves = LeafBounds(claim.region), 0
         self.extra = 0
+        self._bounds = np.full(len(claim.target), -np.inf)
+        self._latest: tuple[int, RuleTerms, int] | None = None
 
-    def prove(self, rule: int) -> float:
-        """The bound proven for a rule over the whole region, at most its limit, or Rejected."""
-        claim, terms = self._claim, self._claim.terms(rule)
-        if len(claim.trees[rule]) == 1:  # one cell: trees may show by their leaves that it closes
-            whole = self.leaves.bound(terms)
-            if whole is not None and whole <= claim.target[rule]:
-                self.by_leaves += self.leaves.count > 0  # constants alone have none
-                return whole
-        highest = -np.inf
-        region, chunk = claim.region, self._chunk(terms, claim.rule_names[rule])
-        done, (shares, multipliers) = 0, claim.uses[rule]
-        for cells in leaf_cells(claim.trees[rule], region.lower, region.upper, chunk=chunk):
+    def prove(self, each: Each, progress: Callable[[int, int], None] | None) -> Array:
+        """The bounds (rules,) proven over the whole region, each at most its limit, or Rejected."""
+        count = len(self._bounds)
+        done = 0
+        for closed in each(self.close, self._pieces()):
+            if closed.rule > done and progress is not None:
+                progress(closed.rule, count)
+            done = closed.rule
+            self._bounds[done] = max(self._bounds[done], closed.bound)
+            self.extra += closed.extra
+            if self.extra > self._budget:
+                name = self._claim.rule_names[done]
+                raise Rejected(
+                    f"not proven: up to {name} the check needs {self.extra} cells beyond those of "
+                    f"the certificate, and {self._budget} is the most"
+                )
+        if progress is not None:
+            progress(count, count)
+        if (self._bounds == -np.inf).any():
+            raise Rejected("no cell holds an input of the region: it is empty")
+        return self._bounds
+
+    def _pieces(self) -> Iterator[_Piece]:
+        """The leaves of all rules, but of those that trees show to hold by their own leaves."""
+        for rule, tree in enumerate(self._claim.trees):
+            terms, chunk = self._terms(rule)
+            if len(tree) == 1:  # one cell: trees may show by their leaves that it closes
+                whole = self.leaves.bound(terms)
+                if whole is not None and whole <= self._claim.target[rule]:
+                    self.by_leaves += self.leaves.count > 0  # constants alone have none
+                    self._bounds[rule] = whole
+                    continue
+            yield from self._pieces_of(rule, chunk)
+
+    def _pieces_of(self, rule: int, chunk: int) -> Iterator[_Piece]:
+        region, (shares, multipliers) = self._claim.region, self._claim.uses[rule]
+        done = 0
+        for cells in leaf_cells(self._claim.trees[rule], region.lower, region.upper, chunk=chunk):
             own = slice(done, done + len(cells))
+            done += len(cells)
             cells = replace(
                 cells,
                 shares=shares[own] if shares.size else None,
                 multipliers=multipliers[own] if multipliers.size else None,
             )
-            done += len(cells)
-            highest = max(highest, self._close(rule, terms, cells, chunk=chunk))
-        if highest == -np.inf:
-            raise Rejected("no cell holds an input of the region: it is empty")
-        return float(highest)
+            yield _Piece(rule, cells)
+
+    def close(self, piece: _Piece) -> _Closed:
+        """The bound proven over a piece, at most the rule's limit, or Rejected."""
+        terms, chunk = self._terms(piece.rule)
+        # where large numbers overflow to infinity or NaN, nothing closes
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._close(piece.rule, terms, piece.cells, chunk=chunk)
+
+    def _terms(self, rule: int) -> tuple[RuleTerms, int]:
+        """A rule taken apart, and how many of its cells are bounded at once."""
+        if self._latest is None or self._latest[0] != rule:
+            terms = self._claim.terms(rule)
+            self._latest = (rule, terms, self._chunk(terms, self._claim.rule_names[rule]))
+        return self._latest[1:]
 
     def _chunk(self, terms: RuleTerms, name: str) -> int:
         """How many cells of a rule are bounded at once."""
@@ -215,16 +281,16 @@ class _Prover:
             )
         return int(np.clip(MEMORY // numbers, 1, CHUNK))
 
-    def _close(self, rule: int, terms: RuleTerms, cells: Cells, *, chunk: int) -> float:
+    def _close(self, rule: int, terms: RuleTerms, cells: Cells, *, chunk: int) -> _Closed:
         """The largest bound over cells, each halved as often as it needs and may be.
 
         Deep cells come first, so that never more wait than a chunk per halving.
         """
         claim, limit = self._claim, self._claim.target[rule]
-        highest = -np.inf
+        highest, extra = -np.inf, 0
         waiting = [(cells, 0)]
         while waiting:
-            if time.perf_counter() > self._until:
+            if time.time() > self._until:
                 raise OutOfTime(
                     f"the time limit ended the check at rule {rule + 1} of {len(claim.target)}"
                 )
@@ -239,12 +305,12 @@ class _Prover:
             if closed.all():
                 continue
             cells, value = cells.take(~closed), bounds.value[~closed]
-            self.extra += 2 * len(cells)
-            if depth == self._halvings or self.extra > self._budget:
+            extra += 2 * len(cells)
+            if depth == self._halvings or extra > self._budget:
                 self._reject(rule, cells, value)
             halves = cells.halved(self._cuts(cells, bounds.blame[~closed], depth))
             waiting += [(some, depth + 1) for some in halves.split(chunk)]
-        return highest
+        return _Closed(rule, float(highest), extra)
 
     def _cuts(self, cells: Cells, blame: Array, depth: int) -> NDArray[np.intp]:
         """Where to halve: what adds most to the bound, and every third time what is widest.

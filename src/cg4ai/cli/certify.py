@@ -21,6 +21,12 @@ def certify(
         float, typer.Option(metavar="GIB", help="Give up rather than take more memory.")
     ] = 4.0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Parts of the proof worked on at once; -1: as many as cores."
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from a search that gave up.")
     ] = False,
@@ -43,6 +49,7 @@ def certify(
         cells=cells,
         memory_gib=memory_limit,
         device=device,
+        jobs=jobs,
         resume=resume,
         unshielded=unshielded,
         quiet=quiet,

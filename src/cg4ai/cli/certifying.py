@@ -19,6 +19,7 @@ from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.saved import save_about
 from cg4ai.errors import InvalidInput
+from cg4ai.fanout import checked_jobs
 from cg4ai.proofs import Certification, Progress, certify
 from cg4ai.proofs.certificate import (
     FILE_NAME,
@@ -43,6 +44,7 @@ class CertifyOptions:
     cells: int = 5_000_000
     memory_gib: float = MEMORY_LIMIT / GIB
     device: str = "cpu"
+    jobs: int | None = None
     resume: bool = False
     unshielded: bool = False
     quiet: bool = False
@@ -52,6 +54,7 @@ class CertifyOptions:
             raise InvalidInput("--time-limit must be above 0 and --cells at least 1")
         if not (0 < self.memory_gib < float("inf")):
             raise InvalidInput("--memory-limit must be a number of GiB above 0")
+        checked_jobs(self.jobs, "--jobs")
 
 
 def run(folder: Path, options: CertifyOptions) -> int:
@@ -83,6 +86,7 @@ def _certify(
         cell_limit=options.cells,
         memory_limit=max(1, int(options.memory_gib * GIB)),
         device=options.device,
+        n_jobs=options.jobs,
         progress=None if options.quiet else _shower(job.requirement.name),
         resume=earlier,
     )
@@ -97,6 +101,7 @@ def _certify(
             certification=result,
             title=job.title,
             rule_names=job.rule_names,
+            totals=job.totals,
         )
         remove_unfinished(opened.folder, number=number)
         _record(opened, ensemble, job, result, file=stem.name, digest=digest)

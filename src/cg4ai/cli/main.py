@@ -23,6 +23,8 @@ from cg4ai.cli.audit import audit
 from cg4ai.cli.certify import certify
 from cg4ai.cli.check import check
 from cg4ai.cli.demo import demo
+from cg4ai.cli.export import export
+from cg4ai.cli.failures import failures
 from cg4ai.cli.options import settings_command
 from cg4ai.cli.patch import patch
 from cg4ai.cli.predict import predict
@@ -67,7 +69,9 @@ def guarded(commands: typer.Typer, arguments: Sequence[str] | None, name: str) -
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except Cg4aiError as error:
-        print(f"error: {_one_line(str(error))}", file=sys.stderr)
+        # notes say in which of several jobs it was
+        text = "; ".join([str(error), *getattr(error, "__notes__", ())])
+        print(f"error: {_one_line(text)}", file=sys.stderr)
         return FAILURE if isinstance(error, SolverFailure) else BAD_INPUT
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not re.search("allocat|out of memory", str(error)):
@@ -133,6 +137,11 @@ settings_command(
     epilog=ROUTE_EXAMPLES,
 )
 app.command(
+    short_help="Study what failures of links do to a router.",
+    epilog="\b\nExamples:\n  cg4ai failures router\n  cg4ai failures router a-b,c-d\n"
+    "  cg4ai failures router cables.csv --jobs 2",
+)(failures)
+app.command(
     short_help="Prove the rules of a run over their whole region.",
     epilog="\b\nExample:\n  cg4ai certify router --time-limit 300",
 )(certify)
@@ -140,6 +149,10 @@ app.command(
     short_help="Verify a certificate with independent code.",
     epilog="\b\nExample:\n  cg4ai check router/certificate.cg4ai --run router",
 )(check)
+app.command(
+    short_help="Write a trained router as one policy per node.",
+    epilog="\b\nExample:\n  cg4ai export router --agents agents",
+)(export)
 settings_command(
     app,
     DigitsSettings,

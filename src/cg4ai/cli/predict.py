@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 OUTSIDE = "outside the region"
+ABOVE = "above the optimum at most"
+SOLVED = "solved"
 
 
 def predict(
@@ -36,6 +39,19 @@ def predict(
         bool,
         typer.Option("--refuse-outside", help="No predictions where the guarantee does not hold."),
     ] = False,
+    fallback: Annotated[
+        float | None,
+        typer.Option(
+            metavar="GAP",
+            help="Of a router: solve rows whose proven gap to the optimum is above this share.",
+        ),
+    ] = None,
+    failed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LINKS", help="Of a router: what it does while these fail, such as A-B,C-D."
+        ),
+    ] = None,
 ) -> None:
     """Predict each row of DATA.csv; columns are matched by name, further ones are ignored.
 
@@ -43,7 +59,10 @@ def predict(
     (columns are demands, such as a->d), a digit classifier the digit (columns pixel 0 to 783). Rows
     outside the region of a guarantee are marked in a column of their own. With --explain a rule's
     slack is how far the answer is from breaking it, empty where it says nothing of that row alone;
-    strengths are those of docs/guarantees.md, or "violated".
+    strengths are those of docs/guarantees.md, or "violated". With --failed the router of a failure
+    answers that cg4ai failures has studied; paths over failed links have no column then. Of a
+    router --explain also says how far above the optimum the answer is at most, as a share, proven
+    by prices of links that the run has stored.
     """
     from cg4ai.apps.csvdata import read_csv
     from cg4ai.apps.explaining import explained
@@ -53,6 +72,10 @@ def predict(
     from cg4ai.errors import InvalidInput
     from cg4ai.runs import files
 
+    if failed is not None:
+        from cg4ai.apps.routing.failures import failed_folder
+
+        folder = failed_folder(folder, failed)
     ensemble, described = trained(folder)
     table = read_csv(data)
     inputs = described.inputs(table)
@@ -68,11 +91,18 @@ def predict(
         print(f"warning: {text}", file=sys.stderr)
     found = ensemble.predict(inputs, explain=explain, outside="ignore")
     outputs = found.outputs if explain else found
+    proven: list[dict[str, Any]] = []
+    if fallback is not None or explain:
+        outputs, proven = against_optimum(described, inputs, outputs, fallback)
+    if explain and outputs is not found.outputs:
+        found = replace(found, outputs=outputs)
     rows = described.predictions(inputs, outputs, details=details)
     if explain:
         stated = [*described.stated(table), *rules_added(ensemble, described)]
         told = explained(ensemble, stated, inputs, found)
         rows = [{**row, **more} for row, more in zip(rows, told, strict=True)]
+    if proven:
+        rows = [{**row, **more} for row, more in zip(rows, proven, strict=True)]
     if beyond.any():
         rows = [{**row, OUTSIDE: bool(mark)} for row, mark in zip(rows, beyond, strict=True)]
     text = csv_text(rows)
@@ -81,3 +111,29 @@ def predict(
         return
     files.write_bytes(output, text.encode())
     print(f"{len(rows)} predictions written to {output}", file=sys.stderr)
+
+
+def against_optimum(
+    described: Any, inputs: Any, outputs: Any, fallback: float | None
+) -> tuple[Any, list[dict[str, Any]]]:
+    """Outputs, some of them solved instead, and columns on their distance from the optimum.
+
+    Nothing changes where predictions are no routes.
+    """
+    import numpy as np
+
+    from cg4ai.apps.routing.description import Router
+    from cg4ai.errors import InvalidInput
+
+    if not isinstance(described, Router):
+        if fallback is not None:
+            raise InvalidInput("--fallback is for routers, whose answers can be solved instead")
+        return outputs, []
+    given = np.asarray(outputs)
+    answers = described.answered(inputs, given, fallback=np.inf if fallback is None else fallback)
+    gaps = ["" if np.isinf(gap) else float(gap) for gap in answers.gaps]
+    columns: dict[str, list[Any]] = {ABOVE: gaps}
+    if fallback is not None:
+        columns[SOLVED] = answers.solved.tolist()
+    rows = [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
+    return (answers.splits if answers.solved.any() else outputs), rows

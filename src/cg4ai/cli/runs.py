@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 
 from cg4ai.cli.options import Given
+from cg4ai.errors import InvalidInput
 from cg4ai.settings import RunOptions
 
+KEPT, NOT_KEPT = 0, 3
 TRAIN_EXAMPLE = """\b
 Example:
   cg4ai train patients.csv --target diagnosis --rules rules.json --out run
@@ -15,6 +17,8 @@ ROUTE_EXAMPLES = """\b
 Examples:
   cg4ai route abilene --demands 5 --paths 3 --out router
   cg4ai route abilene --demands 15 --guarantee certified --time-limit 900 --out proven
+  cg4ai route polska --load 0.6 --failures single --out router
+  cg4ai route abilene --sees source --out agents
   cg4ai route --resume --out router
 """
 DIGITS_EXAMPLE = """\b
@@ -40,9 +44,12 @@ def route(given: Given, options: RunOptions) -> int:
     established and the gap to optimal routing, with --baseline also what plain networks do. Exit
     code 0: no overload was found and the guarantee asked for was established;
     3: not so; 2: bad input; 1: no router came out, e.g. a time limit too short for each demand to
-    have a member; 130: interrupted (continue with --resume --out DIR).
+    have a member; 130: interrupted (continue with --resume --out DIR). With --failures the router
+    is then made ready for failures of links, as cg4ai failures does.
     """
-    return _run("route", given, options)
+    if given.get("failures") is not None and options.out is None:
+        raise InvalidInput("--failures makes routers of their own: say where to with --out DIR")
+    return _failures(_run("route", given, options), given, options)
 
 
 def digits(given: Given, options: RunOptions) -> int:
@@ -54,6 +61,26 @@ def digits(given: Given, options: RunOptions) -> int:
     (continue with --resume --out DIR).
     """
     return _run("digits", given, options)
+
+
+def _failures(code: int, given: Given, options: RunOptions) -> int:
+    """Study the failures that a finished run was asked for; the exit code of both."""
+    if options.out is None or code not in (KEPT, NOT_KEPT):
+        return code
+    from cg4ai.runs.folder import Run
+
+    stored = Run.open(options.out, read_only=True).settings
+    which = given.get("failures", stored.get("failures"))
+    if which is None:
+        return code
+    from cg4ai.apps.routing.rerouting import Effort
+    from cg4ai.cli.failures import run
+
+    effort = Effort(seed=stored["seed"], device=stored["device"])
+    if not options.json:
+        print()
+    found = run(options.out, which, effort, jobs=None, quiet=options.quiet, json=options.json)
+    return max(code, found)
 
 
 def _run(name: str, given: Given, options: RunOptions) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from cg4ai.errors import InvalidInput, InvalidSettings, did_you_mean
+from cg4ai.fanout import checked_jobs
 from cg4ai.objectives import LossFunction
 from cg4ai.settings import Settings
 
@@ -188,9 +189,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
                 continue
             if not is_number(value) or value != int(value) or value < 1:
                 raise InvalidInput(f"{name} must be a whole number of at least 1, got {value!r}")
-        jobs = self.n_jobs
-        if jobs is not None and (not is_number(jobs) or jobs != int(jobs) or jobs == 0):
-            raise InvalidInput(f"n_jobs must be None or a whole number but 0, got {jobs!r}")
+        checked_jobs(self.n_jobs)
         if not _auto(self.learning_rate) and not is_number(self.learning_rate):
             raise InvalidInput(f"learning_rate must be a number > 0, got {self.learning_rate!r}")
 

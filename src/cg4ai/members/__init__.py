@@ -12,11 +12,13 @@ from cg4ai.members.completed import CompletedArchitecture, CompletedMembers
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.feedback import FeedbackArchitecture, FeedbackMembers, Loads
+from cg4ai.members.flows import FlowMembers
 from cg4ai.members.fusion import fuse
 from cg4ai.members.modules import ModuleArchitecture, ModuleMembers
 from cg4ai.members.nested import NestedMembers
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers, affine
 from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
+from cg4ai.members.side_by_side import SideBySideArchitecture, SideBySideMembers
 from cg4ai.members.trees import TreeMembers
 from cg4ai.members.wrapped import WrappedMembers
 from cg4ai.protocols import Members
@@ -30,6 +32,7 @@ __all__ = [
     "ConstantMembers",
     "FeedbackArchitecture",
     "FeedbackMembers",
+    "FlowMembers",
     "Loads",
     "ModuleArchitecture",
     "ModuleMembers",
@@ -39,6 +42,8 @@ __all__ = [
     "Shield",
     "ShieldedArchitecture",
     "ShieldedMembers",
+    "SideBySideArchitecture",
+    "SideBySideMembers",
     "TreeMembers",
     "affine",
     "concatenate",
@@ -65,9 +70,11 @@ class _Stack(Members, Protocol):
 _KINDS: tuple[type[_Stack], ...] = (
     NetworkMembers,
     FeedbackMembers,
+    SideBySideMembers,
     ModuleMembers,
     TreeMembers,
     ConstantMembers,
+    FlowMembers,
 )
 
 
@@ -90,7 +97,14 @@ def restore(state: MemberState, factories: Mapping[str, Any] | None = None) -> M
     for wrapper in _WRAPPERS:
         if state.kind == str(wrapper.kind):
             return wrapper.restore(state, lambda inner: restore(inner, factories), factories or {})
-    for kind in (NetworkMembers, FeedbackMembers, TreeMembers, ConstantMembers):
+    for kind in (
+        NetworkMembers,
+        FeedbackMembers,
+        SideBySideMembers,
+        TreeMembers,
+        ConstantMembers,
+        FlowMembers,
+    ):
         if state.kind == kind.kind:
             return kind.restore(state)
     known = [*(str(kind.kind) for kind in _KINDS), *(str(kind.kind) for kind in _WRAPPERS)]

@@ -29,14 +29,16 @@ from cg4ai.members.checks import (
     state_array,
     state_field,
 )
-from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
+from cg4ai.members.networks import START, NetworkArchitecture, NetworkMembers
 from cg4ai.members.stacked import StackedMembers
 from cg4ai.protocols import Members, Parameters
 from cg4ai.records import Array, IntArray, MemberState, below
 from cg4ai.runs import files
+from cg4ai.sparse import SparseMatrix
 
 SHARPNESS = 10.0  # of the first stage and all others, before training
 LEAST = 1e-30  # loads below it count as none
+LEAST_SHARE = 0.01  # of a first answer: from none at all training would not get away
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +50,7 @@ class Loads:
     _tensors: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = field(
         default_factory=dict, init=False, repr=False
     )
+    _sparse: SparseMatrix | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         matrix = np.array(self.matrix, np.float64)
@@ -59,6 +62,13 @@ class Loads:
             )
         object.__setattr__(self, "matrix", matrix)
         object.__setattr__(self, "source", source)
+        object.__setattr__(self, "_sparse", SparseMatrix.of(matrix))
+
+    def of(self, weighted: Tensor) -> Tensor:
+        """Loads (count, L, n) of outputs times their inputs (count, r, n)."""
+        if self._sparse is not None and self._sparse.serves(weighted):
+            return self._sparse.times(weighted)
+        return self.like(weighted)[0] @ weighted
 
     @property
     def key(self) -> tuple[bytes, ...]:
@@ -80,6 +90,7 @@ class Loads:
         """The same loads, computed by these tensors."""
         made = copy.copy(self)
         object.__setattr__(made, "_tensors", {(matrix.dtype, matrix.device): (matrix, source)})
+        object.__setattr__(made, "_sparse", None)
         return made
 
 
@@ -87,14 +98,16 @@ class Loads:
 class FeedbackArchitecture:
     """A network of grouped softmax outputs, and `stages` corrections by the loads of its answer.
 
-    `first` (r, L) is what every feedback matrix is before training. Parameters are those of the
-    network, `feedback_t` (count, r, L) and `sharpness_t` (count, 1).
+    `first` (r, L) is what every feedback matrix is before training, `start` (r,) about what the
+    network answers then, where given. Parameters are those of the network, `feedback_t`
+    (count, r, L) and `sharpness_t` (count, 1).
     """
 
     network: NetworkArchitecture
     loads: Loads
     stages: int = 3
     first: Array | None = None
+    start: Array | None = None
 
     def __post_init__(self) -> None:
         shape = (self.output_size, len(self.loads.matrix))
@@ -110,6 +123,8 @@ class FeedbackArchitecture:
             raise InvalidInput(f"stages must be at least 1, got {self.stages}")
         if self.first is not None and np.shape(self.first) != shape:
             raise InvalidInput(f"first must be {shape}, got {np.shape(self.first)}")
+        if self.start is not None and np.shape(self.start) != shape[:1]:
+            raise InvalidInput(f"start must be {shape[:1]}, got {np.shape(self.start)}")
 
     @property
     def input_size(self) -> int:
@@ -138,6 +153,8 @@ class FeedbackArchitecture:
 
     def initialise(self, count: int, generator: torch.Generator) -> Parameters:
         parameters = self.network.initialise(count, generator)
+        if self.start is not None:
+            self._begin_at(parameters, self.start)
         size = (count, self.output_size, len(self.loads.matrix))
         first = np.zeros(size[1:]) if self.first is None else self.first
         for stage in range(self.stages):
@@ -145,6 +162,15 @@ class FeedbackArchitecture:
             parameters[f"feedback_{stage}"] = start.expand(size).clone()
             parameters[f"sharpness_{stage}"] = torch.full((count, 1), math.log(SHARPNESS))
         return parameters
+
+    def _begin_at(self, parameters: Parameters, shares: Array) -> None:
+        """Change fresh parameters such that the network's first answer is near `shares` (r,)."""
+        last = len(self.network.hidden)
+        for name in (f"weight_{last}", "skip"):
+            if name in parameters:
+                parameters[name] *= START
+        scores = torch.tensor(np.log(np.maximum(shares, LEAST_SHARE)), dtype=torch.float32)
+        parameters[f"bias_{last}"] = scores.expand_as(parameters[f"bias_{last}"]).clone()
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d) -> (count, n, output_size), differentiable in parameters and inputs."""
@@ -164,12 +190,12 @@ class FeedbackArchitecture:
     def _answers(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(count, r, n): feature-major, as the layers below are."""
         form = self.network.form
-        matrix, source = self.loads.like(inputs)
+        source = self.loads.like(inputs)[1]
         sources = inputs.T.index_select(0, source)
         scores = layers.scores(parameters, self.network.normalise(inputs), form)
         answer = layers.grouped_softmax(scores, form.groups)
         for stage in range(self.stages):
-            loads = matrix @ (answer * sources)
+            loads = self.loads.of(answer * sources)
             ratio = loads / loads.amax(1, keepdim=True).clamp_min(LEAST)
             sharpness = parameters[f"sharpness_{stage}"].exp().unsqueeze(-1)
             pressure = (sharpness * ratio).softmax(1)

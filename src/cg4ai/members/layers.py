@@ -7,6 +7,7 @@ after it are batched products.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -177,15 +178,26 @@ def outputs(parameters: Parameters, inputs: Tensor, form: Form) -> Tensor:
 
 
 def grouped_softmax(values: Tensor, groups: tuple[int, ...]) -> Tensor:
-    """Softmax within each group of outputs; values (count, r, n), no groups means as they are."""
+    """Softmax within each group of outputs; values (count, r, n), no groups means as they are.
+
+    Neighbours of one size are one call: there may be hundreds of groups, and few sizes.
+    """
     if not groups:
         return values
-    if len(groups) == 1:
+    runs = [(size, sum(1 for _ in same)) for size, same in itertools.groupby(groups)]
+    if len(runs) == 1:
+        return _even_softmax(values, *runs[0])
+    parts = torch.split(values, [size * times for size, times in runs], dim=1)
+    each = [_even_softmax(part, *run) for part, run in zip(parts, runs, strict=True)]
+    return torch.cat(each, dim=1)
+
+
+def _even_softmax(values: Tensor, size: int, times: int) -> Tensor:
+    """Softmax within `times` groups of `size` outputs; values (count, size * times, n)."""
+    if times == 1:
         return values.softmax(1)
-    if len(set(groups)) == 1:
-        count, size, n = values.shape
-        return values.view(count, len(groups), groups[0], n).softmax(2).view(count, size, n)
-    return torch.cat([part.softmax(1) for part in torch.split(values, list(groups), dim=1)], dim=1)
+    count, total, n = values.shape
+    return values.reshape(count, times, size, n).softmax(2).view(count, total, n)
 
 
 def folded_mixture(parameters: Parameters, inputs: Tensor, weights: Tensor, form: Form) -> Tensor:

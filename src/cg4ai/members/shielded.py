@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -37,6 +37,7 @@ class Shield:
     anchor: Members
     guards: tuple[Guard, ...]
     coupled: Coupled = ()
+    _elsewhere: dict[torch.device, Shield] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.anchor) != 1 or not self.guards:
@@ -86,9 +87,13 @@ class Shield:
         return (slopes, offsets) if np.abs(at_twos - values[-1]).max() < 1e-9 * scale else None
 
     def to(self, device: torch.device | str) -> Shield:
-        if self.anchor.device == torch.empty(0, device=device).device:
+        """The same there; made once, for training asks at every step."""
+        place = torch.empty(0, device=device).device
+        if self.anchor.device == place:
             return self
-        return Shield(self.anchor.to(device), self.guards, self.coupled)
+        if place not in self._elsewhere:
+            self._elsewhere[place] = Shield(self.anchor.to(place), self.guards, self.coupled)
+        return self._elsewhere[place]
 
     def tensors(self) -> dict[str, Tensor]:
         own = tensor_members(self.anchor).tensors()

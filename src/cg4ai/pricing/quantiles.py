@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from cg4ai.errors import InvalidInput
+from cg4ai.fanout import fan_out
 from cg4ai.members import concatenate
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.tree_arrays import one_output_each
@@ -64,13 +64,13 @@ class QuantilePricer:
         if not isinstance(objective, Supervised) or objective.loss == "none":
             return PricingResult(None, np.empty(0, np.int64), np.empty(0, np.int64))
         random = np.random.default_rng(request.seed)
-        fits = []
+        fits: list[_Fit] = []
         for estimator in self.estimators:
             rows = np.arange(len(objective.inputs))
             if request.ensemble is not None and self._known(request):
                 rows = np.sort(random.permutation(rows)[: max(2, round(SHARE * len(rows)))])
             fits += self._fits(estimator, objective, rows, int(random.integers(2**31)))
-        models = Parallel(n_jobs=self.n_jobs)(fits)
+        models = fan_out(_Fit.model, fits, n_jobs=self.n_jobs)
         count = len(self.quantiles)
         each = [models[first : first + count] for first in range(0, len(models), count)]
         stack = concatenate([self._member(one, objective.inputs.shape[1]) for one in each])
@@ -95,13 +95,13 @@ class QuantilePricer:
             inside = [getattr(one, "inner", one) for one in inside]
         return any(isinstance(one, TreeMembers) for one in inside)
 
-    def _fits(self, estimator: Any, objective: Supervised, rows: Any, seed: int) -> list[Any]:
+    def _fits(self, estimator: Any, objective: Supervised, rows: Any, seed: int) -> list[_Fit]:
         """What is to be fitted, one model for each quantile."""
         targets = np.asarray(objective.targets, np.float64)[rows, 0]
         weights = None if objective.sample_weight is None else objective.sample_weight[rows]
-        inputs, fit = objective.inputs[rows], delayed(_fitted_model)
+        inputs = objective.inputs[rows]
         return [
-            fit(at_quantile(estimator, one), inputs, targets, weights, seed)
+            _Fit(at_quantile(estimator, one), inputs, targets, weights, seed)
             for one in self.quantiles
         ]
 
@@ -118,9 +118,18 @@ class QuantilePricer:
         return one_output_each(parts)
 
 
-def _fitted_model(
-    model: Any, inputs: Array, targets: Array, weights: Array | None, seed: int
-) -> Any:
-    if "random_state" in model.get_params():
-        model.set_params(random_state=seed)
-    return model.fit(inputs, targets, sample_weight=weights)
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """One model to be fitted, inputs (n, d), targets and weights (n,), with a seed of its own."""
+
+    unfitted: Any
+    inputs: Array
+    targets: Array
+    weights: Array | None
+    seed: int
+
+    def model(self) -> Any:
+        """The fitted model."""
+        if "random_state" in self.unfitted.get_params():
+            self.unfitted.set_params(random_state=self.seed)
+        return self.unfitted.fit(self.inputs, self.targets, sample_weight=self.weights)

@@ -27,17 +27,21 @@ class Remade:
         return replace(found, members=self.change(found.members), lower_bound=None)
 
 
-def within(pricer: Any, change: Callable[[Any], Pricer]) -> Pricer:
-    """The same pricer with those changed that train members, whatever wraps them."""
-    if not (hasattr(pricer, "inner") and is_dataclass(pricer)):
+def within(pricer: Any, change: Callable[[Any], Pricer], *, at_once: type | None = None) -> Pricer:
+    """The same pricer with those changed that train members, whatever wraps them.
+
+    Wrappers of the kind `at_once` are changed themselves.
+    """
+    whole = at_once is not None and isinstance(pricer, at_once)
+    if whole or not (hasattr(pricer, "inner") and is_dataclass(pricer)):
         return change(pricer)
     asked: dict[str, Any] = {}
     for one in fields(pricer):  # whatever it calls those it asks
         value = getattr(pricer, one.name)
         if callable(getattr(value, "price", None)):
-            asked[one.name] = within(value, change)
+            asked[one.name] = within(value, change, at_once=at_once)
         elif isinstance(value, tuple | list) and any(hasattr(v, "price") for v in value):
-            asked[one.name] = tuple(within(v, change) for v in value)
+            asked[one.name] = tuple(within(v, change, at_once=at_once) for v in value)
     made: Callable[..., Pricer] = replace
     return made(pricer, **asked)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from cg4ai.errors import InvalidInput
+from cg4ai.fanout import fan_out
 from cg4ai.members import concatenate
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.tree_arrays import one_output_each
@@ -20,6 +20,7 @@ from cg4ai.objectives import Supervised
 from cg4ai.pricing.constrained import checked_shapes, constrained, signs_of
 from cg4ai.pricing.exact.finite import best_per_block
 from cg4ai.pricing.nested import check_nesting, nested_member, nesting_of
+from cg4ai.pricing.probing import Probe
 from cg4ai.pricing.reduced_cost import (
     loss_gradient,
     loss_is_linearised,
@@ -41,6 +42,15 @@ class _Sample:
     inputs: Array
     targets: Array | IntArray
     weights: Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One estimator to fit, for the outputs at `positions`, with a seed of its own."""
+
+    sample: _Sample
+    positions: IntArray
+    seed: int
 
 
 class TreePricer:
@@ -98,17 +108,25 @@ class TreePricer:
         check_nesting(self.estimator, made.shapes)
         return made
 
+    def probing(self, probe: Probe) -> TreePricer:
+        """Fits by fewer scales: as many as there are restarts and work for, one at least."""
+        made = copy.copy(self)
+        count = min(probe.restarts, round(probe.share * len(self.scales)))
+        middle = sorted(self.scales, key=lambda scale: abs(np.log(scale)))
+        made.scales = tuple(middle[: max(1, count)])
+        return made
+
     def price(self, request: PricingRequest) -> PricingResult:
-        jobs: list[Any] = []
+        jobs: list[_Job] = []
         blocks: list[int] = []
         for block, positions in enumerate(request.rows.layout.blocks):
             for number, scale in enumerate(self._scales(request)):
                 sample = self._sample(request, positions, scale)
                 if sample is not None:
                     seed = request.seed + block * len(self.scales) + number
-                    jobs.append(delayed(self._fit)(sample, positions, seed % 2**31))
+                    jobs.append(_Job(sample, positions, seed % 2**31))
                     blocks.append(block)
-        members: list[Members] = Parallel(n_jobs=self.n_jobs)(jobs)
+        members = fan_out(self._fit, jobs, n_jobs=self.n_jobs)
         stack = concatenate(members) if members else None
         numbers = np.array(blocks, dtype=np.int64)
         if members and stack is None:
@@ -118,13 +136,14 @@ class TreePricer:
                 "use one pricer per number of outputs"
             )
         if stack is None:
-            return PricingResult(None, numbers, np.full(0, -1))
+            return PricingResult(None, numbers, np.full(0, -1), tried=0)
         costs = reduced_costs(request, stack, numbers)
         chosen = best_per_block(costs, numbers, limit=self.per_call)
         return PricingResult(
             members=stack.take(chosen) if len(chosen) else None,
             blocks=numbers[chosen],
             groups=np.full(len(chosen), -1),
+            tried=len(stack),
         )
 
     def _scales(self, request: PricingRequest) -> tuple[float, ...]:
@@ -134,12 +153,13 @@ class TreePricer:
         trading = len(_row_prices(request)[0]) > 0
         return self.scales if trading or not is_classifier(self.estimator) else self.scales[:1]
 
-    def _fit(self, sample: _Sample, positions: IntArray, seed: int) -> Members:
+    def _fit(self, job: _Job) -> Members:
         from sklearn.base import clone, is_classifier
 
+        sample, positions = job.sample, job.positions
         model = clone(self.estimator)
         if "random_state" in model.get_params():
-            model.set_params(random_state=seed)
+            model.set_params(random_state=job.seed)
         classes = len(positions) if is_classifier(model) else None
         signs = signs_of(self.shapes, sample.inputs.shape[1], len(positions), classes is not None)
         targets = sample.targets

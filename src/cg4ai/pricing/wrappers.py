@@ -10,6 +10,7 @@ import numpy as np
 from cg4ai.members.shielded import ShieldedArchitecture
 from cg4ai.members.trees import TreeMembers
 from cg4ai.pricing.gradient.pricer import GradientPricer
+from cg4ai.pricing.probing import Probe
 from cg4ai.protocols import Pricer, PricingRequest
 from cg4ai.records import PricingResult
 
@@ -44,6 +45,10 @@ class FreshThenRefined:
         if known and self.once:
             return _nothing(ENOUGH)
         return fresh.price(request)
+
+    def probing(self, probe: Probe) -> Pricer:
+        """As the first, whose members may all be new."""
+        return self.inner[0].probing(probe)
 
     def _known(self, request: PricingRequest) -> bool:
         """Whether members of this kind have weight in the mixture."""

@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ from cg4ai.ensemble.claims import subject_digest
 from cg4ai.ensemble.constructed import Built
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.fanout import in_order
 from cg4ai.proofs.bounds.limits import root
 from cg4ai.proofs.equalities import equality_bytes, equality_subject
 from cg4ai.proofs.files import NAMES, Arrays, claim_array, sealed
 from cg4ai.proofs.outputs import output_bytes, output_subject
 from cg4ai.proofs.records import (
     Certification,
+    Totals,
     certification_arrays,
     certification_of,
     tree_arrays,
@@ -35,6 +38,7 @@ from cg4ai.proofs.records import (
 from cg4ai.proofs.rules import ProofRules, proof_rules_of
 from cg4ai.proofs.shapes import shape_bytes, shape_subject
 from cg4ai.proofs.shields import shield_of
+from cg4ai.proofs.sums import sum_groups
 from cg4ai.rules import Requirement
 from cg4ai.rules.arranged import OutputRule
 from cg4ai.rules.regions import Region
@@ -57,12 +61,13 @@ def write_certificate(
     certification: Certification,
     title: str = "a mixture",
     rule_names: Sequence[str] | None = None,
+    totals: Totals | None = None,
 ) -> str:
     """Write the certificate of a proven requirement, atomically; returns its SHA-256.
 
     `title` says in words what the mixture is; `rule_names` name the rules, "rule 0" and so on if
-    left out. A certification that is not proven, or of another mixture, region or other rules, is
-    refused, and so is what the checker rejects.
+    left out; `totals` say what sums of them keep. A certification that is not proven, or of another
+    mixture, region or other rules, is refused, and so is what the checker rejects.
     """
     if not certification.subject:
         raise InvalidInput(
@@ -74,8 +79,9 @@ def write_certificate(
         certification=certification,
         title=title,
         rule_names=rule_names,
+        totals=totals,
     )
-    if not certification.checked:
+    if not certification.checked or totals is not None:
         _check(data)
     files.write_bytes(Path(path), data)
     return hashlib.sha256(data.partition(b"\n")[2]).hexdigest()
@@ -88,6 +94,7 @@ def certificate_bytes(
     certification: Certification,
     title: str = "a mixture",
     rule_names: Sequence[str] | None = None,
+    totals: Totals | None = None,
 ) -> bytes:
     """What `write_certificate` writes.
 
@@ -111,6 +118,7 @@ def certificate_bytes(
         requirement=requirement.name,
         title=title,
         rule_names=rule_names,
+        totals=totals,
     )
     if certification.subject:
         _check_subject(certification, ensemble, requirement)
@@ -135,6 +143,7 @@ def claim_bytes(
     requirement: str = "the requirement",
     title: str = "a mixture",
     rule_names: Sequence[str] | None = None,
+    totals: Totals | None = None,
 ) -> bytes:
     """The certificate that these rules, proven as stated, hold for the ensemble in the region."""
     shielded = shield_of(ensemble)
@@ -161,6 +170,13 @@ def claim_bytes(
         "made_by": {"cg4ai": __version__},
         "about": {name: ensemble.about[name] for name in NAMES if name in ensemble.about},
     }
+    if totals is not None:
+        check_texts(*totals.names)
+        claim["totals"] = [{"name": name} for name in totals.names]
+        arrays |= {"total_of": totals.of_rule, "total_limit": totals.limits}
+    groups = sum_groups(proven, region, () if shielded is None else shielded.together)
+    if (groups >= 0).any():
+        arrays |= {"sum_group": groups}
     return sealed(arrays | {"claim": claim_array(claim)})
 
 
@@ -194,13 +210,15 @@ def verified_rules(
     *,
     region: Region,
     time_limit_s: float = math.inf,
+    n_jobs: int | None = None,
 ) -> Certification:
     """As `verified`, for rules in normal form and any region, within a time limit."""
     if certification.status != "proven" or certification.checked:
         return certification
     try:
         data = claim_bytes(ensemble, rules, region=region, certification=certification)
-        check(data, time_limit_s=time_limit_s)
+        each = partial(in_order, n_jobs=n_jobs, threads=1)
+        check(data, time_limit_s=time_limit_s, each=each)
     except (Rejected, InvalidInput) as error:
         return replace(
             certification,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable
@@ -26,8 +27,7 @@ from cg4ai.rules.regions import Ball, Region
 
 CPU_VALUES = 2**16  # hidden values of a batch of cells that stay in cache
 GPU_VALUES = 2**25
-FIRST_ROUND = 4096  # cells per rule in the first round; each later round has eight times more
-TELL_EVERY_S = 0.5  # progress is told no more often
+HOPELESS_AFTER = 4096  # cells of a rule, if one of its inputs is too close to the limit
 LOOKS = 64  # cells of a batch at whose worst corner the ensemble itself is asked
 
 
@@ -107,6 +107,12 @@ class Certifier:
                 leaf_uses=proof.leaf_uses,
             )
 
+    def apart(self) -> Certifier:
+        """A copy that bounds and tests alike, and has no cells and no finds yet."""
+        made = copy.copy(self)
+        made.searches, made.found, made.tight = [], {}, {}
+        return made
+
     def outside(self, lower: Array, upper: Array) -> NDArray[np.bool_]:
         """Cells surely further from the centre than the radius, rounding included."""
         if self.sphere is None:
@@ -137,7 +143,7 @@ class Certifier:
                 weights=self.weights,
                 ball=self.sphere,
                 limits=self.limits[rule],
-                target=self.searches[rule].limit - self.searches[rule].margin,
+                target=float(self.targets[rule]) - float(self.margins[rule]),
                 squares=squares,
             )
 
@@ -220,20 +226,8 @@ class Certifier:
         first = torch.cat([region.extremes(512, generator), region.sample(512, generator)])
         self.test(first.numpy(), None)
 
-    def search(self, limited: Limited, progress: Callable[[Progress], None] | None) -> None:
-        """Rounds over open rules, each with eight times the cells: easy rules are not kept waiting.
-
-        Which rule resists is known early, and a violation anywhere is found early.
-        """
-        budget = FIRST_ROUND
-        effort = _Effort(self, limited, progress)
-        while waiting := self._waiting(limited):
-            for rule in waiting:
-                if not self._search_rule(rule, budget, effort):
-                    return
-            budget *= 8
-
-    def _waiting(self, limited: Limited) -> list[int]:
+    def waiting(self, limited: Limited) -> list[int]:
+        """The rules that are worth going on with."""
         if self.found and not limited.all_rules:
             return []
         return [
@@ -243,22 +237,8 @@ class Certifier:
         ]
 
     def hopeless(self, rule: int) -> bool:
-        """Whether some cells will stay open, and a first round found no input that breaks it."""
-        return rule in self.tight and self.searches[rule].cells >= FIRST_ROUND
-
-    def _search_rule(self, rule: int, budget: int, effort: _Effort) -> bool:
-        """Bound so many more cells of one rule; False if the whole search has to end."""
-        search = self.searches[rule]
-        bound, count = self.bounder(rule)
-        until = search.cells + budget
-        while search.waiting and search.cells < until and rule not in self.found:
-            room = effort.room()
-            if room <= 0:
-                return False
-            before = search.cells
-            self.look(rule, search.step(min(count, room), bound, outside=self.outside))
-            effort.spent += search.cells - before
-        return not self.found or effort.limited.all_rules
+        """Whether some cells will stay open, and many cells showed no input that breaks it."""
+        return rule in self.tight and self.searches[rule].cells >= HOPELESS_AFTER
 
     def progress(self) -> Progress:
         """How far the search has come."""
@@ -272,23 +252,3 @@ class Certifier:
             max(bounded, default=np.inf),
             time.perf_counter() - self.started,
         )
-
-
-class _Effort:
-    """Counts the cells of one search, and tells how far it is now and then."""
-
-    def __init__(
-        self, work: Certifier, limited: Limited, progress: Callable[[Progress], None] | None
-    ) -> None:
-        self.work, self.limited, self.tell = work, limited, progress
-        self.spent, self.told = 0, -math.inf
-
-    def room(self) -> int:
-        """How many more cells may be bounded: none where a limit is reached."""
-        left, now = self.limited.cells - self.spent, time.perf_counter()
-        if left <= 0 or now > self.limited.until or self.work.full:
-            return 0
-        if self.tell is not None and now - self.told > TELL_EVERY_S and self.spent:
-            self.tell(self.work.progress())
-            self.told = now
-        return left

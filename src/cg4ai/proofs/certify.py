@@ -9,6 +9,7 @@ from dataclasses import replace
 from cg4ai.ensemble.claims import subject_digest
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
+from cg4ai.fanout import checked_jobs
 from cg4ai.proofs.answers import answer_of
 from cg4ai.proofs.certificate import verified_rules
 from cg4ai.proofs.certifier import Certifier, Limited
@@ -16,6 +17,7 @@ from cg4ai.proofs.equalities import certify_equality
 from cg4ai.proofs.leaves import close_by_leaves
 from cg4ai.proofs.outputs import certify_outputs
 from cg4ai.proofs.records import Certification, Progress
+from cg4ai.proofs.rounds import search_rounds
 from cg4ai.proofs.rules import proof_rules_of
 from cg4ai.proofs.shapes import certify_shape
 from cg4ai.proofs.shields import shield_of
@@ -42,6 +44,7 @@ def certify(
     resume: Certification | None = None,
     all_rules: bool = False,
     verify: bool = True,
+    n_jobs: int | None = None,
 ) -> Certification:
     """Prove `requirement` at every input of its region (or of `region`), or find where it fails.
 
@@ -56,9 +59,14 @@ def certify(
     Proven is what the separate checker proves, too: what it rejects is unknown, and so is what
     `time_limit_s`, which includes the check, ends before the checker is done. With `verify` False
     the check is left for later, to `verified`, and nothing is recorded as certified before.
+
+    `n_jobs` parts of search and check go on at a time, by joblib (None: 1, or what
+    `joblib.parallel_config` says), each within the memory of a batch; the answer is the same for
+    any number unless time ends it.
     """
     started = time.perf_counter()
     _check_limits(time_limit_s, cell_limit, batch=batch, memory_limit=memory_limit)
+    checked_jobs(n_jobs)
     if isinstance(requirement, Equality):
         return certify_equality(ensemble, requirement)
     if isinstance(requirement, OutputRule):
@@ -86,7 +94,8 @@ def certify(
     work.look_first()
     if not work.found:
         close_by_leaves(work)
-    work.search(Limited(cell_limit, started + time_limit_s, all_rules), progress)
+    limited = Limited(cell_limit, started + time_limit_s, all_rules)
+    search_rounds(work, limited, progress=progress, n_jobs=n_jobs)
     if progress is not None:
         progress(work.progress())
     answer = answer_of(work, before + time.perf_counter() - started)
@@ -95,7 +104,7 @@ def certify(
     if not verify:
         return answer
     left = started + time_limit_s - time.perf_counter()
-    answer = verified_rules(answer, ensemble, rules, region=place, time_limit_s=left)
+    answer = verified_rules(answer, ensemble, rules, region=place, time_limit_s=left, n_jobs=n_jobs)
     return replace(answer, seconds=before + time.perf_counter() - started)
 
 

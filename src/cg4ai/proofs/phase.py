@@ -30,18 +30,9 @@ from cg4ai.seeds import derived_seed
 from cg4ai.settings import Settings
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import settle
+from cg4ai.solving.searching import separate
 from cg4ai.solving.state import RunState
-from cg4ai.solving.steps import (
-    Decision,
-    GoOn,
-    Outcome,
-    Priced,
-    Separated,
-    Settled,
-    Stop,
-    Weighed,
-    separate,
-)
+from cg4ai.solving.steps import Decision, GoOn, Outcome, Priced, Separated, Settled, Stop, Weighed
 
 COARSEST = 0.016  # an anchor that makes up for more at the corner of the box takes over
 REPEATS = 4  # weights that a round tries at most, where each is refuted

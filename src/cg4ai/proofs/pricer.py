@@ -24,6 +24,7 @@ from cg4ai.objectives import AnyObjective, Batch
 from cg4ai.pricing.gradient.pool import ViolationPool
 from cg4ai.pricing.gradient.rows import ReadyRows, ready
 from cg4ai.pricing.gradient.training import Training, train
+from cg4ai.pricing.probing import Probe, probing
 from cg4ai.proofs.cell_bounds import CellBounds
 from cg4ai.proofs.prover import CellMemory
 from cg4ai.proofs.records import Certification, RuleCells
@@ -38,6 +39,7 @@ FOLLOWED = "pool "  # before the names of the pool's arrays among those of the g
 SELDOM = 2e-4  # what a cell that is kept counts beside excesses when cells are drawn
 
 Harder = Callable[[PricingRequest, Mixture], AnyObjective]
+Masked = Callable[[Parameters], Parameters]
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ class ProofPricer:
     """Proposes one group at a time, a member for every block.
 
     `inner` trains the first group and `architecture` is that of its members. `harder`, if given,
-    says for a request and the group before which objective the next one is trained by.
+    says for a request and the group before which objective the next one is trained by. An
+    architecture whose members do not see all inputs has `masked`, which bounds must ask, too.
     """
 
     def __init__(
@@ -100,6 +103,10 @@ class ProofPricer:
         self.latest = self._trained(latest, loss, until=request.until)
         self.followed = loss.pool.state()
         return PricingResult(self.latest, blocks, np.zeros(len(layout), np.int64))
+
+    def probing(self, probe: Probe) -> Pricer:
+        """As the pricer within: a proof has no part in the objective."""
+        return probing(self.inner, probe)
 
     def hear(self, answer: Certification) -> None:
         """Ask for less where a proof went through, for more where cells were left open.
@@ -167,6 +174,7 @@ class _Loss:
 
     def __init__(self, pricer: ProofPricer, request: PricingRequest, alone: Ensemble) -> None:
         self.architecture, self.options = pricer.architecture, pricer.training
+        self.masked: Masked = getattr(self.architecture, "masked", _as_they_are)
         self.bound_weight = pricer.bound_weight
         self.objective, self.device = request.objective, request.device
         self.made = generator(request.seed)
@@ -231,7 +239,7 @@ class _Loss:
 
     def _hinges(self, cells: RuleCells, parameters: Parameters | None) -> Tensor:
         """(m,): by how much the bound of each cell exceeds what it should be."""
-        given = None if parameters is None else {0: parameters}
+        given = None if parameters is None else {0: self.masked(parameters)}
         upper = self.bounds.upper(cells.rules, cells.lower, cells.upper, parameters=given)
         limits = self.limits[torch.as_tensor(cells.rules, device=self.device)]
         return (upper - limits + self.options.headroom).clamp_min(0)
@@ -243,6 +251,10 @@ class _Loss:
         hinges = self._hinges(self.cells.take(drawn.numpy()), parameters)
         self.priority[drawn] = hinges.detach().cpu() + SELDOM
         return hinges.mean()
+
+
+def _as_they_are(parameters: Parameters) -> Parameters:
+    return parameters
 
 
 def _hinges_at(rows: ReadyRows, outputs: Tensor) -> Tensor:

@@ -21,6 +21,18 @@ Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
+class Totals:
+    """Sums of rules that a certificate states: the total `of_rule` (L,) each rule is part of.
+
+    The limits of its rules sum to at most `limits` (T,); `names` are those of the totals.
+    """
+
+    names: list[str]
+    of_rule: IntArray
+    limits: Array
+
+
+@dataclass(frozen=True, eq=False)
 class RuleProof:
     """What is known of one rule `value(x) <= limit` over the region.
 

@@ -28,11 +28,15 @@ Of = Literal["members", "mixture"]
 
 @dataclass(frozen=True)
 class Shielded:
-    """Which outputs are moved, those of every member or of the mixture, and towards what."""
+    """Which outputs are moved, those of every member or of the mixture, and towards what.
+
+    `together` are outputs that are moved as one and may have a sum to keep.
+    """
 
     of: Of
     anchor: Ensemble
     guards: tuple[Guard, ...]
+    together: tuple[tuple[int, ...], ...] = ()
 
     def need(self, rules: ProofRules, region: Region) -> None:
         """Refuse rules that the shield does not keep in that region."""
@@ -81,7 +85,8 @@ class Shielded:
 def shield_of(ensemble: Ensemble) -> Shielded | None:
     """What shields this ensemble; None if nothing does."""
     if isinstance(ensemble, ShieldedEnsemble):
-        return Shielded("mixture", ensemble.anchor, ensemble.guards)
+        blocks = tuple(tuple(block.tolist()) for block in ensemble.layout.blocks)
+        return Shielded("mixture", ensemble.anchor, ensemble.guards, blocks)
     stacks = [part.members for part in ensemble.used]
     behind = [members for members in stacks if isinstance(members, ShieldedMembers)]
     if not behind:
@@ -99,4 +104,4 @@ def shield_of(ensemble: Ensemble) -> Shielded | None:
         )
     alone = Part(shield.anchor, np.zeros(1, np.int64), np.ones(1))
     anchor = Ensemble((alone,), Layout.single(ensemble.output_size))
-    return Shielded("members", anchor, shield.guards)
+    return Shielded("members", anchor, shield.guards, shield.coupled)

@@ -26,6 +26,7 @@ from cg4ai.rules.coefficients import AffineCoefficients, Products, check_slopes
 from cg4ai.rules.peaks import least_of_largest
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import LinearRows, region_origin
+from cg4ai.sparse import SparseMatrix
 
 if TYPE_CHECKING:
     from cg4ai.rules.place import Requirement
@@ -214,6 +215,11 @@ class AffineRules:
     def _products(self) -> Products:
         return Products.of(self.rule, self.output, self.input, value=self.value, count=len(self))
 
+    @cached_property
+    def _sparse(self) -> SparseMatrix | None:
+        """(L, p): the slopes with their sign turned, where most are zero."""
+        return SparseMatrix.of(np.ascontiguousarray(-self._products.matrix.T))
+
     def slopes(self, rule: int) -> Array:
         """(r, d), dense, of one rule."""
         own = self.rule == rule
@@ -254,6 +260,11 @@ class AffineRules:
             result = torch.addmm(result, outputs.reshape(-1, self.output_size), own.fixed)
         if own.slopes is not None:
             chosen = outputs if own.outputs is None else outputs.index_select(-1, own.outputs)
+            if self._sparse is not None and self._sparse.serves(outputs):
+                # outputs first, as networks lay them out: the other way all would be copied
+                products = inputs.mT.index_select(-2, own.inputs) * chosen.mT
+                added = self._sparse.times(products).mT
+                return (result if result.dim() == 1 else result.reshape(shape)) + added
             products = inputs.index_select(-1, own.inputs) * chosen
             result = torch.addmm(result, products.reshape(-1, len(own.slopes)), own.slopes)
         return result.expand(shape) if result.dim() == 1 else result.reshape(shape)
@@ -301,6 +312,7 @@ class AffineRules:
         made = copy.copy(self)
         own = _Tensors(**{name: tensors.get(name) for name in _Tensors.__dataclass_fields__})  # type: ignore[arg-type]
         object.__setattr__(made, "_tensors", {(own.limit.dtype, own.limit.device): own})
+        made.__dict__["_sparse"] = None  # what is computed by tensors given is computed by them
         return made
 
     def rows(self, inputs: Array, which: IntArray, number: int) -> LinearRows:

@@ -200,6 +200,10 @@ class Range(OutputRule):
             value = getattr(self, name)
             object.__setattr__(self, name, _ends(none if value is None else value, name, self.name))
         low, high = np.broadcast_arrays(*self._fitting())
+        if (low == -np.inf).all() and (high == np.inf).all():
+            raise InvalidInput(
+                f"{self.name} has neither low nor high; give one of them, or no rule"
+            )
         crossed = np.flatnonzero(~(low <= high))
         if len(crossed) or (low == np.inf).any() or (high == -np.inf).any():
             worst = int(crossed[0]) if len(crossed) else 0

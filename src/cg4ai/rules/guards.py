@@ -24,11 +24,16 @@ from cg4ai.rules.affine import AIM, AffineRules
 from cg4ai.rules.place import Requirement, rows_at_centre
 from cg4ai.rules.quadratic import QuadraticRules
 from cg4ai.rules.regions import Region, region_of
+from cg4ai.rules.shared import SharedRules
 
 TOLERANCE = 1e-9  # a rule counts as kept down to minus this, on the same scale
 # rules that can be stored, by name
 FUNCTION = "function"
-FORMS: dict[str, Any] = {"affine": AffineRules, "quadratic": QuadraticRules}
+FORMS: dict[str, Any] = {
+    "affine": AffineRules,
+    "quadratic": QuadraticRules,
+    "shared": SharedRules,
+}
 
 
 class Rules(Protocol):

@@ -17,8 +17,8 @@ from cg4ai.records import MasterSolution, StopReason
 from cg4ai.seeds import derived_seed
 from cg4ai.solving.problem import Problem, unwrapped
 from cg4ai.solving.result import settle
+from cg4ai.solving.searching import LAST_SEARCH, search_in_time, separate
 from cg4ai.solving.steps import (
-    LAST_SEARCH,
     SINGLE_SHARE,
     Decision,
     GoOn,
@@ -28,8 +28,6 @@ from cg4ai.solving.steps import (
     Stop,
     Weighed,
     ask_pricers,
-    search_in_time,
-    separate,
 )
 
 if TYPE_CHECKING:

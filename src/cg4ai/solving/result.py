@@ -20,6 +20,7 @@ from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.records import (
     Array,
     EndingRecord,
+    Estimate,
     IntArray,
     IterationRecord,
     MasterSolution,
@@ -30,7 +31,9 @@ from cg4ai.records import (
 from cg4ai.rules import DecisionRate
 from cg4ai.separation.scan import CHUNK
 from cg4ai.solving.conflicting import conflict_of
-from cg4ai.solving.steps import LAST_SEARCH, Settled, search_in_time
+from cg4ai.solving.estimating import estimate
+from cg4ai.solving.searching import LAST_SEARCH, searched
+from cg4ai.solving.steps import Settled
 from cg4ai.solving.voting import decided
 from cg4ai.solving.workspace import Workspace
 
@@ -78,10 +81,11 @@ class Result:
 
     `objective` is the master's, `loss` the true objective of the returned mixture on the
     objective's own inputs; `bound` is a proven lower bound on what any mixture of members of the
-    class can reach (None without exact pricing), `gap = objective - bound`. Without one, `estimate`
-    is that bound as if the least reduced costs that the last trainings found were the least there
-    are: no proof, for a better member that no training found would lower it (None: there is a
-    bound, or nothing to estimate by). `audits` recompute
+    class can reach (None without exact pricing), `gap = objective - bound`. Without one,
+    `estimated` says how far from it the objective may be by the members that further trainings
+    found, and what that rests on: no proof, for a better member that none of them found would
+    lower it; `estimate` is its number (None: there is a bound, or nothing to estimate by). `audits`
+    recompute
     every requirement from predictions; `feasible` is read from them alone. Of the `rows`,
     `rule_rows` come from requirements and not from the objective (None: not counted). The seconds
     of `history` and `ending` add up to `seconds`; `cut` names what the time limit left out of the
@@ -113,7 +117,12 @@ class Result:
     shield: ShieldUse | None = None
     single: SingleModel | None = None
     conflict: Conflict | None = None
-    estimate: float | None = None
+    estimated: Estimate | None = None
+
+    @property
+    def estimate(self) -> float | None:
+        """An estimate of the bound where none is proven; None: no estimate."""
+        return None if self.estimated is None else self.estimated.value
 
     @property
     def estimated_gap(self) -> float | None:
@@ -129,14 +138,8 @@ class Result:
             return (
                 f"proven: at most {max(0.0, self.gap):.2g} above the best mixture of such members"
             )
-        if self.estimated_gap is None:
-            return "not estimated"
-        if self.estimated_gap < 1e-9:
-            return "0 by ESTIMATE: no member that the last trainings found improves it; no proof"
-        return (
-            f"about {self.estimated_gap:.2g} above the best mixture of such members at most, an "
-            "ESTIMATE from the best members that the last trainings found; no proof"
-        )
+        known = self.estimated
+        return "not estimated" if known is None else known.distance(self.objective)
 
     @property
     def gap(self) -> float | None:
@@ -154,7 +157,7 @@ class Result:
         """Seconds of the whole run, the last search and audits included; they sum to `seconds`."""
         records, ending = self.history, self.ending
         return {
-            "pricing_s": sum(record.pricing_s for record in records),
+            "pricing_s": sum(record.pricing_s for record in records) + ending.estimate_s,
             "separation_s": sum(record.separation_s for record in records) + ending.search_s,
             "master_s": sum(record.master_s for record in records)
             + ending.weights_s
@@ -217,6 +220,11 @@ def finish(run: RunState, reason: StopReason) -> Result:
         kept = all(one.holds for one in audits) and settled.reason is not StopReason.INFEASIBLE
         idle = kept or settled.reason is StopReason.INTERRUPTED
         conflict = None if idle else conflict_of(run, settled.reason)
+    rows, ruled = len(run.work.rows), int(run.work.requirement_rows().sum())
+    before = run.interrupts.requested
+    estimated = estimate(run, settled)
+    if run.interrupts.requested and not before:
+        settled = replace(settled, reason=StopReason.INTERRUPTED)
     ending = run.record_ending()
     return Result(
         ensemble=ensemble,
@@ -226,28 +234,20 @@ def finish(run: RunState, reason: StopReason) -> Result:
         bound=single.bound if single is not None and single.proven else run.bound,
         slack=settled.solution.lacking,
         columns=len(run.work.columns),
-        rows=len(run.work.rows),
+        rows=rows,
         audits=audits,
         history=tuple(run.history),
         note="; ".join([*run.notes, *run.work.notes]),
         seconds=ending.total_s,
-        rule_rows=int(run.work.requirement_rows().sum()),
+        rule_rows=ruled,
         ending=ending,
         cut=tuple(run.cut),
         plain=plain,
         shield=shield,
         single=single,
         conflict=conflict,
-        estimate=_estimate(run, settled),
+        estimated=estimated,
     )
-
-
-def _estimate(run: RunState, settled: Settled) -> float | None:
-    """Of the bound of mixtures, where none is proven and the rows are met."""
-    unknown = run.bound is None and settled.single is None
-    if not unknown or settled.reason is StopReason.INFEASIBLE or run.unmet(settled.solution):
-        return None
-    return run.estimate
 
 
 def _shield_use(ensemble: Ensemble, inputs: Array) -> ShieldUse | None:
@@ -286,19 +286,14 @@ def settle(run: RunState, reason: StopReason) -> Settled:
     if run.settings.lean and run.has_time("leaving members out"):
         with run.watch.timed("lean"):
             solution = lean.reduced(solution)
-    weights = _final_weights(run, solution)
-    while reason is not StopReason.INTERRUPTED and run.returns < run.settings.final_rounds:
-        try:
-            found = search_in_time(run, weights)
-        except KeyboardInterrupt:
-            reason = StopReason.INTERRUPTED
-            break
-        if not found.added:
-            break
-        run.returns += 1
-        with run.watch.timed("weights"):
-            solution = lean.checked(run.solve_whole_master())
-        weights = _final_weights(run, solution)
+
+    def again() -> Array:
+        nonlocal solution
+        solution = lean.checked(run.solve_whole_master())
+        return _final_weights(run, solution)
+
+    found = searched(run, _final_weights(run, solution), reason, again=again)
+    weights, reason = found.weights, found.reason
     if reason is StopReason.OPTIMAL and not run.proven(solution):
         reason = StopReason.NO_IMPROVING_COLUMN
         run.notes.append(
@@ -321,7 +316,7 @@ def _audits(run: RunState, ensemble: Ensemble, weights: Array) -> tuple[Audit, .
 
     Where time forbade that search, the audit's own is brief, too.
     """
-    searched = run.searched(weights)
+    last = run.searched(weights)
     problem = run.problem
     numbers = {id(one): number for number, one in enumerate(problem.requirements)}
     return tuple(
@@ -329,7 +324,7 @@ def _audits(run: RunState, ensemble: Ensemble, weights: Array) -> tuple[Audit, .
             one,
             ensemble,
             tolerance=10 * run.settings.feasibility_tolerance,
-            found=None if searched is None else searched.found.get(numbers.get(id(one), -1)),
+            found=None if last is None else last.found.get(numbers.get(id(one), -1)),
             brief=LAST_SEARCH in run.cut,
             held_out=problem.held_out,
         )

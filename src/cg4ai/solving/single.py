@@ -10,29 +10,39 @@ See docs/mathematics.md for why a reduced cost above the gap rules a member out.
 
 from __future__ import annotations
 
-import copy
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.errors import InvalidInput
-from cg4ai.master import LinearMaster
-from cg4ai.master.integer import Choice, choose
-from cg4ai.master.table import Table
-from cg4ai.members.fusion import collapsed
+from cg4ai.master.integer import Choice
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.pricing.exact.listed import Listable
-from cg4ai.pricing.reduced_cost import all_values, member_costs, reduced_costs
 from cg4ai.pricing.single import alone
-from cg4ai.protocols import Members, PricingRequest
-from cg4ai.records import Array, Duals, IntArray, MasterSolution, PartState, SingleModel, StopReason
+from cg4ai.records import Array, Duals, PartState, SingleModel, StopReason
 from cg4ai.seeds import derived_seed
-from cg4ai.solving.problem import Problem, unwrapped
+from cg4ai.solving.choices import (
+    Mixture,
+    add_collapsed,
+    allowance,
+    as_solution,
+    best_mixture,
+    by_own_loss,
+    chosen,
+    integral,
+    listable,
+    padded,
+    price_of_margin,
+    room,
+    solution_of,
+    take_in,
+)
+from cg4ai.solving.problem import Problem
+from cg4ai.solving.searching import LAST_SEARCH, searched, separate
 from cg4ai.solving.steps import (
-    LAST_SEARCH,
     SINGLE,
     Decision,
     GoOn,
@@ -42,13 +52,10 @@ from cg4ai.solving.steps import (
     Stop,
     Weighed,
     request_for,
-    search_in_time,
-    separate,
 )
 
 if TYPE_CHECKING:
     from cg4ai.solving.state import RunState
-    from cg4ai.solving.workspace import Workspace
 
 BATCH = 1000  # members of a class listed at a time
 FITTED = 50  # of those that are fitted to the rows
@@ -81,21 +88,6 @@ def single_phase(problem: Problem) -> SinglePhase:
     return SinglePhase()
 
 
-@dataclass(frozen=True, slots=True)
-class Mixture:
-    """The optimal mixture that single models are measured by: weights, duals, objective.
-
-    `bound` is what no mixture of the class is below, and `lower` (G,) the least reduced cost of
-    each block behind it, where an exact pricer gave them.
-    """
-
-    weights: Array
-    duals: Duals
-    objective: float
-    bound: float | None = None
-    lower: Array | None = None
-
-
 class SinglePhase:
     """Chooses one member of each block, and lists or trains more until that is known to be best."""
 
@@ -122,16 +114,16 @@ class SinglePhase:
 
     def weigh(self, run: RunState) -> Weighed:
         if self.mixture is None:
-            self.mixture = _mixture(run)
-            _add_collapsed(run, self.mixture)
+            self.mixture = best_mixture(run)
+            add_collapsed(run, self.mixture)
         worst = None
         with run.watch.timed("master"):
             choice = chosen(run)
         seed = derived_seed(run.settings.seed, run.step, "tail")
-        if run.work.add_tail(_solution(run, choice), seed):
+        if run.work.add_tail(solution_of(run, choice), seed):
             choice = chosen(run)
         for number in range(run.settings.cut_rounds):
-            mixture = run.work.columns.ensemble(_integral(run.work, choice))
+            mixture = run.work.columns.ensemble(integral(run.work, choice))
             found = separate(run, mixture, f"single {number}")
             worst = found.worst
             if not found.added:
@@ -139,25 +131,21 @@ class SinglePhase:
             with run.watch.timed("master"):
                 choice = chosen(run)
         self.choice = choice
-        return Weighed(_solution(run, choice), worst)
+        return Weighed(solution_of(run, choice), worst)
 
     def settle(self, run: RunState, reason: StopReason) -> Settled:
         """The choice, searched thoroughly and chosen again until nothing new is found."""
         if self.mixture is None:  # ended before its turn came
-            self.mixture = _mixture(run)
+            self.mixture = best_mixture(run)
         with run.watch.timed("weights"):
             choice = chosen(run)
-        while reason is not StopReason.INTERRUPTED and run.returns < run.settings.final_rounds:
-            try:
-                found = search_in_time(run, _integral(run.work, choice))
-            except KeyboardInterrupt:
-                reason = StopReason.INTERRUPTED
-                break
-            if not found.added:
-                break
-            run.returns += 1
-            with run.watch.timed("weights"):
-                choice = chosen(run)
+
+        def again() -> Array:
+            nonlocal choice
+            choice = chosen(run)
+            return integral(run.work, choice)
+
+        reason = searched(run, integral(run.work, choice), reason, again=again).reason
         self.choice = choice
         with run.watch.timed("weights"):
             whole = run.solve_whole_master()
@@ -167,7 +155,7 @@ class SinglePhase:
         if LAST_SEARCH in run.cut and reason is StopReason.OPTIMAL:
             reason = StopReason.TIME_LIMIT
         compares = not run.phases[0].binds_rules
-        solution = _solution(run, choice)
+        solution = solution_of(run, choice)
         mixture = math.nan if run.unmet(whole) else whole.objective
         single = self._statement(run, reason, mixture)
         return Settled(solution, solution.weights, reason, compares, single)
@@ -179,8 +167,8 @@ class SinglePhase:
             return Priced(Outcome.NOTHING, weighed.solution)
         bound, before = self._bound(run), self.listed
         with run.watch.timed("pricing"):
-            listable = _listable(run)
-            added = self._train(run) if listable is None else self._list(run, listable)
+            known = listable(run)
+            added = self._train(run) if known is None else self._list(run, known)
         went_on = added or self.listed != before
         outcome = Outcome.IMPROVED if went_on else Outcome.NOTHING
         return Priced(outcome, weighed.solution, admitted=added, bound=bound)
@@ -193,16 +181,16 @@ class SinglePhase:
         assert mixture.bound is not None
         assert mixture.lower is not None
         found = pricer.listed(
-            _by_own_loss(run, _as_solution(run, mixture)),
+            by_own_loss(run, as_solution(run, mixture)),
             mixture.lower,
             start=self.listed,
-            count=min(FITTED if pricer.fits_rows else BATCH, _room(run)),
+            count=min(FITTED if pricer.fits_rows else BATCH, room(run)),
             most=(choice.objective if choice.met else math.inf) - mixture.bound,
         )
-        added = sum(_take_in(run, members, blocks) for members, blocks in found.members)
+        added = sum(take_in(run, members, blocks) for members, blocks in found.members)
         self.listed += found.count
         self.inside = min(self.inside, found.inside)
-        self.beyond = mixture.bound + found.beyond - _allowance(run, mixture)
+        self.beyond = mixture.bound + found.beyond - allowance(run, mixture)
         return added
 
     def _train(self, run: RunState) -> int:
@@ -210,7 +198,7 @@ class SinglePhase:
         mixture, choice = self._known()
         self._weigh_rows(run, mixture, choice)
         worth = WORTH * (1.0 + np.abs(mixture.duals.blocks))
-        asked = replace(_solution(run, choice), duals=Duals(self.weights, worth))
+        asked = replace(solution_of(run, choice), duals=Duals(self.weights, worth))
         added = 0
         for number, pricer in enumerate(run.pricers):
             request = request_for(run, asked, self.weights, f"single {number}")
@@ -219,19 +207,19 @@ class SinglePhase:
             for rows in proposed.rows:
                 run.work.add_cuts(rows)
             if proposed.members is not None:
-                added += _take_in(run, proposed.members, proposed.blocks)
+                added += take_in(run, proposed.members, proposed.blocks)
         return added
 
     def _weigh_rows(self, run: RunState, mixture: Mixture, choice: Choice) -> None:
         """Prices of the mixture and an even share at first; what the best model misses doubles."""
         ruled = run.work.requirement_rows()
         if not len(self.weights):
-            prices = _padded(mixture.duals.rows, run) * ruled
+            prices = padded(mixture.duals.rows, run) * ruled
             self.weights = prices / max(prices.sum(), 1e-300) + ruled / max(1, ruled.sum())
         usual = self.weights[self.weights > 0].mean() if self.weights.any() else 1.0
         new = np.where(ruled[len(self.weights) :], usual, 0.0)
         self.weights = np.concatenate([self.weights, new])
-        missed = _solution(run, choice).slack > run.settings.feasibility_tolerance
+        missed = solution_of(run, choice).slack > run.settings.feasibility_tolerance
         self.weights = self.weights * np.where(missed, HARDER, 1.0)
         self.pressure = float(
             np.clip(self.pressure * (FALL if choice.met else RISE), PRESSURE / 4, MOST)
@@ -248,7 +236,7 @@ class SinglePhase:
             return Stop(StopReason.INFEASIBLE, "no single model meets the rows")
         if priced.outcome is Outcome.NOTHING:
             return Stop(StopReason.NO_IMPROVING_COLUMN, "no further member")
-        if _listable(run) is not None:
+        if listable(run) is not None:
             return GoOn(f"{priced.admitted} members listed")
         better = choice.met and choice.objective < self.best - PROGRESS * max(abs(self.best), 1e-9)
         if better or (choice.met and self.best == math.inf):
@@ -267,7 +255,7 @@ class SinglePhase:
         """What no single model that meets the rows is below, as far as it is proven."""
         mixture, choice = self._known()
         known = [bound for bound in (run.bound, mixture.bound) if bound is not None]
-        if _listable(run) is not None and mixture.bound is not None:
+        if listable(run) is not None and mixture.bound is not None:
             known.append(min(choice.bound, self.inside, self.beyond))
         return max(known, default=None)
 
@@ -280,13 +268,13 @@ class SinglePhase:
         if not choice.met:
             return bound == math.inf
         allowed = run.settings.gap_tolerance * max(1.0, abs(choice.objective))
-        return choice.objective - bound <= allowed + _price_of_margin(run, mixture)
+        return choice.objective - bound <= allowed + price_of_margin(run, mixture)
 
     def _statement(self, run: RunState, reason: StopReason, mixture: float) -> SingleModel:
         """What is known of the choice; `mixture` is the objective of the best one, or nan."""
         _, choice = self._known()
         ruled = run.work.requirement_rows()
-        slack = _solution(run, choice).slack[ruled]
+        slack = solution_of(run, choice).slack[ruled]
         bound = self._bound(run)
         if reason is StopReason.INFEASIBLE:
             bound = math.inf
@@ -341,179 +329,3 @@ class SinglePhase:
                 None if math.isnan(bound) else bound,
                 arrays.get("lower"),
             )
-
-
-# ---- the mixture, and choices as solutions of the master -----------------------------------------
-
-
-def _mixture(run: RunState) -> Mixture:
-    """The optimum of the master as it is, with a proven bound where the class can be listed."""
-    with run.watch.timed("master"):
-        solution = run.solve_whole_master()
-    known = Mixture(solution.weights, solution.duals, solution.objective)
-    pricer = _listable(run)
-    if pricer is None:
-        return known
-    request = _by_own_loss(run, solution)
-    lower = pricer.price(request).lower_bound
-    if lower is None:
-        return known
-    if isinstance(run.work.master, LinearMaster):
-        lower = np.minimum(lower, 0.0)
-        paid = solution.penalised - run.price_of_margin(solution)
-        return replace(known, bound=paid + float(lower.sum()), lower=lower)
-    for stack in run.work.columns.stacks:  # of which some may be of another class
-        np.minimum.at(lower, stack.blocks, reduced_costs(request, stack.members, stack.blocks))
-    duals = solution.duals
-    paid = float(duals.rows @ run.work.rows.bounds + duals.blocks.sum())
-    return replace(known, bound=paid + float(lower.sum()), lower=lower)
-
-
-def _by_own_loss(run: RunState, solution: MasterSolution) -> PricingRequest:
-    """The request at these duals in which a member costs its own loss, as it does in a choice.
-
-    That bounds single models more tightly than the derivative of a mixture's loss does.
-    """
-    request = request_for(run, solution, solution.duals.rows, "list")
-    if request.objective.kind != "mixture":
-        return request
-    own = copy.copy(request.objective)
-    object.__setattr__(own, "kind", "average")
-    return replace(request, objective=own)
-
-
-def _listable(run: RunState) -> Listable | None:
-    """The pricer, if it is the only one and its class can be listed."""
-    only = run.pricers[0] if len(run.pricers) == 1 else None
-    if isinstance(only, Listable) and only.can_list(run.problem.objective, run.problem.layout):
-        return only
-    return None
-
-
-def _allowance(run: RunState, mixture: Mixture) -> float:
-    """Rows count as met when they lack no more than the tolerance: what that may be worth."""
-    return run.settings.feasibility_tolerance * float(mixture.duals.rows.sum())
-
-
-def _price_of_margin(run: RunState, mixture: Mixture) -> float:
-    prices = mixture.duals.rows
-    prices = prices[run.work.requirement_rows()[: len(prices)]]
-    return run.settings.row_margin * float(prices.sum())
-
-
-def _padded(values: Array, run: RunState) -> Array:
-    """Values of the rows that there were, 0 for those that came since."""
-    return np.concatenate([values, np.zeros(len(run.work.rows) - len(values))])
-
-
-def _as_solution(run: RunState, mixture: Mixture) -> MasterSolution:
-    """The mixture as the master's solution: columns and rows that came since count for nothing."""
-    weights = np.zeros(len(run.work.columns))
-    weights[: len(mixture.weights)] = mixture.weights
-    return MasterSolution(
-        weights=weights,
-        duals=Duals(_padded(mixture.duals.rows, run), mixture.duals.blocks),
-        objective=mixture.objective,
-        penalised=mixture.objective,
-        slack=np.zeros(len(run.work.rows)),
-        dummy=np.zeros(len(run.problem.layout)),
-    )
-
-
-def chosen(run: RunState) -> Choice:
-    """The best choice among all columns, with every piece of the objective that it needs."""
-    while True:
-        choice = choose(
-            _table(run.work),
-            tolerance=run.settings.feasibility_tolerance,
-            time_limit_s=max(run.deadline.left(), 1.0),
-        )
-        if not run.work.add_pieces(_integral(run.work, choice)):
-            return choice
-
-
-def _table(work: Workspace) -> Table:
-    """Rows and columns of the master, each column at the cost that it has on its own."""
-    master = work.master
-    if isinstance(master, LinearMaster):
-        return master.table
-    table = Table(len(work.layout))
-    costs = np.empty(len(work.columns))
-    for stack in work.columns.stacks:
-        costs[stack.numbers] = _own_costs(work, stack.members, stack.blocks)
-    table.add_columns(costs, work.columns.blocks, np.zeros((0, len(costs))))
-    table.add_rows(master.coefficients, master.bounds, master.slack_numbers, None)
-    return table
-
-
-def _own_costs(work: Workspace, members: Members, blocks: IntArray) -> Array:
-    return member_costs(work.objective, work.layout, members, blocks, device=work.settings.device)
-
-
-def _integral(work: Workspace, choice: Choice) -> Array:
-    weights = np.zeros(len(work.columns))
-    weights[choice.columns] = 1.0
-    return weights
-
-
-def _solution(run: RunState, choice: Choice) -> MasterSolution:
-    """The choice as a solution of the master, without duals: an integer program has none."""
-    work = run.work
-    values = np.asarray(work.master.coefficients[:, choice.columns].sum(1))
-    bounds = _table_bounds(work)
-    slack = np.where(work.requirement_rows(), np.maximum(bounds - values, 0.0), 0.0)
-    return MasterSolution(
-        weights=_integral(work, choice),
-        duals=Duals(np.zeros(len(work.rows)), np.zeros(len(work.layout))),
-        objective=choice.objective,
-        penalised=choice.objective + work.master.penalty * float(slack.sum()),
-        slack=slack,
-        dummy=np.zeros(len(work.layout)),
-    )
-
-
-def _table_bounds(work: Workspace) -> Array:
-    master = work.master
-    return master.table.bounds if isinstance(master, LinearMaster) else master.bounds
-
-
-def _add_collapsed(run: RunState, mixture: Mixture) -> None:
-    """Where all members of the mixture are affine, or constant, it is such a member itself.
-
-    Of classes that can be listed it is none: what was not listed is not of the class.
-    """
-    work, made = run.work, []
-    if any(isinstance(one, Listable) for pricer in run.pricers for _, one in unwrapped(pricer)):
-        return
-    for block in range(len(work.layout)):
-        used = []
-        for stack in work.columns.stacks:
-            mine = np.flatnonzero((stack.blocks == block) & (mixture.weights[stack.numbers] > 0))
-            used += [(stack, mine)] if len(mine) else []
-        if len(used) != 1:
-            return
-        stack, mine = used[0]
-        shares = mixture.weights[stack.numbers[mine]]
-        one = collapsed(stack.members.take(mine), shares / shares.sum())
-        if one is None:
-            return
-        made.append((one, np.array([block])))
-    for members, blocks in made:
-        _take_in(run, members, blocks)
-
-
-def _take_in(run: RunState, members: Members, blocks: IntArray) -> int:
-    """Add what is finite, as far as the limit on columns allows: how many."""
-    work = run.work
-    members = members.to(run.settings.device)
-    values = all_values(work.rows, members, blocks, run.settings.device)
-    costs = _own_costs(work, members, blocks)
-    sound = np.flatnonzero(np.isfinite(values).all(0) & np.isfinite(costs))[: _room(run)]
-    if len(sound):
-        work.add_columns(members.take(sound), blocks[sound], values[:, sound])
-    return len(sound)
-
-
-def _room(run: RunState) -> int:
-    """How many columns the limit still allows."""
-    return max(0, run.settings.column_limit - (len(run.work.columns) - run.begun.columns))

@@ -24,6 +24,7 @@ from cg4ai.solving.steps import (
     Separated,
     Stabiliser,
     Stop,
+    Tried,
     Weighed,
 )
 from cg4ai.solving.workspace import Workspace
@@ -65,7 +66,7 @@ class RunState:
         self.stabiliser = Stabiliser(settings.smoothing, settings.uniform_share)
         self.history: list[IterationRecord] = []
         self.bound: float | None = None
-        self.estimate: float | None = None  # of the bound, where pricers prove none
+        self.tried: Tried | None = None  # by the last pricings, where they prove no bound
         self.failures = 0  # pricings in a row that found nothing
         self.entered = 0  # the iteration that the phase began with
         self.begun = Sizes(0, 0, 0)  # when the turn of mixtures, or then of one model, began
@@ -235,6 +236,7 @@ class RunState:
             search_s=spent["search"],
             lean_s=spent["lean"],
             audits_s=spent["audits"],
+            estimate_s=spent["estimate"],
             other_s=sum(spent[name] for name in (OTHER, "master", "pricing", "separation")),
             total_s=self._total(sum(spent.values())),
         )
@@ -278,7 +280,7 @@ class RunState:
                 "entered": self.entered,
                 "begun": asdict(self.begun),
                 "bound": self.bound,
-                "estimate": self.estimate,
+                "tried": None if self.tried is None else asdict(self.tried),
                 "failures": self.failures,
                 "returns": self.returns,
                 "notes": list(self.notes),
@@ -298,7 +300,8 @@ class RunState:
             self.phase, self.entered = self._phase(loop["phase"]), loop["entered"]
             self.begun = Sizes(**loop["begun"])
             self.bound, self.failures = loop["bound"], loop["failures"]
-            self.estimate = loop["estimate"]
+            tried = loop["tried"]
+            self.tried = None if tried is None else Tried(**tried)
             self.returns, self.notes = loop["returns"], list(loop["notes"])
             self.ended = None if loop["ended"] is None else StopReason(loop["ended"])
             snapshots.given_back(self._remembering(), saved.meta["parts"], saved.arrays)

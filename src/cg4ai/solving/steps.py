@@ -1,35 +1,30 @@
-"""The steps of an iteration, cutting and pricing, and what they hand to each other.
+"""What the steps of an iteration hand to each other, and pricing.
 
-Cuts: inputs that a mixture violates become rows of the master. Pricing: pricers propose members,
-by prices that do not jump from solve to solve, and the master admits those that improve.
+Pricers propose members, by prices that do not jump from solve to solve, and the master admits those
+that improve. Cutting is in searching.py.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, MasterSolution, SeparationResult, SingleModel, StopReason
 from cg4ai.rules.rows import Rows
 from cg4ai.seeds import derived_seed
-from cg4ai.separation import default_separator
 
 if TYPE_CHECKING:
     from cg4ai.solving.state import RunState
 
 SINGLE = "single"  # the name of the phase in which one model is sought in place of a mixture
 SINGLE_SHARE = 0.5  # of the time limit, kept for that
-LAST_SEARCH = "the thorough last search"
-THOROUGH = 40  # times as long as an ordinary search, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +89,24 @@ class Priced:
 
 
 @dataclass(frozen=True, slots=True)
+class Tried:
+    """What the last pricings in a row at the same duals came to.
+
+    `sum` over blocks of the least reduced costs, of so many `trained` members or groups, where the
+    master stood at `penalised`.
+    """
+
+    penalised: float
+    sum: float
+    trained: int
+
+    @property
+    def estimate(self) -> float:
+        """The bound, if those reduced costs were the least there are."""
+        return self.penalised + self.sum
+
+
+@dataclass(frozen=True, slots=True)
 class GoOn:
     """Iterate again, in the phase of this name (empty: the same)."""
 
@@ -125,86 +138,6 @@ class Settled:
     reason: StopReason
     compares: bool = False
     single: SingleModel | None = None
-
-
-# ---- cuts ----------------------------------------------------------------------------------------
-
-
-def separate(run: RunState, ensemble: Ensemble | None, job: str) -> Separated:
-    """Look for violated inputs of every region and pool, and add them as rows."""
-    if ensemble is None:
-        return Separated()
-    with run.watch.timed("separation"):
-        return _search(run, ensemble, run.step, job, thorough=False)
-
-
-def last_search(run: RunState, weights: Array) -> Separated:
-    """The thorough search of the mixture of these weights: done once, then remembered.
-
-    Its seed does not depend on the iteration, so that a run resumed at its end finds the same.
-    """
-    known = run.searched(weights)
-    if known is not None:
-        return replace(known, added=0)
-    ensemble = run.work.whole_ensemble(weights)
-    with run.watch.timed("search"):
-        found = _search(run, ensemble, run.returns, "last", thorough=True)
-    run.remember_search(weights, found)
-    return found
-
-
-def search_in_time(run: RunState, weights: Array) -> Separated:
-    """What the last search finds, or as much of it as there is time for; `run.cut` names the rest.
-
-    Under a limit an ordinary search comes first: it tells what the thorough one would take.
-    """
-    known = run.searched(weights) is not None or not run.problem.has_regions
-    if known or run.deadline.left() == math.inf:
-        return last_search(run, weights)
-    if not run.has_time(LAST_SEARCH, needed=run.longest_search_s):
-        return Separated()
-    started = time.perf_counter()
-    ensemble = run.work.whole_ensemble(weights)
-    with run.watch.timed("search"):
-        found = _search(run, ensemble, run.returns, "first", thorough=False)
-    if found.added:
-        return found
-    if not run.has_time(LAST_SEARCH, needed=THOROUGH * (time.perf_counter() - started)):
-        run.remember_search(weights, found)
-        return found
-    return last_search(run, weights)
-
-
-def _search(run: RunState, ensemble: Ensemble, step: int, job: str, *, thorough: bool) -> Separated:
-    settings, started = run.settings, time.perf_counter()
-    result = Separated()
-    for number, requirement in enumerate(run.problem.requirements):
-        if requirement.region is None:
-            continue
-        separator = default_separator(requirement, ensemble.differentiable)
-        if thorough:
-            separator = separator.thorough()
-        with run.interrupts.allowed():
-            found = separator.find(
-                ensemble,
-                requirement,
-                seed=derived_seed(settings.seed, step, f"{job} {number}"),
-                limit=settings.cuts_per_round,
-                tolerance=settings.feasibility_tolerance - settings.row_margin / 2,
-            )
-        added = 0
-        if found.rows is not None and len(found.rows):
-            added = run.work.add_cuts(replace(found.rows, requirement=number))
-        result = Separated(
-            worst=found.worst if result.worst is None else max(result.worst, found.worst),
-            added=result.added + added,
-            found={**result.found, number: found},
-        )
-    run.longest_search_s = max(run.longest_search_s, time.perf_counter() - started)
-    return result
-
-
-# ---- pricing -------------------------------------------------------------------------------------
 
 
 class Stabiliser:
@@ -242,13 +175,15 @@ class Stabiliser:
 class _Answers:
     """What the pricers gave for one set of duals; `lower` (G,) if all of them proved one.
 
-    `lowest` (G,) are the least reduced costs that were found, 0 where none is below.
+    `lowest` (G,) are the least reduced costs that were found, 0 where none is below, of `trained`
+    members or groups.
     """
 
     admitted: int
     best: float | None
     lower: Array | None
     lowest: Array
+    trained: int
     trainings: int
     rows: tuple[Rows, ...]
     notes: tuple[str, ...]
@@ -265,7 +200,7 @@ def ask_pricers(run: RunState, solution: MasterSolution) -> Priced:
             better = _bound(run, solution, again)
             bound = bound if better is None else better
             answers = _both(answers, again)
-        _estimate(run, solution, answers)
+        _remember(run, solution, answers)
         for rows in answers.rows:
             run.work.add_cuts(rows)
     outcome = _outcome(run, solution, answers)
@@ -290,12 +225,14 @@ def _answers(run: RunState, solution: MasterSolution, guide: Array, *, attempt: 
     lower: Array | None = np.zeros(len(run.problem.layout))
     best: float | None = None
     lowest = np.zeros(len(run.problem.layout))
+    trained = 0
     rows: list[Rows] = []
     notes: list[str] = []
     for number, pricer in enumerate(run.pricers):
         request = request_for(run, solution, guide, f"pricing {number} {attempt}")
         with run.interrupts.allowed():
             proposed = pricer.price(request)
+        trained += proposed.trained
         rows.extend(proposed.rows)
         notes.extend(filter(None, [proposed.note]))
         proven = proposed.lower_bound
@@ -308,9 +245,11 @@ def _answers(run: RunState, solution: MasterSolution, guide: Array, *, attempt: 
         if entered.count:
             complete = number + 1 == len(run.pricers) == 1
             lower = lower if complete else None
-            asked = number + 1
-            return _Answers(entered.count, best, lower, lowest, asked, tuple(rows), tuple(notes))
-    return _Answers(0, best, lower, lowest, len(run.pricers), tuple(rows), tuple(notes))
+            return _Answers(
+                entered.count, best, lower, lowest, trained, number + 1, tuple(rows), tuple(notes)
+            )
+    asked = len(run.pricers)
+    return _Answers(0, best, lower, lowest, trained, asked, tuple(rows), tuple(notes))
 
 
 def _both(one: _Answers, other: _Answers) -> _Answers:
@@ -320,6 +259,7 @@ def _both(one: _Answers, other: _Answers) -> _Answers:
         min(best, default=None),
         other.lower,
         np.minimum(one.lowest, other.lowest),
+        one.trained + other.trained,
         one.trainings + other.trainings,
         (*one.rows, *other.rows),
         (*one.notes, *other.notes),
@@ -364,20 +304,28 @@ def _bound(run: RunState, solution: MasterSolution, answers: _Answers) -> float 
     return bound
 
 
-def _estimate(run: RunState, solution: MasterSolution, answers: _Answers) -> None:
-    """The same bound as if the least reduced costs that training found were the least there are.
+def _remember(run: RunState, solution: MasterSolution, answers: _Answers) -> None:
+    """The least reduced costs that training found, for an estimate where nothing is proven.
 
     Pricings in a row that found nothing are restarts at the same duals: the lowest of them counts.
-    Where no member was proposed at all, nothing is known of what one would gain.
+    Where no member was trained at all, nothing is known of what one would gain.
     """
     if not (run.phase.charges_loss and run.work.bounds_hold(solution)):
         return
-    repeated = run.failures > 0 and run.estimate is not None
-    if answers.best is None:
-        run.estimate = run.estimate if repeated else None
-        return
-    found = solution.penalised + float(answers.lowest.sum())
-    run.estimate = min(found, run.estimate) if repeated and run.estimate is not None else found
+    known = run.tried if run.failures > 0 else None
+    found = Tried(solution.penalised, float(answers.lowest.sum()), answers.trained)
+    if not answers.trained:
+        run.tried = known
+    elif known is None or not same_optimum(known.penalised, found.penalised):
+        run.tried = found
+    else:
+        lowest = min(known.sum, found.sum)
+        run.tried = Tried(found.penalised, lowest, known.trained + found.trained)
+
+
+def same_optimum(one: float, other: float) -> bool:
+    """Whether two solves came to the same, up to rounding."""
+    return math.isclose(one, other, rel_tol=1e-7, abs_tol=1e-9)
 
 
 def _outcome(run: RunState, solution: MasterSolution, answers: _Answers) -> Outcome:

@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 import cg4ai
+from base_members import base_members_trained_once  # noqa: F401  # a fixture for all tests here
 from cg4ai.apps.digits import DigitsSettings, train
+from cg4ai.apps.digits.app import alone
 from cg4ai.apps.digits.data import builtin
+from cg4ai.apps.digits.members import base_member
 from cg4ai.apps.patching import patch_run
 from cg4ai.cli.main import main
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -104,6 +107,26 @@ def test_digits_are_relabelled_in_a_finished_run(tmp_path: Path) -> None:
     (_, changed), *_ = made.changes
     threes = np.flatnonzero(split.train_labels == 3)
     assert set(threes) <= set(changed.answers)
+
+
+def test_what_the_base_member_gets_wrong_is_corrected_in_a_finished_run(tmp_path: Path) -> None:
+    asked = DigitsSettings(scenario="plain", n=50, hidden=2, seed=1, **TINY | {"steps": 40})
+    before = train(asked, out=tmp_path / "run").result.ensemble
+    file = tmp_path / "correct.json"
+    file.write_text('{"scenario": "correct"}')
+    made = patch_run(tmp_path / "run", [file])
+    assert made.kept
+    split = builtin().split(50, 1)
+    images, labels = split.train_images, split.train_labels
+    base = base_member(images, labels, rule="margin", hidden=2, seed=1)
+    wrong = alone(base).predict(images).argmax(1) != labels
+    assert 0 < wrong.sum() < len(labels)
+    assert made.result.audits[-1].rows >= wrong.sum()
+    assert (made.result.ensemble.predict(images[wrong]).argmax(1) == labels[wrong]).all()
+    assert (before.predict(images[wrong]).argmax(1) != labels[wrong]).any()  # it had to be patched
+    (_, changed), *_ = made.changes
+    repaired = np.flatnonzero(before.predict(images).argmax(1) != labels)
+    assert set(repaired[wrong[repaired]]) <= set(changed.answers)
 
 
 def test_a_rule_is_added_to_a_run_on_a_table(

@@ -134,6 +134,8 @@ def test_a_time_limit_bounds_training_and_evaluation_and_says_what_was_cut(netwo
     assert "Cut short by the time limit" in Routing().report(outcome.summary)
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_plain_networks_train_no_longer_than_ours_did_under_a_limit(network: str) -> None:
     """They took all steps of a training that the clock had ended early: a minute too many."""
     limit = 10.0

@@ -10,7 +10,7 @@ import certificate_cases as cases
 import numpy as np
 import pytest
 
-from cg4ai.checker import OutOfTime, Rejected, check
+from cg4ai.checker import OutOfTime, Rejected, check, verify
 from cg4ai.checker.cells import Cells, check_tree, leaf_cells
 from cg4ai.checker.file import parse_certificate
 from cg4ai.checker.shipped import compare
@@ -291,6 +291,7 @@ def test_random_changes_to_members_never_prove_a_false_claim():
 
         def change(claim, arrays, array=array):
             arrays["part0.weight_1"] = array
+            arrays.pop("sum_group")  # the path that is missing has a share now
 
         parameters = {**ensemble.parts[0].members.parameters, "weight_1": array}
         members = type(ensemble.parts[0].members)(
@@ -358,3 +359,23 @@ def test_checking_never_imports_torch(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Proven: 'cap'" in done.stdout
+
+
+def test_pieces_of_a_proof_are_checked_in_any_way_alike():
+    _, _, data = case(depth=2)
+    told = []
+    alone = check(data, progress=lambda done, rules: told.append((done, rules)))
+    assert told == [(1, 2), (2, 2)]
+    assert alone.extra_cells > 0
+    at_once = check(data, each=lambda work, pieces: [work(piece) for piece in list(pieces)])
+    assert np.array_equal(alone.bounds, at_once.bounds)
+    assert (alone.leaves, alone.extra_cells) == (at_once.leaves, at_once.extra_cells)
+
+
+def test_rules_that_need_too_many_cells_together_are_rejected(monkeypatch):
+    _, _, data = case(depth=2)
+    both = check(data).extra_cells
+    monkeypatch.setattr(verify, "BUDGET_START", both - 1)
+    monkeypatch.setattr(verify, "BUDGET_PER_LEAF", 0)
+    with pytest.raises(Rejected, match=f"needs {both} cells beyond"):
+        check(data)

@@ -32,6 +32,8 @@ def random_rows(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return matrix, random.integers(-3, 6, size=rows).astype(float)
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_200_random_systems_have_irreducible_conflicts() -> None:
     infeasible = seed = 0
     while infeasible < 200:

@@ -76,6 +76,8 @@ def random_rules(seed: int) -> list[Any]:
     return some
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_conflicts_of_200_random_sets_of_rules_are_irreducible() -> None:
     clashing = seed = 0
     while clashing < 200:

@@ -96,6 +96,8 @@ def test_sparse_rows_are_predicted_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     np.testing.assert_allclose(model.predict_proba(csr_matrix(X)), model.predict_proba(X))
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_jobs_change_nothing_but_the_time() -> None:
     small = HistGradientBoostingRegressor(max_iter=3, early_stopping=False)
     settings = QUICK | {"members": small, "loss": "pinball", "quantiles": (0.2, 0.8)}

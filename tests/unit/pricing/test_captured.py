@@ -168,5 +168,5 @@ def test_training_by_a_graph_agrees_with_plain_training_on_a_gpu():
     training = Training(50, 0.05, "onecycle")
     start = {"a": torch.zeros(2, 2, device="cuda")}
     plain = train(start, lambda p, s: ((p["a"] - goal) ** 2).sum(1), training, models=2)
-    graph = train_captured(start, Fixed(), training, models=2)  # type: ignore[arg-type]
+    graph = train_captured(start, Fixed(), training, models=2)
     torch.testing.assert_close(graph["a"], plain["a"], rtol=1e-4, atol=1e-5)

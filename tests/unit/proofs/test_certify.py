@@ -24,7 +24,7 @@ from cg4ai.members import (
 )
 from cg4ai.members.mixture import Part
 from cg4ai.members.modules import ModuleArchitecture
-from cg4ai.proofs import certify, rules_of
+from cg4ai.proofs import certify, rounds, rules_of
 from cg4ai.proofs.certificate import certificate_bytes
 from cg4ai.rules import Linear, Margin, Probability
 from cg4ai.rules.regions import Ball, Box
@@ -362,7 +362,8 @@ def test_all_rules_are_worked_on_when_asked():
 def test_progress_is_told_and_text_says_what_was_found(monkeypatch):
     ensemble, requirement = hard()
     told: list[Any] = []
-    monkeypatch.setattr(certification, "TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(rounds, "TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(rounds, "FIRST_ROUND", 50)
     answer = certify(ensemble, requirement, batch=50, progress=told.append)
     assert told[-1].open == 0
     assert told[-1].cells == answer.cells

@@ -70,7 +70,7 @@ def test_what_the_checker_rejects_is_unknown_and_says_why(tmp_path):
 def test_the_time_limit_covers_the_check_which_can_be_gone_on_with(tmp_path, monkeypatch):
     ensemble, given = tiny_units(1.0), []
 
-    def slow(data, *, time_limit_s):
+    def slow(data, *, time_limit_s, **rest):
         given.append(time_limit_s)
         return check(data, time_limit_s=0.0)
 

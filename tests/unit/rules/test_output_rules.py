@@ -74,3 +74,9 @@ def test_what_cannot_be_is_refused(make: object, words: str) -> None:
 
 def test_a_total_may_be_at_its_ends() -> None:
     assert joined([SumTo(0.3, low=0.1)], 3).totals[0].value == 0.3
+
+
+def test_a_range_without_ends_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="neither low nor high"):
+        Range(None, None)
+    assert Range(None, 1.0).high.tolist() == [1.0]

@@ -200,6 +200,8 @@ JSON_FILES = (
 )
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 @pytest.mark.parametrize("name", JSON_FILES)
 def test_sealed_nonsense_is_one_error(folder: Path, name: str) -> None:
     path = folder / name

@@ -12,6 +12,7 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import concatenate, restore
 from cg4ai.members.mixture import Part
+from cg4ai.pricing.probing import Probe, probing
 from cg4ai.protocols import Members, Pricer, PricingRequest
 from cg4ai.records import Array, IntArray, IterationRecord, PricingResult
 from cg4ai.rules.rows import LinearRows, Rows
@@ -93,6 +94,10 @@ class _Listening:
 
     inner: Pricer
     journal: Journal
+
+    def probing(self, probe: Probe) -> Pricer:
+        """Proposals for an estimate do not enter the run: nobody listens."""
+        return probing(self.inner, probe)
 
     def price(self, request: PricingRequest) -> PricingResult:
         result = self.inner.price(request)

@@ -21,6 +21,7 @@ from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.objectives import cross_entropy
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training, train
+from cg4ai.pricing.probing import Probe
 from cg4ai.pricing.reduced_cost import row_values
 from cg4ai.pricing.single import alone
 from cg4ai.protocols import Architecture, Members, Parameters, Pricer, PricingRequest
@@ -149,11 +150,19 @@ class DigitPricer:
 
     def alone(self, pressure: float) -> Pricer:
         """New members that stand alone, several in one batch, and the best one trained on."""
-        fresh, onwards = self.training, self.training.architecture
-        if isinstance(onwards, SmoothNetwork):  # whose blur keeps the best one from being taken up
-            onwards = onwards.network
-        one = replace(fresh, architecture=onwards, restarts=1)
+        fresh = self.training
+        one = replace(fresh, architecture=self._unblurred, restarts=1)
         return Both((alone(replace(fresh, restarts=ALONE), pressure), alone(one, pressure)))
+
+    def probing(self, probe: Probe) -> GradientPricer:
+        """Looks though little is left to gain; half of the members go on from active ones."""
+        return replace(self.training, architecture=self._unblurred).probing(probe)
+
+    @property
+    def _unblurred(self) -> Architecture:
+        """A blur keeps members that there are from being taken up."""
+        own = self.training.architecture
+        return own.network if isinstance(own, SmoothNetwork) else own
 
     def _enough(self, request: PricingRequest, mixture: Mixture) -> bool:
         """Whether the mixture meets every row and its loss on the objective's images is small.

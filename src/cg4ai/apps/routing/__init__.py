@@ -9,8 +9,12 @@ if TYPE_CHECKING:
     from cg4ai.apps.routing.data import CONFIGURATIONS, Instance, instance
     from cg4ai.apps.routing.functional import Utilisation
     from cg4ai.apps.routing.network import Network
-    from cg4ai.apps.routing.optimal import OptimalRouting, anchor
+    from cg4ai.apps.routing.optimal import OptimalRouting
+    from cg4ai.apps.routing.robust import anchor
     from cg4ai.apps.routing.sndlib import names
+    from cg4ai.apps.routing.traffic import Traffic
+    from cg4ai.apps.routing.traffic_files import read_traffic
+    from cg4ai.apps.routing.traffic_sets import contained, from_traffic, worst_optimum
 
 # where each name lives; imported when asked for, so that the settings are read in no time
 _HOMES = {
@@ -18,10 +22,15 @@ _HOMES = {
     "Instance": "data",
     "Network": "network",
     "OptimalRouting": "optimal",
+    "Traffic": "traffic",
     "Utilisation": "functional",
-    "anchor": "optimal",
+    "anchor": "robust",
+    "contained": "traffic_sets",
+    "from_traffic": "traffic_sets",
     "instance": "data",
     "names": "sndlib",
+    "read_traffic": "traffic_files",
+    "worst_optimum": "traffic_sets",
 }
 
 __all__ = [
@@ -29,10 +38,15 @@ __all__ = [
     "Instance",
     "Network",
     "OptimalRouting",
+    "Traffic",
     "Utilisation",
     "anchor",
+    "contained",
+    "from_traffic",
     "instance",
     "names",
+    "read_traffic",
+    "worst_optimum",
 ]
 
 

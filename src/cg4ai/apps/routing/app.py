@@ -9,13 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from cg4ai.apps.folders import about_of
 from cg4ai.apps.protocol import Evaluation, Review, Solver, Task
+from cg4ai.apps.routing.agents import budgeted
+from cg4ai.apps.routing.answers import MOST_STORED, LowerBound
 from cg4ai.apps.routing.data import Instance, instance
 from cg4ai.apps.routing.description import Router, described, restored
-from cg4ai.apps.routing.evaluate import evaluate
+from cg4ai.apps.routing.evaluate import evaluate, plain_router
+from cg4ai.apps.routing.failed import failures_of
 from cg4ai.apps.routing.functional import PathCost
 from cg4ai.apps.routing.guarantee import (
     certified,
@@ -24,6 +30,9 @@ from cg4ai.apps.routing.guarantee import (
     write_shield_proof,
 )
 from cg4ai.apps.routing.journal import CutJournal
+from cg4ai.apps.routing.measured import Measured, measured_instance
+from cg4ai.apps.routing.normalised import OURS, PLAIN, normalised
+from cg4ai.apps.routing.options import ALL
 from cg4ai.apps.routing.problem import (
     capacity,
     routing_problem,
@@ -31,10 +40,16 @@ from cg4ai.apps.routing.problem import (
     shielded_problem,
     tree_problem,
 )
+from cg4ai.apps.routing.ratio import RatioAnchor, ratio_anchor, ratio_shield
+from cg4ai.apps.routing.ratio_proof import write_ratio
 from cg4ai.apps.routing.report import report
 from cg4ai.apps.routing.settings import LEAN, RouteSettings
 from cg4ai.apps.routing.shield import record_cuts
+from cg4ai.apps.routing.tail import GapTail
+from cg4ai.apps.routing.traffic_files import read_traffic
+from cg4ai.apps.routing.traffic_problem import traffic_problem
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
+from cg4ai.objectives import Epigraph
 from cg4ai.proofs import Certification, certify
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.records import IterationRecord, Strength
@@ -44,16 +59,26 @@ from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
 
+PRICES = "arc_prices"  # what an ensemble says of itself: prices of links
 EVALUATION_S = 30.0  # kept of a time limit at most: an evaluation takes 5 to 20 s of a free core
 WITH_BASELINE = 0.6  # of a time limit for what comes after training: plain networks train as long
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was asked for, and the instance it is about."""
+    """What was asked for, the instance it is about, and measured traffic where there is some."""
 
     settings: RouteSettings
     instance: Instance
+    measured: Measured | None = None
+
+    @cached_property
+    def ratio(self) -> RatioAnchor | None:
+        """What a ratio to the optimum rests on; None if none was asked for."""
+        asked = self.settings
+        if asked.ratio is None:
+            return None
+        return ratio_anchor(self.instance, target=asked.ratio, leaves=asked.ratio_leaves)
 
 
 @dataclass
@@ -98,9 +123,13 @@ class ProvingLeaves(Proving):
 
 @dataclass
 class Shielding:
-    """The loop as it is, for shielded networks; keeps what was written about their shield."""
+    """The loop as it is, for shielded networks; keeps what was written about their shield.
+
+    `open`: whether the checker had a say in it and did not accept it.
+    """
 
     written: dict[str, Any] = field(default_factory=dict)
+    open: bool = False
 
     def __call__(
         self,
@@ -121,22 +150,51 @@ class Routing:
     preparing = ""
     may_differ = (
         *("time_limit_s", "training_limit_s", "lean", "baseline", "demand_file"),
-        *("validation", "shield_inputs"),
+        *("path_file", "traffic", "validation", "shield_inputs", "failures"),
     )
 
     def prepare(self, settings: RouteSettings, described: Mapping[str, Any] | None) -> Prepared:
+        if settings.traffic is not None:
+            return self._measured(settings, described)
         made = self._instance(settings) if described is None else restored(described)
         if settings.objective == "cost":
             PathCost(made)  # refuses a network without lengths
+        _check_failures(settings, made)
         return Prepared(settings, made)
+
+    def _measured(self, settings: RouteSettings, described: Mapping[str, Any] | None) -> Prepared:
+        """The set is made from the earlier matrices alone."""
+        assert settings.traffic is not None
+        earlier, later = read_traffic(settings.traffic).split(settings.split)
+        if described is not None:
+            made = restored(described)
+        else:
+            made = measured_instance(
+                settings.network,
+                earlier,
+                settings.demands or None,  # none or all: the whole matrix
+                settings.paths,
+                settings.load,
+                path_file=settings.path_file,
+                cover=settings.cover,
+                headroom=settings.headroom,
+                hose=not settings.no_hose,
+                least=settings.least,
+            )
+        _check_failures(settings, made)
+        return Prepared(settings, made, Measured.of(made, earlier, later))
 
     def _instance(self, settings: RouteSettings) -> Instance:
         return instance(
             settings.network,
-            settings.demands,
+            "all" if settings.demands == ALL else settings.demands,
             settings.paths,
             load=settings.load,
             demand_file=settings.demand_file,
+            path_file=settings.path_file,
+            least=settings.least,
+            hose=settings.hose,
+            budget=settings.budget,
         )
 
     def describe(self, prepared: Prepared) -> dict[str, Any]:
@@ -189,13 +247,18 @@ class Routing:
             joint=asked.joint,
         )
         settings = replace(settings, single_model=asked.single_model)
+        if prepared.measured is not None:
+            return traffic_problem(prepared.instance, prepared.measured, asked), settings
         if asked.guarantee == "shielded":
-            return shielded_problem(prepared.instance, asked), settings
+            ratio = prepared.ratio
+            inner = None if ratio is None else ratio_shield(prepared.instance, ratio)
+            return shielded_problem(prepared.instance, asked, ratio=inner), settings
         stated = tree_problem if asked.members == "tree" else routing_problem
         return stated(prepared.instance, asked), settings
 
     def conclude(self, prepared: Prepared, task: Task, result: Result, run: Run | None) -> Result:
         solver = task.solver
+        result.ensemble.about[PRICES] = _stored_prices(task.problem)
         proof = solver.proof if isinstance(solver, Proving) else None
         if run is not None and proof is not None and proof.status == "proven":
             assert isinstance(solver, Proving)
@@ -207,35 +270,71 @@ class Routing:
             record_regions(result.ensemble, (rule,), inputs=task.problem.objective.inputs)
             if run is not None and isinstance(solver, Shielding):
                 result.ensemble.about.update(about_of(self, prepared))
-                solver.written = write_shield_proof(run.folder, prepared.instance, result.ensemble)
+                made, router = prepared.instance, result.ensemble
+                solver.written = write_shield_proof(run.folder, made, router)
+                solver.open = not solver.written
+                if prepared.ratio is not None:
+                    solver.written |= write_ratio(run.folder, made, router, prepared.ratio)
         return result
 
     def evaluate(
         self, prepared: Prepared, task: Task, result: Result, review: Review
     ) -> Evaluation:
         made, asked = prepared.instance, prepared.settings
+        measured = prepared.measured
+        if measured is not None:  # plain networks are measured on the traffic instead
+            asked = replace(asked, baseline=False)
         found = evaluate(made, asked, task.problem, result, review)
-        summary, arrays = found.summary, dict(found.arrays)
+        summary, arrays = found.summary | {"sees": asked.sees}, dict(found.arrays)
+        if measured is not None and review.begins("later matrices"):
+            routers = {OURS: result.ensemble}
+            if prepared.settings.baseline and review.begins("a plain network, to compare"):
+                routers[PLAIN] = plain_router(task.problem, asked, result, review.deadline)
+            summary["traffic"], more = normalised(made, measured, routers, review)
+            arrays |= more
         if isinstance(task.solver, Proving) and task.solver.proof is not None:
             violated = summary["strength"] == Strength.VIOLATED
             summary |= proof_summary(made, task.solver.proof) | (task.solver.written or {})
             summary |= {"strength": Strength.VIOLATED} if violated else {}
         if isinstance(task.solver, Shielding):
             summary |= task.solver.written
+            if asked.sees != "all" and task.solver.open and found.kept:
+                summary["strength"] = Strength.UNVERIFIED  # that budgets suffice wants the proof
         if isinstance(task.journal, CutJournal):
             arrays |= task.journal.arrays()
             if "cut_demands" in arrays:
                 record_cuts(made, result.ensemble, arrays["cut_demands"])
         kept = found.kept and summary["strength"] == asked.guarantee
+        if prepared.ratio is not None and asked.ratio is not None and asked.ratio > 1:
+            kept &= prepared.ratio.ratio <= asked.ratio
         return Evaluation(finite(summary), kept, arrays)
 
     def restore(
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> Router:
-        return Router(restored(description))
+        made = restored(description)
+        prices = description.get(PRICES)
+        bound = None if not prices else LowerBound(made, np.array(prices))
+        return Router(made, budgeted(made, ensemble), bound)
 
     def report(self, summary: Mapping[str, Any]) -> str:
         return report(summary)
+
+
+def _check_failures(settings: RouteSettings, made: Instance) -> None:
+    """Refuse failures that cannot be read now: after the training it would be too late."""
+    if settings.failures is not None:
+        failures_of(settings.failures, made)
+
+
+def _stored_prices(problem: Problem) -> list[list[float]]:
+    """Prices of links (k, A) by which later answers are compared with the optimum; none of many."""
+    tail = problem.objective.tail if isinstance(problem.objective, Epigraph) else None
+    if not isinstance(tail, GapTail):
+        return []
+    prices = tail.least.arc_prices
+    prices = prices[prices.sum(axis=1) > 0]  # demands of zero have none
+    return prices.tolist() if prices.size <= MOST_STORED else []
 
 
 def finite(value: Any) -> Any:

@@ -1,14 +1,15 @@
 """Routing instances: a network's largest demands, their shortest paths and the box of demands.
 
 `instance` is where routing starts. It takes a network by name, from a file or as a graph, and
-gives the arrays that everything else works on. A demand vector b lies in [0, demand_max]; a split
-gives each path its share of its demand, and shares of a demand sum to one.
+gives the arrays that everything else works on. A demand vector b lies in a set, usually the box
+[0, demand_max]; a split gives each path its share of its demand, and shares of a demand sum to one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,18 +17,28 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cg4ai.apps.routing import optimal as linear_programs
+from cg4ai.apps.routing.demands import DemandSet, demand_box, limited, sampled, times
 from cg4ai.apps.routing.graphs import from_graph, read_graphml, read_json
 from cg4ai.apps.routing.network import Network
-from cg4ai.apps.routing.readers import read_demands, read_native, read_xml
+from cg4ai.apps.routing.readers import read_demands, read_links, read_native, read_xml
 from cg4ai.apps.routing.sndlib import by_name
+from cg4ai.apps.routing.tunnels import Nodes, read_paths
 from cg4ai.errors import InvalidInput
 from cg4ai.extras import optional
 from cg4ai.records import Array, IntArray
+from cg4ai.rules.regions import Box, Polytope
 
 if TYPE_CHECKING:
     from cg4ai.apps.routing.optimal import OptimalRouting
+    from cg4ai.apps.routing.robust import RobustSplit
 
-READERS = {".txt": read_native, ".xml": read_xml, ".graphml": read_graphml, ".json": read_json}
+READERS = {
+    ".txt": read_native,
+    ".xml": read_xml,
+    ".graphml": read_graphml,
+    ".json": read_json,
+    ".csv": read_links,
+}
 
 CONFIGURATIONS: tuple[tuple[str, int, int], ...] = tuple(
     (network, int(size.split("/")[0]), int(size.split("/")[1]))
@@ -59,8 +70,9 @@ class Instance:
     """D demands with P paths over the A arcs that some path uses.
 
     `capacity` (A,), `incidence` (P, A) of 0 and 1, `path_demand` (P,) ascending, `demand_max`
-    (D,) the corner of the box, `path_length` (P,), `scale`: demand_max / volumes of the network.
-    `load` is the least possible MLU at the corner that was asked for; None: volumes as given.
+    (D,) the largest demands, `path_length` (P,), `scale`: demand_max / volumes of the network.
+    `load` is the worst MLU over the set of demands that was asked for; None: volumes as given.
+    `demand_set` is that set, in the box [0, demand_max]; None: all of it.
     `notes` say in words what was left out, rescaled or assumed.
     """
 
@@ -76,17 +88,41 @@ class Instance:
     scale: float = 1.0
     load: float | None = None
     notes: tuple[str, ...] = ()
+    demand_set: DemandSet | None = None
 
     @property
+    def region(self) -> DemandSet:
+        """The demand vectors at which a router is to keep the capacities."""
+        return demand_box(self.demand_max) if self.demand_set is None else self.demand_set
+
+    @property
+    def ends(self) -> list[tuple[str, str]]:
+        """Source and target of each demand."""
+        return [(self.paths[block[0]][0], self.paths[block[0]][-1]) for block in self.blocks]
+
+    @cached_property
+    def robust(self) -> RobustSplit:
+        """The constant split whose worst utilisation over the set is least."""
+        from cg4ai.apps.routing.robust import robust_split
+
+        return robust_split(self)
+
+    @cached_property
+    def level(self) -> float:
+        """The worst MLU over the set under the best constant split; in a box, the worst optimum."""
+        if isinstance(self.region, Box):
+            return linear_programs.bottleneck(self).mlu
+        return self.robust.level
+
+    @cached_property
     def blocks(self) -> tuple[IntArray, ...]:
         """The positions of each demand's paths."""
         count = len(self.demand_max)
         return tuple(np.flatnonzero(self.path_demand == demand) for demand in range(count))
 
     def sample(self, count: int, seed: int) -> Array:
-        """Demand vectors (count, D), uniform in the box."""
-        shares = np.random.default_rng(seed).uniform(0, 1, (count, len(self.demand_max)))
-        return np.asarray(shares * self.demand_max)
+        """Demand vectors (count, D), uniform in the set."""
+        return sampled(self.region, count, seed)
 
     def utilisation(self, B: Array, splits: Array) -> Array:
         """Load over capacity of every arc: demands (N, D), splits (N, P) or (P,) -> (N, A)."""
@@ -118,43 +154,82 @@ class Instance:
 
 def instance(
     network: str | Path | Network | Any,
-    demands: int | None = None,
+    demands: int | Literal["all"] | None = None,
     paths: int = 3,
     load: float | None = 0.99,
     *,
     demand_file: str | Path | None = None,
+    path_file: str | Path | None = None,
+    least: float = 0.0,
+    hose: float | None = None,
+    budget: float | None = None,
 ) -> Instance:
     """The `demands` largest demands of a network with up to `paths` shortest simple paths each.
 
-    With `demands` None: all of a demand file, the 5 largest of a network's own. `network`: an
-    SNDlib name, a file (.txt and .xml of SNDlib, .graphml, .json) or a networkx graph.
-    `demand_file`: a CSV source,target,volume that replaces the network's own demands. The box of
-    demands is the volumes times a scale, such that the least possible maximum link utilisation
-    (MLU) at its corner is `load`; with load None the volumes are taken as they are. Where fewer
+    With `demands` None: all of a demand file, the 5 largest of a network's own; "all": of either.
+    `network`: an
+    SNDlib name, a file (.txt and .xml of SNDlib, .graphml, .json, .csv of links) or a networkx
+    graph. `demand_file`: a CSV source,target,volume, or a matrix with the nodes as header, that
+    replaces the network's own demands. `path_file`: the paths to use instead, all of them: a CSV
+    source,target,path with a path as node;node;node, or JSON, a list of lists of nodes. Where fewer
     simple paths than `paths` exist, a demand gets those.
+
+    The largest demands are the volumes times a scale. Without limits on sums it is such that the
+    least possible maximum link utilisation (MLU) at the largest demands is `load`; with load None
+    the volumes are taken as they are. `least`: demands are at least this share of their largest.
+    `hose`, `budget`: what a node sends or receives in all, and what all demands make up together,
+    is at most this share of the sum of their largest (see `demands.limited`); `load` is then the
+    worst MLU over the set under the best constant split, see `on_set`.
     """
-    for what, count in (("demands", 1 if demands is None else demands), ("paths", paths)):
+    given = 1 if demands is None or demands == "all" else demands
+    for what, count in (("demands", given), ("paths", paths)):
         if not isinstance(count, (int, np.integer)) or count < 1:
             raise InvalidInput(f"{what} must be a whole number of at least 1, got {count!r}")
     if load is not None and not load > 0:
         raise InvalidInput(f"load must be above 0 and at most 1, got {load}; the usual is 0.99")
-    graph = _network(network)
+    graph = network_of(network)
     volumes = graph.volumes if demand_file is None else read_demands(Path(demand_file), graph)
-    if demands is None:
-        demands = len(volumes) if demand_file is not None else min(USUAL_DEMANDS, len(volumes))
+    if demands == "all" or (demands is None and demand_file is not None):
+        demands = max(1, len(volumes))
+    elif demands is None:
+        demands = max(1, min(USUAL_DEMANDS, len(volumes)))
     chosen = _largest(graph.name, volumes, demands)
-    unscaled = _build(graph, {pair: volumes[pair] for pair in chosen}, paths)
-    most = float(linear_programs.utilisation_per_share(unscaled).max())
-    _check_units(unscaled.name, most)
-    corner = linear_programs.bottleneck(unscaled)
-    _check_units(unscaled.name, corner.mlu)
-    scale = 1.0 if load is None else load / corner.mlu
-    if scale * corner.mlu > 1 + 1e-9:
-        raise InvalidInput(_unroutable(unscaled, corner, scale * corner.mlu))
-    notes = (*graph.notes, *_changes(volumes, chosen, scale, load))
-    return replace(
-        unscaled, demand_max=scale * unscaled.demand_max, scale=scale, load=load, notes=notes
+    given_paths = None if path_file is None else read_paths(Path(path_file), graph)
+    unscaled = built(graph, {pair: volumes[pair] for pair in chosen}, paths, given_paths)
+    region = limited(
+        demand_box(unscaled.demand_max, least), unscaled.ends, hose=hose, budget=budget
     )
+    made = on_set(unscaled, region, load=load)
+    notes = (*graph.notes, *_changes(volumes, chosen, made.scale, load))
+    return replace(made, notes=notes)
+
+
+def on_set(unscaled: Instance, region: DemandSet, *, load: float | None = 0.99) -> Instance:
+    """The instance whose demands lie in `region` times a scale such that its worst case is `load`.
+
+    The worst case of a box is the optimum at its corner. That of a polytope is the level that the
+    best constant split keeps: the worst optimum lies at or below it, and no shield is possible
+    above it. With `load` None nothing is scaled, and a worst case above one is refused.
+    """
+    largest = region.upper if isinstance(region, Box) else region.box.upper
+    made = replace(unscaled, demand_max=np.asarray(largest), demand_set=region)
+    most = float(linear_programs.utilisation_per_share(made).max())
+    if load is not None and most > FAR_APART and np.all(made.capacity == 1.0):
+        # capacities that no one stated have no unit, and demands are scaled in any case
+        made = on_set(unscaled, times(region, 1 / most), load=load)
+        return replace(made, scale=made.scale / most)
+    _check_units(made.name, most)
+    level = made.level
+    _check_units(made.name, level)
+    scale = 1.0 if load is None else load / level
+    if scale * level > 1 + 1e-9:
+        raise InvalidInput(_unroutable(made, scale * level))
+    scaled = replace(
+        made, demand_max=scale * largest, demand_set=times(region, scale), scale=scale, load=load
+    )
+    if not isinstance(region, Box) or region.lower.any():
+        return scaled
+    return replace(scaled, demand_set=None)
 
 
 def _changes(
@@ -187,7 +262,7 @@ def _check_units(name: str, utilisation: float) -> None:
         )
 
 
-def _network(network: str | Path | Network | Any) -> Network:
+def network_of(network: str | Path | Network | Any) -> Network:
     if isinstance(network, Network):
         return network
     if isinstance(network, (str, Path)):
@@ -222,20 +297,24 @@ def _largest(name: str, volumes: dict[tuple[int, int], float], count: int) -> li
     return sorted(volumes, key=lambda pair: (-volumes[pair], pair))[:count]
 
 
-def _build(network: Network, volumes: dict[tuple[int, int], float], count: int) -> Instance:
-    """All arrays, with `demand_max` the volumes themselves."""
-    networkx = optional("networkx")
-    graph: Any = networkx.DiGraph()
-    graph.add_nodes_from(range(len(network.nodes)))
-    graph.add_weighted_edges_from(
-        ((*ends, arc.length) for ends, arc in network.arcs.items()), weight="length"
-    )
-    found = [shortest_paths(graph, *pair, count) for pair in volumes]
+def built(
+    network: Network,
+    volumes: dict[tuple[int, int], float],
+    count: int,
+    given: dict[tuple[int, int], list[Nodes]] | None = None,
+) -> Instance:
+    """All arrays, with `demand_max` the volumes themselves; `given`: the paths, if not found."""
+    if given is None:
+        found = _found_paths(network, list(volumes), count)
+    else:
+        found = [given.get(pair, []) for pair in volumes]
     for (source, target), own in zip(volumes, found, strict=True):
         if not own:
+            what = "has no path" if given is None else "is given no path"
             raise InvalidInput(
-                f"{network.name} has no path from {network.nodes[source]} to "
-                f"{network.nodes[target]}; add links or remove the demand"
+                f"{network.name} {what} from {network.nodes[source]} to "
+                f"{network.nodes[target]}; add {'links' if given is None else 'one'} or remove the "
+                "demand"
             )
     routes = [path for own in found for path in own]
     hops = [list(pairwise(path)) for path in routes]
@@ -258,6 +337,19 @@ def _build(network: Network, volumes: dict[tuple[int, int], float], count: int) 
     )
 
 
+def _found_paths(
+    network: Network, pairs: list[tuple[int, int]], count: int
+) -> list[list[tuple[int, ...]]]:
+    """The shortest simple paths between each pair of nodes."""
+    networkx = optional("networkx")
+    graph: Any = networkx.DiGraph()
+    graph.add_nodes_from(range(len(network.nodes)))
+    graph.add_weighted_edges_from(
+        ((*ends, arc.length) for ends, arc in network.arcs.items()), weight="length"
+    )
+    return [shortest_paths(graph, *pair, count) for pair in pairs]
+
+
 def shortest_paths(graph: Any, source: int, target: int, count: int) -> list[tuple[int, ...]]:
     """The `count` shortest simple paths; lengths equal to 6 decimals are ordered by node tuple."""
     networkx = optional("networkx")
@@ -277,12 +369,21 @@ def shortest_paths(graph: Any, source: int, target: int, count: int) -> list[tup
     return [nodes for _, nodes in sorted(found)[:count]]
 
 
-def _unroutable(unscaled: Instance, corner: linear_programs.Bottleneck, mlu: float) -> str:
-    links = ", ".join("->".join(unscaled.arcs[arc]) for arc in corner.arcs)
-    demands = ", ".join(unscaled.demand_names[demand] for demand in corner.demands)
+def _unroutable(made: Instance, level: float) -> str:
+    if isinstance(made.region, Polytope):
+        links = ", ".join("->".join(made.arcs[arc]) for arc in made.robust.arcs)
+        return (
+            f"no constant split keeps the capacities of {made.name} at every demand vector of the "
+            f"set: some link is loaded to {level:.6g} of its capacity or more. The links that make "
+            f"it so: {links}. Set load to at most 1, tighten the set, raise the capacity of these "
+            "links, or allow more paths"
+        )
+    corner = linear_programs.bottleneck(made)
+    links = ", ".join("->".join(made.arcs[arc]) for arc in corner.arcs)
+    demands = ", ".join(made.demand_names[demand] for demand in corner.demands)
     return (
-        f"the largest demands of {unscaled.name} cannot be routed together: whatever the splits, "
-        f"some link is loaded to {mlu:.6g} of its capacity or more. The links that make it so: "
+        f"the largest demands of {made.name} cannot be routed together: whatever the splits, "
+        f"some link is loaded to {level:.6g} of its capacity or more. The links that make it so: "
         f"{links}; the demands that must cross them: {demands}. Set load to at most 1, raise the "
         "capacity of these links, or allow more paths"
     )

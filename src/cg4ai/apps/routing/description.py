@@ -13,13 +13,18 @@ from numpy.typing import NDArray
 
 from cg4ai.apps.csvdata import CsvTable
 from cg4ai.apps.protocol import Proposition, Rule
+from cg4ai.apps.routing.agents import Budgeted
+from cg4ai.apps.routing.answers import Answers, LowerBound, answered
 from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.demands import DemandSet
 from cg4ai.apps.routing.functional import Utilisation
 from cg4ai.apps.routing.problem import capacity
 from cg4ai.apps.routing.settings import Recipe
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import Array
 from cg4ai.rules import Linear
+from cg4ai.rules.regions import Ball, region_of
 
 
 def described(made: Instance) -> dict[str, Any]:
@@ -35,6 +40,7 @@ def described(made: Instance) -> dict[str, Any]:
         "capacity": made.capacity.tolist(),
         "scale": made.scale,
         "load": made.load,
+        **({} if made.demand_set is None else {"demand_set": made.demand_set.record()}),
     }
 
 
@@ -60,6 +66,7 @@ def restored(description: Mapping[str, Any]) -> Instance:
             paths=paths,
             scale=float(description["scale"]),
             load=None if load is None else float(load),
+            demand_set=_demand_set(description.get("demand_set")),
         )
         _check_sizes(made)
         return made
@@ -70,10 +77,18 @@ def restored(description: Mapping[str, Any]) -> Instance:
         ) from error
 
 
+def _demand_set(record: Mapping[str, Any] | None) -> DemandSet | None:
+    region = None if record is None else region_of(record)
+    if isinstance(region, Ball):
+        raise ValueError("a set of demands is a box or a polytope")
+    return region
+
+
 def _check_sizes(made: Instance) -> None:
     demands, paths = len(made.demand_names), len(made.paths)
     fits = (
         made.demand_max.shape == (demands,)
+        and made.region.size == demands
         and made.capacity.shape == (len(made.arcs),)
         and made.path_demand.shape == made.path_length.shape == (paths,)
         and np.array_equal(np.unique(made.path_demand), np.arange(demands))
@@ -84,16 +99,27 @@ def _check_sizes(made: Instance) -> None:
 
 @dataclass(frozen=True)
 class Router:
-    """A trained router: demands by name in, shares of paths by name out."""
+    """A trained router: demands by name in, shares of paths by name out.
+
+    `local`: the budgets that agents' shields keep, if it consists of such agents. `bound`: what
+    the optimum is at least, by the prices of links that the run has stored.
+    """
 
     instance: Instance
+    local: Budgeted | None = None
+    bound: LowerBound | None = None
+
+    def answered(self, inputs: Array, outputs: Array, *, fallback: float = np.inf) -> Answers:
+        """Splits (n, P) with their proven distance from the optimum; above `fallback`: solved."""
+        return answered(self.instance, inputs, outputs, bound=self.bound, fallback=fallback)
 
     def inputs(self, table: CsvTable) -> Array:
         return self.instance.vectors(table.numbers(self.instance.demand_names))
 
     def outside(self, inputs: Array) -> NDArray[np.bool_]:
-        """Demands above the largest, the corner of the box."""
-        return np.asarray((inputs > self.instance.demand_max).any(axis=1))
+        """Demands outside the set, such as those above the largest."""
+        region = self.instance.region
+        return np.asarray(~region.covers(inputs))
 
     def predictions(
         self, inputs: Array, outputs: Array, *, details: bool
@@ -123,7 +149,7 @@ class Router:
             )
         made = self.instance
         if table is None:
-            return [Rule(capacity(made, Recipe()), ())]
+            return [Rule(self.local.rule if self.local else capacity(made, Recipe()), ())]
         ones = np.ones(len(made.arcs))
         inputs = self.inputs(table)
         listed = Linear(inputs, Utilisation(made), ones, "<=", name="capacity")
@@ -142,13 +168,14 @@ class Router:
         return self.rules(None, None)
 
     def propositions(self) -> list[Proposition]:
-        made = self.instance
+        made, local = self.instance, self.local
         return [
             Proposition(
-                capacity(made, Recipe()),
+                capacity(made, Recipe()) if local is None else local.rule,
                 f"the router of {made.name}, {len(made.demand_max)} demands",
-                self._links(),
+                self._links() if local is None else local.rule_names,
                 made.demand_names,
+                None if local is None else local.totals,
             )
         ]
 
@@ -161,6 +188,19 @@ class Router:
 
     def files(self, file: Path) -> list[Path]:
         return [file]
+
+    def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:
+        """Write a policy for each node; what was written, in words."""
+        from cg4ai.apps.routing.export import TRIED, export_agents
+
+        done = export_agents(self.instance, ensemble, folder)
+        models = "and as ONNX models" if done.onnx else "(ONNX: pip install 'cg4ai[onnx]')"
+        return [
+            f"{len(done.files)} agents in {folder} as JSON {models}, with policy.py, which "
+            "computes their splits by NumPy alone, and README.md, which says what files hold.",
+            f"Their splits are the router's: compared at {TRIED + 1} demand vectors, the largest "
+            f"difference is {done.difference:.1e}.",
+        ]
 
     def _links(self) -> list[str]:
         return [f"link {source}->{target}" for source, target in self.instance.arcs]

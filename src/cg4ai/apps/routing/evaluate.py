@@ -13,11 +13,12 @@ import torch
 
 from cg4ai.apps.protocol import Evaluation, Review
 from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.demands import FreshDemands, in_words
 from cg4ai.apps.routing.optimal import OptimalRouting, bottleneck
 from cg4ai.apps.routing.problem import capacity, first_request
 from cg4ai.apps.routing.separation import FEASIBLE, UNROUTED, Attack, timed_attack
 from cg4ai.apps.routing.settings import Recipe, RouteSettings
-from cg4ai.apps.routing.shield import measure_shield
+from cg4ai.apps.routing.shield import edge_vectors, measure_shield
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
@@ -25,7 +26,8 @@ from cg4ai.proofs.leaves import highest, leaves_of
 from cg4ai.proofs.rules import proof_rules_of
 from cg4ai.protocols import Pricer
 from cg4ai.records import Array, Strength
-from cg4ai.seeds import derived_seed
+from cg4ai.rules.regions import Box
+from cg4ai.seeds import derived_seed, generator
 from cg4ai.solving.clock import Deadline
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
@@ -93,6 +95,7 @@ def evaluate(
         found = timed_attack(instance, ensemble, settings, seed=attack_seed, review=review)
         summary |= _attacked(found)
     validation = None
+    settings = settings.sized(len(instance.path_demand))
     if review.begins(f"distance from optimal routing on {settings.validation} demand vectors"):
         validation = validated(instance, settings, review)
         splits = ensemble.predict(validation.vectors)
@@ -138,23 +141,23 @@ def evaluate(
 
 def validated(instance: Instance, settings: RouteSettings, review: Review) -> Validation:
     """The best routing of as many validation vectors as time allows; all without a limit."""
-    vectors = instance.sample(settings.validation, derived_seed(settings.seed, 0, "validation"))
+    drawn = instance.sample(settings.validation, derived_seed(settings.seed, 0, "validation"))
     labelled = settings.baseline or settings.objective == "split"
     if not np.isfinite(review.deadline.ends):
-        return Validation(vectors, instance.optimal(vectors, splits=labelled))
+        return Validation(drawn, instance.optimal(drawn, splits=labelled))
     # what is left is shared with the speed and the costs, which solve these again
     shares = 4 if settings.objective == "cost" else 2
     soon = Deadline.after(review.deadline.left() / shares)
     parts: list[OptimalRouting] = []
     done = 0
-    while done < len(vectors) and (not parts or not soon.passed):
-        chunk = vectors[done : done + (CHUNK if parts else 10)]
+    while done < len(drawn) and (not parts or not soon.passed):
+        chunk = drawn[done : done + (CHUNK if parts else 10)]
         parts.append(instance.optimal(chunk))
         done += len(chunk)
-    if done < len(vectors):
-        review.cut.append(f"validation, to {done} of {len(vectors)} demand vectors")
+    if done < len(drawn):
+        review.cut.append(f"validation, to {done} of {len(drawn)} demand vectors")
     mlu = np.concatenate([part.mlu for part in parts])
-    return Validation(vectors[:done], OptimalRouting(mlu))
+    return Validation(drawn[:done], OptimalRouting(mlu))
 
 
 def _about(
@@ -168,8 +171,9 @@ def _about(
         "links": len(instance.arcs),
         "load": instance.load,
         "scale": instance.scale,
-        "corner_mlu": float(instance.optimal(instance.demand_max[None]).mlu[0]),
+        "corner_mlu": instance.level,
         "demand_max": instance.demand_max.tolist(),
+        "demand_set": in_words(instance.region),
         "objective": settings.objective,
         "guarantee": settings.guarantee,
         "members": settings.members,
@@ -193,7 +197,7 @@ def _audited(result: Result) -> dict[str, Any]:
 def _at_corners(instance: Instance, ensemble: Ensemble) -> dict[str, Any]:
     """The most that the leaves of trees load a link with; what that establishes says the proof."""
     rules = proof_rules_of(capacity(instance, Recipe()), output_size=ensemble.output_size)
-    found = leaves_of(ensemble, np.zeros_like(instance.demand_max), instance.demand_max)
+    found = leaves_of(ensemble, *instance.region.bounds())
     worst = max(highest(found, rules.affine, arc) for arc in range(len(instance.arcs)))
     return {"worst_utilisation": worst, "strength": Strength.UNVERIFIED, "attack": {}}
 
@@ -201,7 +205,7 @@ def _at_corners(instance: Instance, ensemble: Ensemble) -> dict[str, Any]:
 def _shielded(instance: Instance, ensemble: Ensemble, *, seed: int) -> dict[str, Any]:
     """What a shield establishes, in case there is no time to measure it: looked at a little."""
     few = instance.sample(CHUNK, derived_seed(seed, 0, "shielded"))
-    vectors = np.concatenate([instance.demand_max[None], few])
+    vectors = np.concatenate([edge_vectors(instance), few])
     worst = instance.utilisation(vectors, ensemble.predict(vectors)).max()
     return {"worst_utilisation": float(worst), "strength": Strength.SHIELDED, "attack": {}}
 
@@ -357,13 +361,9 @@ def tight_arrays(
 
     The demands that fill the bottleneck are drawn within a hundredth of their largest volume, the
     others anywhere, so the optimum lies within a hundredth below the largest optimum of the box,
-    which is the load: at load 0.99 between 0.9801 and 0.99.
+    which is the load: at load 0.99 between 0.9801 and 0.99. Of a polytope, vectors near its edge.
     """
-    generator = np.random.default_rng(derived_seed(seed, 0, "tight"))
-    shares = generator.uniform(0, 1, (count, len(instance.demand_max)))
-    full = bottleneck(instance).demands
-    shares[:, full] = 0.99 + 0.01 * shares[:, full]
-    vectors = shares * instance.demand_max
+    vectors = _tight_vectors(instance, count, seed=derived_seed(seed, 0, "tight"))
     routers = {"tight_predicted": ensemble, "tight_plain": plain}
     return {
         "tight_optimal": instance.optimal(vectors).mlu,
@@ -372,6 +372,16 @@ def tight_arrays(
             for name, router in routers.items()
         },
     }
+
+
+def _tight_vectors(instance: Instance, count: int, *, seed: int) -> Array:
+    region = instance.region
+    if not isinstance(region, Box):
+        return np.asarray(FreshDemands(region, edge=1.0)(count, generator(seed)).numpy())
+    shares = np.random.default_rng(seed).uniform(0, 1, (count, region.size))
+    full = bottleneck(instance).demands
+    shares[:, full] = 0.99 + 0.01 * shares[:, full]
+    return np.asarray(region.lower + shares * (region.upper - region.lower))
 
 
 def cost_arrays(instance: Instance, vectors: Array, *, splits: Array) -> dict[str, Array]:

@@ -10,6 +10,7 @@ from cg4ai.apps.routing.data import Instance
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.coefficients import AffineCoefficients
+from cg4ai.sparse import SparseMatrix
 
 
 class Utilisation:
@@ -18,6 +19,7 @@ class Utilisation:
     def __init__(self, instance: Instance) -> None:
         self.path_demand = instance.path_demand
         self.per_flow: Array = instance.incidence / instance.capacity
+        self._sparse = SparseMatrix.of(np.ascontiguousarray(self.per_flow.T))
         self._tensors: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
 
     @property
@@ -27,6 +29,10 @@ class Utilisation:
     def values(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """Demands (k, D), splits (..., k, P) -> utilisation (..., k, A)."""
         demand, per_flow = self._on(outputs)
+        if self._sparse is not None and self._sparse.serves(outputs):
+            # paths first, as networks lay splits out: the other way everything would be copied
+            flows = inputs.mT.index_select(-2, demand) * outputs.mT
+            return self._sparse.times(flows).mT
         return (inputs.index_select(-1, demand) * outputs) @ per_flow
 
     def coefficients(self, inputs: Array, which: IntArray) -> Array:

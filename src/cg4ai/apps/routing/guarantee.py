@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cg4ai.apps.routing.agents import budgeted
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.members import RoutingPricer
 from cg4ai.apps.routing.problem import capacity
@@ -24,7 +25,8 @@ from cg4ai.solving.problem import Problem
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble
 
-SHIELD_S = 20.0  # for a closed form that takes a fraction of it
+SHIELD_S = 20.0  # for a closed form that takes a fraction of it,
+SHIELD_PAIRS = 200  # and a second more for so many pairs of a path and a link, in a polytope
 
 
 def certified(
@@ -89,8 +91,10 @@ def write_shield_proof(folder: Path, instance: Instance, router: Ensemble) -> di
     What has to be proven is that the constant split keeps the capacities. Where it fills a link
     to the last digit, rounding may leave that open; the shield is there all the same.
     """
-    requirement = capacity(instance, Recipe(device=str(router.device)))
-    answer = certify(router, requirement, time_limit_s=SHIELD_S)
+    local = budgeted(instance, router)
+    rule = capacity(instance, Recipe(device=str(router.device))) if local is None else local.rule
+    allowed = SHIELD_S + instance.incidence.size / SHIELD_PAIRS
+    answer = certify(router, rule, time_limit_s=allowed)
     return write_proof(folder, instance, router, answer) if answer.status == "proven" else {}
 
 
@@ -98,14 +102,20 @@ def write_proof(
     folder: Path, instance: Instance, ensemble: Ensemble, answer: Certification
 ) -> dict[str, Any]:
     """The certificate in the run's folder, noted in the ensemble; what the summary says of it."""
-    requirement = capacity(instance, Recipe(device=str(ensemble.device)))
+    local = budgeted(instance, ensemble)
+    if local is None:
+        requirement = capacity(instance, Recipe(device=str(ensemble.device)))
+        names = [f"link {source}->{target}" for source, target in instance.arcs]
+    else:
+        requirement, names = local.rule, local.rule_names
     digest = write_certificate(
         folder / FILE_NAME,
         ensemble,
         requirement=requirement,
         certification=answer,
         title=f"the router of {instance.name}, {len(instance.demand_max)} demands",
-        rule_names=[f"link {source}->{target}" for source, target in instance.arcs],
+        rule_names=names,
+        totals=None if local is None else local.totals,
     )
     record_certified(ensemble, requirement, certification=answer)
     entry = {"file": FILE_NAME, "sha256": digest}

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.optimal import anchor, utilisation_per_share
+from cg4ai.apps.routing.optimal import utilisation_per_share
+from cg4ai.apps.routing.robust import anchor
+from cg4ai.apps.routing.sizes import skips
 from cg4ai.apps.routing.tail import GapTail
 from cg4ai.ensemble.anchors import check_given
 from cg4ai.ensemble.maps import AffineMap
@@ -24,8 +26,11 @@ from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.feedback import FeedbackArchitecture, Loads
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.members.shielded import Shield, ShieldedArchitecture
-from cg4ai.objectives import Epigraph
-from cg4ai.pricing.gradient.training import Training, train
+from cg4ai.objectives import Batch, Epigraph
+from cg4ai.pricing.gradient.captured import train_captured
+from cg4ai.pricing.gradient.pricer import GradientPricer
+from cg4ai.pricing.gradient.training import Pause, Training, train
+from cg4ai.pricing.probing import Probe
 from cg4ai.protocols import Architecture, Parameters, PricingRequest
 from cg4ai.records import Array, PricingResult
 from cg4ai.rules import Linear
@@ -35,10 +40,12 @@ from cg4ai.seeds import derived_seed, generator
 FIRST_ANSWER = 0.3  # how strongly an untrained network answers the fullest link
 REFRESHED = 250  # steps between two searches for the vectors that are served worst
 SCREENED = 16_384  # vectors looked at in each search
-WORST = 512  # of which so many are trained on
+WORST = 512  # of which so many are trained on,
+SHARE_OF_WORST = 8  # one of so many at most
 REMEMBERED = 4  # searches whose findings are
 TIMED = 20  # steps that are timed where time is limited
 SHARE_OF_TIME = 0.8  # of what is left then, for a training that is slower than these
+HARD = 0.2  # of every batch: vectors of these searches
 EASY = 0.3  # share of the steps before the first search: at first every vector is served badly
 
 
@@ -46,17 +53,17 @@ def joint_network(
     instance: Instance, *, hidden: tuple[int, ...], stages: int
 ) -> FeedbackArchitecture:
     """All demands in, the splits of all demands out."""
-    largest = instance.demand_max
+    lower, upper = instance.region.bounds()
     network = NetworkArchitecture(
-        len(largest),
+        len(upper),
         len(instance.path_demand),
         hidden=hidden,
         activation="relu",
-        skip=True,
+        skip=skips(instance),
         output="grouped",
         groups=tuple(len(block) for block in instance.blocks),
-        shift=largest / 2,
-        scale=largest / np.sqrt(12),
+        shift=(lower + upper) / 2,
+        scale=(upper - lower) / np.sqrt(12),
     )
     full = utilisation_per_share(instance)  # (paths, links) at the largest demands
     loads = Loads((instance.incidence / instance.capacity).T, instance.path_demand)
@@ -91,7 +98,7 @@ class JointPricer:
     first: Training
     later: Training
     batch_size: int = 256
-    hard: float = 0.2
+    hard: float = HARD
 
     def price(self, request: PricingRequest) -> PricingResult:
         made = generator(request.seed)
@@ -108,13 +115,12 @@ class JointPricer:
             note = f"the time allowed {training.steps} of {planned.steps} steps"
         lesson = _Lesson(self, request, made, steps=training.steps)
         pause = lesson.search if lesson.searches else None
-        trained = train(
-            parameters, lesson.loss, training, models=1, pause=pause, until=request.until
-        )
+        trained = self._trained(parameters, lesson, training, request.until, pause)
         if not all(bool(value.isfinite().all()) for value in trained.values()):
             nothing = np.empty(0, np.int64)
             return PricingResult(None, nothing, nothing, note="training diverged")
         members = self.architecture.members(trained)
+        note = "; ".join(part for part in (note, lesson.note) if part)
         return PricingResult(members, np.zeros(1, np.int64), np.full(1, -1), note=note)
 
     def _in_time(
@@ -129,17 +135,52 @@ class JointPricer:
         lesson = _Lesson(self, request, generator(request.seed), steps=training.steps)
         few = replace(training, steps=min(TIMED, training.steps))
         started = time.perf_counter()
-        train(parameters, lesson.loss, few, models=1, until=request.until)
+        self._trained(parameters, lesson, few, request.until)
         now = time.perf_counter()
         pace = (now - started) / few.steps
         allowed = max(0.0, SHARE_OF_TIME * (request.until - now) / pace)
         return replace(training, steps=max(1, min(training.steps, int(allowed))))
 
+    def probing(self, probe: Probe) -> GradientPricer:
+        """Half of the networks go on from active ones; rows are drawn, as many as a batch has."""
+        onwards = GradientPricer(
+            self.architecture,
+            restarts=1,
+            training=self.later,
+            batch_size=self.batch_size,
+            blend=1.0,
+            row_limit=self.batch_size,
+        )
+        return onwards.probing(probe)
+
+    def _trained(
+        self,
+        parameters: Parameters,
+        lesson: _Lesson,
+        training: Training,
+        until: float,
+        pause: Pause | None = None,
+    ) -> Parameters:
+        """On CUDA as a recorded graph: launching a step from Python takes ten times its run.
+
+        Where a step cannot be recorded it is launched each time, and `lesson.note` says so.
+        """
+        cuda = torch.device(lesson.device).type == "cuda"
+        if cuda and isinstance(lesson.objective, Epigraph):  # others have targets
+            data = _LaidOutLesson(lesson)
+            try:
+                return train_captured(
+                    parameters, data, training, models=1, pause=pause, until=until
+                )
+            except RuntimeError as error:  # what torch raises for calls that no graph can hold
+                lesson.note = f"steps were launched one by one, recording them failed: {error}"
+        return train(parameters, lesson.loss, training, models=1, pause=pause, until=until)
+
     def plain(self, trainings: int) -> JointPricer:
         """The same network without a shield, over the steps of `trainings` calls."""
         steps = self.first.steps + max(0, trainings - 1) * self.later.steps
         bare = self.architecture
-        if isinstance(bare, ShieldedArchitecture):
+        while isinstance(bare, ShieldedArchitecture):
             bare = bare.inner
         return replace(self, architecture=bare, first=replace(self.first, steps=steps))
 
@@ -169,6 +210,7 @@ class _Lesson:
         self.hard = round(pricer.hard * pricer.batch_size)
         self.begin = EASY * steps
         self.found: list[Tensor] = []
+        self.note = ""
         self.pool: Tensor | None = None
 
     def search(self, parameters: Parameters, step: int) -> None:
@@ -181,8 +223,10 @@ class _Lesson:
 
         with torch.no_grad():
             seed = derived_seed(self.seed, step, "worst")
-            vectors, gaps = self.tail.gaps(predict, SCREENED, seed=seed)
-            worst = vectors[gaps.topk(WORST).indices].to(self.device, torch.float32)
+            count = min(SCREENED, self.tail.most)
+            vectors, gaps = self.tail.gaps(predict, count, seed=seed)
+            worst = gaps.topk(min(WORST, count // SHARE_OF_WORST)).indices
+            worst = vectors[worst].to(self.device, torch.float32)
         self.found = [worst, *self.found][:REMEMBERED]
         self.pool = torch.cat(self.found)
 
@@ -195,3 +239,44 @@ class _Lesson:
             batch = replace(batch, inputs=torch.cat([batch.inputs, hard]))
         outputs = self.architecture.forward(parameters, batch.inputs)
         return self.objective.value(batch, outputs)
+
+
+class _LaidOutLesson:
+    """The batches of the next steps in one tensor, for steps that are recorded once.
+
+    Vectors are drawn on the device where the objective's sampler can, all at once.
+    """
+
+    segment = REFRESHED  # so that every search comes before batches are laid out
+
+    def __init__(self, lesson: _Lesson) -> None:
+        self.lesson, self.inputs = lesson, torch.empty(0)
+        sampler = getattr(lesson.objective, "sampler", None)
+        self.made = lesson.made
+        if getattr(sampler, "any_device", False):
+            seed = int(torch.randint(2**62, (1,), generator=lesson.made))
+            self.made = torch.Generator(lesson.device).manual_seed(seed)
+
+    def lay_out(self, steps: int) -> None:
+        """The same buffer every time: a recorded step reads from where it is."""
+        lesson = self.lesson
+        count = steps * lesson.size
+        drawn = lesson.objective.batch(
+            count, self.made, device=lesson.device, dtype=torch.float32
+        ).inputs
+        # a sampler may put vectors of one kind first
+        order = torch.randperm(count, generator=self.made, device=self.made.device)
+        drawn = drawn[order.to(drawn.device)].reshape(steps, lesson.size, -1)
+        if lesson.pool is not None:
+            shape, place = (steps, lesson.hard), self.made.device
+            pick = torch.randint(len(lesson.pool), shape, generator=self.made, device=place)
+            drawn[:, : lesson.hard] = lesson.pool[pick.to(drawn.device)]
+        if not len(self.inputs):
+            self.inputs = drawn.new_zeros(self.segment, *drawn.shape[1:])
+        self.inputs[:steps] = drawn
+
+    def loss(self, parameters: Parameters, step: Tensor) -> Tensor:
+        """That of step `step` (1,) of those laid out."""
+        inputs = self.inputs.index_select(0, step)[0]
+        outputs = self.lesson.architecture.forward(parameters, inputs)
+        return self.lesson.objective.value(Batch(inputs, None, None), outputs)

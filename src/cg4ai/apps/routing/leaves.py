@@ -15,7 +15,13 @@ import numpy as np
 import torch
 
 from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.optimal import SAFETY, best_split, bottleneck, utilisation_per_share
+from cg4ai.apps.routing.optimal import (
+    SAFETY,
+    best_split,
+    bottleneck,
+    safe_at,
+    utilisation_per_share,
+)
 from cg4ai.apps.routing.tail import LeastMlu
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.shielded import Shield, ShieldedMembers
@@ -61,7 +67,7 @@ class Nursery:
         made = np.random.default_rng(seed)
         largest = self.instance.demand_max
         limit = max(bottleneck(self.instance).mlu, 1.0 - SAFETY)
-        root = self._leaf(np.zeros_like(largest), largest, limit, made=made)
+        root = self._leaf(*self.instance.region.bounds(), limit, made=made)
         tree = _Tree([root])
         waiting = [(-root.gap, 0)]
         while waiting and len(tree.nodes) < 2 * leaves - 1 and time.perf_counter() < until:
@@ -85,7 +91,12 @@ class Nursery:
         vectors = lower + made.uniform(0, 1, (SAMPLES, len(whole))) * (upper - lower)
         beside = self._beside(vectors)
         split = best_split(
-            self.instance, vectors, corner=upper, limit=limit, share=self.share, beside=beside
+            self.instance,
+            vectors,
+            safe=safe_at(self.instance, upper),
+            limit=limit,
+            share=self.share,
+            beside=beside,
         )
         reached = beside + self.share * self.instance.utilisation(vectors, split)
         gap = reached.max(axis=1) - self.least(torch.as_tensor(vectors)).numpy()

@@ -10,45 +10,55 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.apps.routing.agents import seen_by
 from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.settings import Sees
 from cg4ai.apps.routing.tail import GapTail
 from cg4ai.members.mixture import Mixture
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
+from cg4ai.members.side_by_side import Sight
 from cg4ai.objectives import AnyObjective, Epigraph
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
+from cg4ai.pricing.probing import Probe
 from cg4ai.protocols import Members, Parameters, PricingRequest
 from cg4ai.records import Array, PricingResult
 
-NEAR = 0.1  # the corner: every demand within so much of its largest
 NO_PATH = -1e4  # a logit whose softmax is exactly 0 in float64
 
 
 @dataclass(frozen=True)
 class SplitNetwork:
-    """A network per demand: all demands in, a softmax over that demand's paths out.
+    """A network per demand: demands in, a softmax over that demand's paths out.
 
-    Demands with fewer paths than the most have outputs to spare: their logits are set so low that
-    their share is exactly 0 and never moves.
+    Of demands that it does not see, as `sees` says, its weights are exactly zero. Demands with
+    fewer paths than the most have outputs to spare: their logits are set so low that their share is
+    exactly 0 and never moves.
     """
 
     instance: Instance
     hidden: tuple[int, ...] = (32,)
     skip: bool = True
+    sees: Sees = "all"
+
+    @cached_property
+    def sight(self) -> Sight | None:
+        """What each network sees, where that is not all."""
+        return None if self.sees == "all" else Sight(seen_by(self.instance, self.sees))
 
     @cached_property
     def network(self) -> NetworkArchitecture:
-        largest = self.instance.demand_max
+        lower, upper = self.instance.region.bounds()
         width = max(len(block) for block in self.instance.blocks)
         return NetworkArchitecture(
-            len(largest),
+            len(upper),
             width,
             hidden=self.hidden,
             activation="gelu",
             skip=self.skip,
             output="softmax",
-            shift=largest / 2,
-            scale=largest / np.sqrt(12),
+            shift=(lower + upper) / 2,
+            scale=(upper - lower) / np.sqrt(12),
         )
 
     @property
@@ -61,7 +71,7 @@ class SplitNetwork:
 
     def initialise(self, count: int, generator: torch.Generator) -> Parameters:
         """Fresh parameters; members come in the order of the demands, again and again."""
-        parameters = self.network.initialise(count, generator)
+        parameters = self.masked(self.network.initialise(count, generator))
         blocks = self.instance.blocks
         for number, block in enumerate(blocks):
             if len(block) < self.output_size:
@@ -71,8 +81,12 @@ class SplitNetwork:
                 parameters[f"bias_{len(self.hidden)}"][rows, len(block) :] = NO_PATH
         return parameters
 
+    def masked(self, parameters: Parameters) -> Parameters:
+        """With zeros for what is not seen; so gradients there are zero, and it stays zero."""
+        return parameters if self.sight is None else self.sight.masked(parameters)
+
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        return self.network.forward(parameters, inputs)
+        return self.network.forward(self.masked(parameters), inputs)
 
     def members(self, parameters: Parameters) -> NetworkMembers:
         return self.network.members(parameters)
@@ -133,6 +147,18 @@ class RoutingPricer:
         """The same, but that the rows weigh more: its groups are one member of each demand."""
         return replace(self, row_weight=self.row_weight * pressure)
 
+    def probing(self, probe: Probe) -> GradientPricer:
+        """Half of the members go on from active ones; rows are drawn, as many as a batch has."""
+        onwards = GradientPricer(
+            self.architecture,
+            training=self.later,
+            batch_size=self.batch_size,
+            restarts=self.restarts,
+            blend=1.0,
+            row_limit=self.batch_size,
+        )
+        return onwards.probing(probe)
+
     def plain(self, trainings: int) -> RoutingPricer:
         """The same training without rows or attacks, over the steps of `trainings` calls."""
         steps = self.first.steps + max(0, trainings - 1) * self.later.steps
@@ -156,24 +182,6 @@ class RoutingPricer:
 
 
 Sampler = Callable[[int, torch.Generator], Tensor]
-
-
-class FreshDemands:
-    """Demand vectors drawn uniformly from the box, a share `corner` of them near its corner."""
-
-    any_device = True
-
-    def __init__(self, largest: Array, *, corner: float = 0.0) -> None:
-        self.largest, self.corner = torch.as_tensor(largest), corner
-
-    def __call__(self, count: int, generator: torch.Generator) -> Tensor:
-        largest = self.largest.to(generator.device)
-        size = (count, len(largest))
-        share = torch.rand(size, generator=generator, dtype=torch.float64, device=generator.device)
-        if self.corner:
-            near = share[: round(self.corner * count)]
-            near.mul_(-NEAR).add_(1.0)
-        return share * largest
 
 
 class _Mixed:

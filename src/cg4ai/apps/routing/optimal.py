@@ -1,4 +1,4 @@
-"""Optimal routings of many demand vectors, and the constant split that is safe on the whole box.
+"""Optimal routings of many demand vectors, and best constant splits.
 
 The variables are flows, so that between demand vectors only right-hand sides change and the
 solver goes on from the last basis. A flow is stated in units of its demand's largest volume and a
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from cg4ai.apps.routing.least_norm import least_norm
@@ -69,7 +70,7 @@ class _Flows:
             cost = np.concatenate([np.zeros(paths), [1.0]])
         self.lower = np.concatenate([np.zeros(demands), np.full(arcs, -np.inf)])
         self.upper = np.zeros(demands + arcs)
-        self.program = _program(cost, matrix, self.lower, self.upper)
+        self.program = routing_program(cost, matrix, self.lower, self.upper)
 
     def solve(self, shares: Array, bound: float = 0.0) -> bool:
         """For demands of `shares` (D,) of their largest volumes; False if `bound` is too low."""
@@ -78,7 +79,7 @@ class _Flows:
         self.upper[self.demands :] = bound
         self.program.change_row_bounds(self.lower, self.upper)
         answers = (OPTIMAL, INFEASIBLE) if self.bounded else (OPTIMAL,)
-        return _run(self.program, answers) == OPTIMAL
+        return solved(self.program, answers) == OPTIMAL
 
     @property
     def value(self) -> float:
@@ -100,7 +101,7 @@ def utilisation_per_share(instance: Instance) -> Array:
     return np.asarray(instance.incidence * largest[:, None] / instance.capacity)
 
 
-def _program(cost: Array, matrix: Array, lower: Array, upper: Array) -> LinearProgram:
+def routing_program(cost: Array, matrix: Any, lower: Array, upper: Array) -> LinearProgram:
     """`cost`.x minimised over x >= 0, lower <= matrix x <= upper."""
     program = LinearProgram(TOLERANCE)
     empty = sparse.csc_matrix((0, len(cost)))
@@ -109,7 +110,7 @@ def _program(cost: Array, matrix: Array, lower: Array, upper: Array) -> LinearPr
     return program
 
 
-def _run(program: LinearProgram, answers: tuple[str, ...] = (OPTIMAL,)) -> str:
+def solved(program: LinearProgram, answers: tuple[str, ...] = (OPTIMAL,)) -> str:
     """The status, which is one of `answers`."""
     status = program.run(answers=answers).status
     if status not in answers:
@@ -132,6 +133,28 @@ def bottleneck(instance: Instance) -> Bottleneck:
     )
 
 
+class DualPrices:
+    """The optimal MLU and its slope at one demand vector after another, from warm starts."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._program, self._largest = _Flows(instance), instance.demand_max
+
+    def at(self, vector: Array) -> tuple[float, Array]:
+        """The optimum at a vector (D,), and dual prices (D,) of a unit of each demand there.
+
+        The optimum of any other vector b is at least prices . b.
+        """
+        self._program.solve(vector / self._largest)
+        return self._program.value, np.asarray(self._program.duals()[0] / self._largest)
+
+
+def link_prices(instance: Instance, vector: Array) -> Array:
+    """(A,), >= 0, summing to one: the dual prices of the links at one demand vector (D,)."""
+    program = _Flows(instance)
+    program.solve(instance.vectors(vector)[0] / instance.demand_max)
+    return program.duals()[1]
+
+
 def demand_prices(instance: Instance, B: Array, *, unseen: float = 0.0) -> Array:
     """The distinct dual prices (k, D) of a unit of each demand at the vectors B (N, D).
 
@@ -140,15 +163,37 @@ def demand_prices(instance: Instance, B: Array, *, unseen: float = 0.0) -> Array
     Random vectors need not all be solved: the share of prices met only once estimates how often
     the next vector has a new one (Good and Turing), and from `unseen` of it on the rest is left.
     """
+    return dual_prices(instance, B, unseen=unseen)[0]
+
+
+def arc_prices(instance: Instance, B: Array, *, unseen: float = 0.0) -> Array:
+    """The prices (k, A) of the links, which sum to one, behind distinct prices of demands."""
+    prices = dual_prices(instance, B, unseen=unseen)[1]
+    prices = prices[prices.sum(axis=1) > TOLERANCE]  # demands of zero have none
+    return np.asarray(prices / prices.sum(axis=1, keepdims=True))
+
+
+def dual_prices(instance: Instance, B: Array, *, unseen: float = 0.0) -> tuple[Array, Array]:
+    """Distinct prices (k, D) of demands, sorted, and those of links (k, A) behind each."""
+    pairs = _dual_solutions(instance, B, unseen)
+    demands, order = np.unique([price for price, _ in pairs], axis=0, return_index=True)
+    return demands / instance.demand_max, np.array([price for _, price in pairs])[order]
+
+
+def _dual_solutions(instance: Instance, B: Array, unseen: float) -> list[tuple[Array, Array]]:
+    """Prices of demands (D,), in units of the largest, and of links (A,), each pair once."""
     program = _Flows(instance)
     found: Counter[bytes] = Counter()
+    pairs: dict[bytes, tuple[Array, Array]] = {}
     for number, vector in enumerate(instance.vectors(B) / instance.demand_max, start=1):
         program.solve(vector)
-        found[np.round(program.duals()[0], 9).tobytes()] += 1
+        demands, arcs = program.duals()
+        price = np.round(demands, 9)
+        found[price.tobytes()] += 1
+        pairs.setdefault(price.tobytes(), (price, arcs))
         if number % PRICED_TOGETHER == 0 and _met_once(found) < unseen * number:
             break
-    prices = np.array([np.frombuffer(price) for price in found])
-    return np.asarray(np.unique(prices, axis=0) / instance.demand_max)
+    return list(pairs.values())
 
 
 def _met_once(found: Counter[bytes]) -> int:
@@ -200,6 +245,28 @@ def _least_mlu(instance: Instance, shares: Array) -> Array:
     return values
 
 
+def basic_splits(instance: Instance, B: Array) -> Array:
+    """An optimal split (N, P) of each vector (N, D), whichever the solver comes to first."""
+    program = _Flows(instance)
+    result = np.empty((len(B), len(instance.path_demand)))
+    for position, vector in enumerate(instance.vectors(B) / instance.demand_max):
+        program.solve(vector)
+        result[position] = _split_of(instance, vector, program.flows())[0]
+    return result
+
+
+def _split_of(instance: Instance, vector: Array, flows: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """The shares (P,) of flows (P,), and which demands (D,) they are of.
+
+    A demand may be so small that it is lost in the solver's tolerance: any split of it will do.
+    """
+    counts, demand = np.bincount(instance.path_demand), instance.path_demand
+    totals = np.bincount(demand, flows, len(counts))
+    routed = (vector > 1e-7) & (totals > 0)
+    split = flows / np.where(routed, totals, 1.0)[demand]
+    return np.where(routed[demand], split, 1.0 / counts[demand]), routed
+
+
 def _canonical(
     instance: Instance, shares: Array, weights: Array, bounds: Array, *, unique: bool = True
 ) -> Array:
@@ -209,7 +276,6 @@ def _canonical(
     """
     weights = weights / max(float(weights.max()), 1e-300)
     program, loads = _Flows(instance, weights), utilisation_per_share(instance)
-    counts = np.bincount(instance.path_demand)
     result = np.empty((len(shares), len(weights)))
     for position, (vector, bound) in enumerate(zip(shares, bounds, strict=True)):
         if not program.solve(vector, bound):
@@ -218,12 +284,7 @@ def _canonical(
                 "stay inside the box of the instance"
             )
         per_path = vector[instance.path_demand]
-        flows = program.flows()
-        totals = np.bincount(instance.path_demand, flows, len(counts))
-        # A demand this small may be lost in the solver's tolerance: any split of it will do.
-        routed = (vector > 1e-7) & (totals > 0)
-        split = flows / np.where(routed, totals, 1.0)[instance.path_demand]
-        split = np.where(routed[instance.path_demand], split, 1.0 / counts[instance.path_demand])
+        split, routed = _split_of(instance, vector, program.flows())
         if unique:
             demand_prices, arc_prices = program.duals()
             slack = weights + loads @ arc_prices - demand_prices[instance.path_demand]
@@ -239,26 +300,43 @@ def _canonical(
     return result
 
 
-def anchor(instance: Instance, samples: Array, *, reserve: float = SAFETY) -> Array:
-    """The constant split (P,) of least mean MLU over `samples` (N, D) that fits at the corner.
+@dataclass(frozen=True, slots=True, eq=False)
+class SafeRows:
+    """`matrix` (R, P + extra + 1) times (split, extra variables >= 0, t) is at most `upper` (R,).
 
-    With a constant split every link's load grows with the demands, so what fits at the corner of
-    the box fits in all of it. Where the load leaves room, links keep a share `reserve` of it there.
+    Then no link is loaded above t, a utilisation, at any demand vector that is meant.
     """
-    limit = max(bottleneck(instance).mlu, 1.0 - reserve)
-    return best_split(instance, samples, corner=instance.demand_max, limit=limit)
+
+    matrix: Any
+    upper: Array
+    extra: int = 0
+
+
+def safe_at(instance: Instance, corner: Array) -> SafeRows:
+    """At all demands up to `corner` (D,): the load of a constant split grows with them."""
+    share = (corner / instance.demand_max)[instance.path_demand]
+    loads = sparse.csr_matrix(utilisation_per_share(instance).T * share)
+    level = sparse.csr_matrix(-np.ones((len(instance.arcs), 1)))
+    return SafeRows(sparse.hstack([loads, level], format="csr"), np.zeros(len(instance.arcs)))
+
+
+def membership(instance: Instance) -> Any:
+    """(D, P) sparse: 1 where a path is one of the demand's."""
+    paths = len(instance.path_demand)
+    shape = (len(instance.demand_max), paths)
+    return sparse.csr_matrix((np.ones(paths), (instance.path_demand, np.arange(paths))), shape)
 
 
 def best_split(
     instance: Instance,
     samples: Array,
     *,
-    corner: Array,
+    safe: SafeRows,
     limit: float,
     share: float = 1.0,
     beside: Array | None = None,
 ) -> Array:
-    """The constant split (P,) of least mean MLU over `samples` (N, D), at most `limit` at `corner`.
+    """The constant split (P,) of least mean MLU over `samples` (N, D) that is `safe` up to `limit`.
 
     With `beside` (N, A), what else loads the links, it is the mean of the largest of
     `beside + share * utilisation`. Rows `load of arc a at sample s <= t_s` are added as they are
@@ -268,34 +346,34 @@ def best_split(
     if len(vectors) == 0:
         raise InvalidInput("an anchor needs at least one sample of the demands")
     loads, count = utilisation_per_share(instance), len(vectors)
-    paths, arcs = loads.shape
-    other = np.zeros((count, arcs)) if beside is None else beside
-    membership = np.zeros((len(instance.demand_max), paths + count))
-    membership[instance.path_demand, np.arange(paths)] = 1.0
-    largest = (corner / instance.demand_max)[instance.path_demand]
-    top = np.hstack([(largest[:, None] * loads).T, np.zeros((arcs, count))])
-    program = _program(
-        np.concatenate([np.zeros(paths), np.full(count, 1.0 / count)]),
-        np.vstack([membership, top]),
-        np.concatenate([np.ones(len(membership)), np.full(arcs, -np.inf)]),
-        np.concatenate([np.ones(len(membership)), np.full(arcs, limit)]),
+    paths, links = loads.shape
+    other = np.zeros((count, links)) if beside is None else beside
+    blank = sparse.csr_matrix((len(instance.demand_max), safe.extra))
+    fixed = sparse.vstack([sparse.hstack([membership(instance), blank]), safe.matrix[:, :-1]])
+    at_limit = safe.upper - limit * safe.matrix[:, -1].toarray()[:, 0]
+    ones = np.ones(len(instance.demand_max))
+    program = routing_program(
+        np.concatenate([np.zeros(paths + safe.extra), np.full(count, 1.0 / count)]),
+        sparse.hstack([fixed, sparse.csr_matrix((fixed.shape[0], count))], format="csr"),
+        np.concatenate([ones, np.full(len(at_limit), -np.inf)]),
+        np.concatenate([ones, at_limit]),
     )
     per_path = share * vectors[:, instance.path_demand]
     known: set[tuple[int, int]] = set()
     while True:
-        _run(program)
+        solved(program)
         values = program.solution().values
         split = np.maximum(values[:paths], 0.0)
         split /= np.bincount(instance.path_demand, split)[instance.path_demand]
         utilisation = (per_path * split) @ loads + other
         worst = utilisation.argmax(axis=1)
-        short = utilisation.max(axis=1) > values[paths:] + 1e-7
+        short = utilisation.max(axis=1) > values[paths + safe.extra :] + 1e-7
         new = [(int(s), int(worst[s])) for s in np.flatnonzero(short)]
         new = [pair for pair in new if pair not in known]
         if not new:
             return np.asarray(split)
         known.update(new)
-        _add_sample_rows(program, new, per_path, loads=loads, beside=other)
+        _add_sample_rows(program, new, per_path, loads=loads, beside=other, extra=safe.extra)
 
 
 def _add_sample_rows(
@@ -305,10 +383,14 @@ def _add_sample_rows(
     *,
     loads: Array,
     beside: Array,
+    extra: int,
 ) -> None:
     """Rows `load of arc a at sample s - t_s <= -beside`."""
     samples, arcs = np.array(pairs).T
-    levels = np.zeros((len(pairs), len(per_path)))
-    levels[np.arange(len(pairs)), samples] = -1.0
-    matrix = sparse.csr_matrix(np.hstack([per_path[samples] * loads[:, arcs].T, levels]))
+    number = np.arange(len(pairs))
+    levels = sparse.csr_matrix(
+        (-np.ones(len(pairs)), (number, samples)), shape=(len(pairs), len(per_path))
+    )
+    own = sparse.csr_matrix(per_path[samples] * loads[:, arcs].T)
+    matrix = sparse.hstack([own, sparse.csr_matrix((len(pairs), extra)), levels], format="csr")
     program.add_rows(np.full(len(pairs), -np.inf), -beside[samples, arcs], matrix)

@@ -61,9 +61,13 @@ class Element:
 
 def parse_xml(path: Path) -> Element:
     """The root element; a file that is not well-formed or declares entities is refused."""
-    text = read_text(path)
+    return parse_xml_text(read_text(path), str(path))
+
+
+def parse_xml_text(text: str, path: str) -> Element:
+    """The root element of a text that errors call `path`."""
     parser = expat.ParserCreate()
-    top = Element("", {}, str(path))
+    top = Element("", {}, path)
     stack = [top]
 
     def place() -> str:

@@ -9,12 +9,16 @@ import numpy as np
 import torch
 
 from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.demands import FreshDemands
 from cg4ai.apps.routing.functional import PathCost, Utilisation
-from cg4ai.apps.routing.joint import JointPricer, capacity_shield, joint_network
+from cg4ai.apps.routing.joint import HARD, JointPricer, capacity_shield, joint_network
 from cg4ai.apps.routing.leaves import TreePricer
-from cg4ai.apps.routing.members import FreshDemands, RoutingPricer, SplitNetwork
-from cg4ai.apps.routing.optimal import anchor
+from cg4ai.apps.routing.local import budget_shield, local_networks
+from cg4ai.apps.routing.members import RoutingPricer, SplitNetwork
+from cg4ai.apps.routing.ratio import RatioArchitecture
+from cg4ai.apps.routing.robust import anchor
 from cg4ai.apps.routing.settings import LEAN, Recipe
+from cg4ai.apps.routing.sizes import PRICED, SCENARIOS, affordable, joint_rate
 from cg4ai.apps.routing.tail import GapTail, LeastMlu
 from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
@@ -22,10 +26,9 @@ from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
 from cg4ai.objectives import AnyObjective, Epigraph, Supervised
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.pricing.wrappers import InTurn
-from cg4ai.protocols import Pricer, PricingRequest
+from cg4ai.protocols import Architecture, Pricer, PricingRequest
 from cg4ai.records import Array, Duals, IntArray
 from cg4ai.rules import Linear
-from cg4ai.rules.regions import Box
 from cg4ai.rules.rows import Rows, RowSet
 from cg4ai.seeds import derived_seed
 from cg4ai.separation import BlackBox, GradientAscent
@@ -40,8 +43,7 @@ def margin(instance: Instance) -> float:
 
     What separation misses then rarely reaches the capacity itself.
     """
-    corner = float(instance.optimal(instance.demand_max[None]).mlu[0])
-    return float(min(1e-3, max(0.0, (1.0 - corner) / 10)))
+    return float(min(1e-3, max(0.0, (1.0 - instance.level) / 10)))
 
 
 def on_gpu(recipe: Recipe) -> bool:
@@ -49,7 +51,7 @@ def on_gpu(recipe: Recipe) -> bool:
 
 
 def capacity(instance: Instance, recipe: Recipe) -> Linear:
-    """No arc above its capacity, at every demand vector of the box."""
+    """No arc above its capacity, at every demand vector of the set."""
     wide = on_gpu(recipe)
     search = (
         GradientAscent(
@@ -61,7 +63,7 @@ def capacity(instance: Instance, recipe: Recipe) -> Linear:
         else BlackBox(starts=1, evaluations=300)
     )
     return Linear(
-        Box(np.zeros(len(instance.demand_max)), instance.demand_max),
+        instance.region,
         Utilisation(instance),
         np.ones(len(instance.arcs)),
         sense="<=",
@@ -109,11 +111,11 @@ def routing_problem(instance: Instance, recipe: Recipe | None = None) -> Problem
     requirement = capacity(instance, recipe)
     layout = Layout(instance.blocks)
     requirement.check(len(instance.demand_max), layout.output_size)
-    sample = instance.sample(recipe.scenarios, derived_seed(recipe.seed, 0, "scenarios"))
+    sample = _scenarios(instance, recipe)
     # the best anchor uses all room at the corner, where it could then offset no one's excess
     anchors = [anchor(instance, sample, reserve=share) for share in (margin(instance), 1.0)]
     pricer = RoutingPricer(
-        SplitNetwork(instance, hidden=recipe.hidden, skip=recipe.skip),
+        SplitNetwork(instance, hidden=recipe.hidden, skip=recipe.skip, sees=recipe.sees),
         first=Training(recipe.first_steps, learning_rate=0.01, schedule="onecycle"),
         later=Training(
             recipe.later_steps * (2 if on_gpu(recipe) else 1),
@@ -133,18 +135,31 @@ def routing_problem(instance: Instance, recipe: Recipe | None = None) -> Problem
     )
 
 
-def shielded_problem(instance: Instance, recipe: Recipe | None = None) -> Problem:
-    """Members for all demands behind a shield, so that the master needs no rows."""
+def shielded_problem(
+    instance: Instance, recipe: Recipe | None = None, *, ratio: Shield | None = None
+) -> Problem:
+    """Members for all demands behind a shield, so that the master needs no rows.
+
+    `ratio`: a shield inside that one, which keeps every answer within a ratio of the optimum. The
+    outer one does not undo that: where it acts, an answer within the ratio overloads a link, so R
+    times the optimum is above one, which no load of what it gives is.
+    """
     recipe = (recipe or Recipe()).completed(len(instance.demand_max), joint=True)
-    sample = instance.sample(recipe.scenarios, derived_seed(recipe.seed, 0, "scenarios"))
-    shield = capacity_shield(instance, capacity(instance, recipe), sample)
-    objective = _objective(instance, recipe, sample, corner=NEAR_CORNER)
+    sample = _scenarios(instance, recipe)
+    if recipe.sees == "all":
+        shield = capacity_shield(instance, capacity(instance, recipe), sample)
+    else:
+        shield = budget_shield(instance, recipe.sees, sample)
+    # agents cannot tell rare vectors from others: what is done for these costs them everywhere
+    corner = NEAR_CORNER if recipe.sees == "all" else 0.0
+    objective = _objective(instance, recipe, sample, corner=corner)
     pricers: dict[str, Pricer] = {}
     if recipe.members != "tree":
-        pricers["network"] = _joint_pricer(instance, recipe, shield)
+        pricers["network"] = _joint_pricer(instance, recipe, shield, ratio)
     if recipe.members != "network":
         pricers["tree"] = _tree_pricer(instance, recipe, objective, shield)
     made = tuple(pricers.values())
+    first = shield.anchor if ratio is None else ShieldedMembers(ratio.anchor, ratio)
     return Problem(
         objective=objective,
         requirements=(),
@@ -152,14 +167,14 @@ def shielded_problem(instance: Instance, recipe: Recipe | None = None) -> Proble
         if len(made) == 1
         else tuple(InTurn(made, first) for first in range(len(made))),
         layout=Layout.single(len(instance.path_demand)),
-        start=((ShieldedMembers(shield.anchor, shield), np.zeros(1, np.int64)),),
+        start=((ShieldedMembers(first, shield), np.zeros(1, np.int64)),),
     )
 
 
 def tree_problem(instance: Instance, recipe: Recipe) -> Problem:
     """Trees that keep the capacities by themselves, so that master and product need neither."""
     recipe = recipe.completed(len(instance.demand_max), joint=True)
-    sample = instance.sample(recipe.scenarios, derived_seed(recipe.seed, 0, "scenarios"))
+    sample = _scenarios(instance, recipe)
     objective = _objective(instance, recipe, sample)
     split = anchor(instance, sample)
     return Problem(
@@ -179,13 +194,21 @@ def _tree_pricer(
     return TreePricer(instance, objective.tail.least, recipe.leaves, shield)
 
 
-def _joint_pricer(instance: Instance, recipe: Recipe, shield: Shield) -> JointPricer:
-    network = joint_network(instance, hidden=recipe.hidden, stages=recipe.stages)
+def _joint_pricer(
+    instance: Instance, recipe: Recipe, shield: Shield, ratio: Shield | None
+) -> JointPricer:
+    network: Architecture = joint_network(instance, hidden=recipe.hidden, stages=recipe.stages)
+    if recipe.sees != "all":
+        network = local_networks(instance, recipe.sees, hidden=recipe.hidden)
+    if ratio is not None:
+        network = RatioArchitecture(network, ratio)
+    rate = joint_rate(len(instance.demand_max))
     return JointPricer(
         ShieldedArchitecture(network, shield),
-        first=Training(recipe.first_steps, learning_rate=0.02, schedule="onecycle"),
-        later=Training(recipe.later_steps, learning_rate=0.01, schedule="onecycle"),
+        first=Training(recipe.first_steps, learning_rate=rate, schedule="onecycle"),
+        later=Training(recipe.later_steps, learning_rate=rate / 2, schedule="onecycle"),
         batch_size=recipe.batch_size,
+        hard=HARD if recipe.sees == "all" else 0.0,
     )
 
 
@@ -208,20 +231,29 @@ def first_request(problem: Problem, *, seed: int, device: str, attacked: bool) -
     )
 
 
+def _scenarios(instance: Instance, recipe: Recipe) -> Array:
+    count = affordable(recipe.scenarios, SCENARIOS, len(instance.path_demand))
+    return instance.sample(count, derived_seed(recipe.seed, 0, "scenarios"))
+
+
 def _objective(
     instance: Instance, recipe: Recipe, sample: Array, *, corner: float = 0.0
 ) -> AnyObjective:
     if recipe.objective == "split":
-        vectors = instance.sample(1000, derived_seed(recipe.seed, 0, "labels"))
-        labels = instance.optimal(vectors, splits=True).splits
+        labelled = instance.sample(1000, derived_seed(recipe.seed, 0, "labels"))
+        labels = instance.optimal(labelled, splits=True).splits
         assert labels is not None
-        return Supervised(vectors, labels, "squared", "average")
-    fresh = FreshDemands(instance.demand_max, corner=corner)
+        return Supervised(labelled, labels, "squared", "average")
+    fresh = FreshDemands(instance.region, edge=corner)
     if recipe.objective == "cost":
         return Epigraph(sample, PathCost(instance), sampler=fresh)
-    vectors = instance.sample(recipe.priced, derived_seed(recipe.seed, 0, "priced"))
-    tail = GapTail(instance, LeastMlu(instance, vectors), device=recipe.device)
-    return Epigraph(sample, Utilisation(instance), sampler=fresh, tail=tail)
+    count = affordable(recipe.priced, PRICED, len(instance.path_demand))
+    solved = instance.sample(count, derived_seed(recipe.seed, 0, "priced"))
+    tail = GapTail(instance, LeastMlu(instance, solved), device=recipe.device)
+    least = float(tail.least(torch.as_tensor(sample)).mean())
+    # agents cannot help rare large gaps, which would then outweigh all that they can
+    counted = tail if recipe.sees == "all" else None
+    return Epigraph(sample, Utilisation(instance), sampler=fresh, tail=counted, least=least)
 
 
 def _anchor_members(instance: Instance, split: Array) -> tuple[ConstantMembers, IntArray]:
@@ -254,6 +286,8 @@ def first_rows(instance: Instance, requirement: Linear) -> Rows:
             "captives": captive[:, arc],
         }[kind]
         if chosen.any():
-            inputs.append(np.where(chosen, instance.demand_max, 0.0))
+            inputs.append(chosen.astype(np.float64))
             which.append(arc)
-    return requirement.rows_at(np.array(inputs), np.array(which), 0)
+    # as far as the set goes towards them; others are as small as it allows
+    wanted = np.array(inputs) * 2 - 1
+    return requirement.rows_at(instance.region.peaks(wanted).inputs, np.array(which), 0)

@@ -1,4 +1,4 @@
-"""Files of SNDlib (native text and XML) and lists of demands (CSV), read into a `Network`.
+"""Files of SNDlib (native text and XML), and CSV of links or demands, read into a `Network`.
 
 Both SNDlib formats mean the same: a link's capacity is what is pre-installed plus its largest
 module, a demand's volume is its value times its routing unit, links are used in both directions.
@@ -156,37 +156,120 @@ def read_xml(path: Path) -> Network:
     return builder.build(place=str(path))
 
 
+def read_links(path: Path) -> Network:
+    """A network from a CSV of links: source, target, capacity, and maybe length and both.
+
+    `both` says whether a link can be used in both directions, each with the full capacity; all
+    can where there is no such column. Nodes come in the order in which they are named.
+    """
+    rows = csv_records(path, ("source", "target", "capacity"), ("length", "both"))
+    builder, links, known = NetworkBuilder(path.stem), list(rows), set[str]()
+    ends = {(one["source"], one["target"]) for _, one in links}
+    for place, one in links:
+        source, target = one["source"], one["target"]
+        for name in (source, target):
+            if name not in known:
+                builder.node(name, place=place)
+                known.add(name)
+        if "both" not in one and source != target and (target, source) in ends:
+            raise InvalidInput(
+                f"{place}: the link {shown(f'{source}-{target}', quoted=False)} is given in both "
+                "directions; add a column both that says yes or no, so that it is not counted twice"
+            )
+        builder.link(
+            source,
+            target,
+            capacity=number(one["capacity"], what="capacity", place=place, least=0),
+            length=number(one["length"], what="length", place=place, least=0)
+            if "length" in one
+            else None,
+            place=place,
+            both_ways=_yes(one.get("both", "yes"), place),
+        )
+    return builder.build(place=str(path))
+
+
+def _yes(text: str, place: str) -> bool:
+    answers = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+    if text.lower() not in answers:
+        raise InvalidInput(f"{place}: both must be yes or no, got {shown(text)}")
+    return answers[text.lower()]
+
+
 def read_demands(path: Path, network: Network) -> dict[tuple[int, int], float]:
-    """Volumes by (source, target) position from a CSV with columns source, target, volume."""
+    """Volumes by (source, target) position from a CSV.
+
+    Its columns are source, target, volume; or it is a matrix with the nodes as header, of which
+    each line has the volumes from one node, whose name may come first.
+    """
     builder = NetworkBuilder(network.name)
     for node in network.nodes:
         builder.node(node, place=str(path))
-    rows = _rows(path)
-    header = [word.strip().lower() for word in next(rows, (1, list[str]()))[1]]
-    columns = ("source", "target", "volume")
-    missing = [column for column in columns if header.count(column) != 1]
-    if missing:
-        raise InvalidInput(
-            f"{path}, line 1: expected a header with the columns source,target,volume, "
-            f"got {shown(','.join(header))}"
-        )
-    for line, row in rows:
-        place = f"{path}, line {line}"
-        if not any(word.strip() for word in row):
-            continue
-        if len(row) != len(header):
-            raise InvalidInput(f"{place}: expected {len(header)} values, got {len(row)}")
-        source, target, text = (row[header.index(column)].strip() for column in columns)
-        volume = number(text, what="volume", place=place, least=0)
+    rows = list(csv_rows(path))
+    header = [word.strip() for word in rows[0][1]] if rows else []
+    listed = {"source", "target", "volume"} <= {word.lower() for word in header}
+    known = sum(word in network.nodes for word in header)
+    if len(rows) > 1 and not listed and known >= max(2, len(header) / 2):
+        return _demand_matrix(path, builder, header, rows[1:])
+    for place, one in csv_records(path, ("source", "target", "volume"), (), other=True):
+        source, target = one["source"], one["target"]
+        volume = number(one["volume"], what="volume", place=place, least=0)
         builder.demand(source, target, volume=volume, place=place, identifier=f"{source}->{target}")
     return builder.volumes
 
 
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file, each with its line."""
+def _demand_matrix(
+    path: Path, builder: NetworkBuilder, header: list[str], rows: list[tuple[int, list[str]]]
+) -> dict[tuple[int, int], float]:
+    """Demands from lines of volumes; what a node sends to itself is left out."""
+    named = len(header) == len(rows) + 1
+    targets = header[1:] if named else header
+    for rank, (line, row) in enumerate(rows):
+        place = f"{path}, line {line}"
+        if len(row) != len(header) or len(rows) != len(targets):
+            raise InvalidInput(
+                f"{place}: expected {len(header)} values in each of {len(targets)} lines of a "
+                f"matrix, got {len(row)} values in one of {len(rows)} lines; a list of demands has "
+                "the header source,target,volume"
+            )
+        source = row[0].strip() if named else targets[rank]
+        for target, text in zip(targets, row[1:] if named else row, strict=True):
+            volume = number(text.strip(), what="volume", place=place, least=0)
+            if source != target:
+                name = f"{source}->{target}"
+                builder.demand(source, target, volume=volume, place=place, identifier=name)
+    return builder.volumes
+
+
+def csv_records(
+    path: Path, needed: tuple[str, ...], further: tuple[str, ...], *, other: bool = False
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """The lines of a CSV by the names of its columns, each with its place.
+
+    `further` columns may be there; any `other` where that is true.
+    """
+    rows = csv_rows(path)
+    header = [word.strip().lower() for word in next(rows, (1, list[str]()))[1]]
+    known = {*needed, *further}
+    if any(header.count(name) != 1 for name in needed) or not (other or known >= {*header}):
+        more = f" and maybe {','.join(further)}" if further else ""
+        raise InvalidInput(
+            f"{path}, line 1: expected a header with the columns {','.join(needed)}{more}, "
+            f"got {shown(','.join(header))}"
+        )
+    for line, row in rows:
+        place = f"{path}, line {line}"
+        if len(row) != len(header):
+            raise InvalidInput(f"{place}: expected {len(header)} values, got {len(row)}")
+        yield place, dict(zip(header, (word.strip() for word in row), strict=True))
+
+
+def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV file that are not empty, each with its line."""
     rows = csv.reader(read_text(path).splitlines())
     try:
         for row in rows:
-            yield rows.line_num, row
+            if any(word.strip() for word in row):
+                yield rows.line_num, row
     except csv.Error as error:
         raise InvalidInput(f"{path}, line {rows.line_num}: not readable as CSV ({error})") from None

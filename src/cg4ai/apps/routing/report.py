@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cg4ai.apps.routing.normalised import in_words
 from cg4ai.apps.routing.separation import FEASIBLE, UNROUTED
 from cg4ai.apps.tables import plain
 from cg4ai.apps.wording import (
@@ -24,10 +25,25 @@ MINIMISED = {
     "mlu": "mean MLU over the training scenarios, rare large gaps counted in",
     "split": "mean squared distance to the optimal splits of the training scenarios",
     "cost": "mean path cost over the training scenarios",
+    "traffic": "mean MLU over the optimum of earlier matrices, rare large ratios counted in",
 }
+USUAL_SET = "every demand between zero and its largest volume"
 STOPPED = {
     **STOPS,
     StopReason.STALLED: "no overload is left and the mixture hardly improves any more",
+}
+
+# what whoever splits a demand reads, and what a shield does then
+AGENTS = {
+    "all": [],
+    "own": ["Agents: each demand is split by what is known of that demand alone."],
+    "source": ["Agents: each node splits its demands by what is known of these alone."],
+}
+BUDGET = "an agent would exceed its budget on one, its splits are moved towards its part of"
+MOVED = {
+    "all": "the networks would, their splits are moved towards",
+    "own": BUDGET,
+    "source": BUDGET,
 }
 
 
@@ -35,8 +51,10 @@ def report(summary: Mapping[str, Any]) -> str:
     """The result for people: a table, what is guaranteed, where the time went."""
     lines = [
         f"{summary['network']}: {summary['demands']} demands, up to {summary['paths']} paths each, "
-        f"{summary['links']} links in use; the best routing of the largest demands loads some "
-        f"link to {summary['corner_mlu']:.6g}.",
+        f"{summary['links']} links in use; {_worst_case(summary)} loads some link to "
+        f"{summary['corner_mlu']:.6g}.",
+        *_set(summary),
+        *AGENTS[summary.get("sees", "all")],
         _scaling(summary),
         f"Stopped after {counted(summary['iterations'], 'iteration')} and "
         f"{summary['total_s']:.1f} s: {_stopped(summary)}.",
@@ -44,10 +62,14 @@ def report(summary: Mapping[str, Any]) -> str:
         plain(_table(summary)),
         *_beside(summary),
         guarantee(summary),
+        *_ratio(summary),
+        *(in_words(summary["traffic"]) if "traffic" in summary else ()),
         "",
         _members(summary),
         *single_model(summary),
-        *distance_from_optimal(summary, MINIMISED[summary["objective"]]),
+        *distance_from_optimal(
+            summary, MINIMISED["traffic" if "traffic" in summary else summary["objective"]]
+        ),
         f"Seconds: {preparing(summary)}training {summary['pricing_s']:.1f}, searching overloads "
         f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
         f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",
@@ -58,6 +80,33 @@ def report(summary: Mapping[str, Any]) -> str:
     if summary["note"]:
         lines.append(f"Note: {summary['note']}.")
     return "\n".join(lines)
+
+
+def _worst_case(summary: Mapping[str, Any]) -> str:
+    if "limits" in summary.get("demand_set", ""):
+        return "the best constant split, at its worst vector of the set,"
+    return "the best routing of the largest demands"
+
+
+def _set(summary: Mapping[str, Any]) -> list[str]:
+    """The set of demands, where it is not the usual box."""
+    words = summary.get("demand_set", USUAL_SET)
+    return [] if words == USUAL_SET else [f"Demand vectors: {words}."]
+
+
+def _ratio(summary: Mapping[str, Any]) -> list[str]:
+    """How far from the optimum the router can ever be, where that was asked for."""
+    if "ratio" not in summary:
+        return []
+    words = (
+        f"At every demand vector of the set MLU <= {summary['ratio']:g} x the optimum, in "
+        f"{counted(summary['ratio_leaves'], 'cell')} of demands (without cells "
+        f"{summary['ratio_whole']:g})"
+    )
+    proof = summary["ratio_proof"]
+    if proof["status"] == "proven":
+        return [f"{words}: proven, check it with cg4ai check {proof['file']}."]
+    return [f"{words}, but the checker did not accept the proof: {proof['note']}."]
 
 
 def _stopped(summary: Mapping[str, Any]) -> str:
@@ -116,6 +165,13 @@ def _known(value: float | None) -> str:
 
 
 def _scaling(summary: Mapping[str, Any]) -> str:
+    if "traffic" in summary and summary["load"] is None:
+        return "Demands are in the units of the traffic, capacities as given."
+    if "traffic" in summary:
+        return (
+            "Demands are in the units of the traffic; all capacities are counted as one multiple "
+            f"of what they are, such that this is {summary['load']:g}."
+        )
     if summary["load"] is None:
         return "The largest demands are the network's volumes as given."
     return (
@@ -196,24 +252,29 @@ def _shield(measured: Mapping[str, Any]) -> str:
 
 
 def _established(summary: Mapping[str, Any]) -> str:
-    """In one sentence, why no demand vector of the box overloads a link."""
+    """In one sentence, why no demand vector of the set overloads a link."""
     if summary["strength"] == Strength.CERTIFIED:
         proof = summary.get("certificate") or summary["proof"]  # `certify` writes the former alone
         return (
-            "PROVEN: no demand vector of the box overloads a link (certified: "
+            "PROVEN: no demand vector of the set overloads a link (certified: "
             f"{proof['cells']} {'leaves' if summary['members'] == 'tree' else 'cells'} bounded in "
             f"{proof['seconds']:.1f} s; check the certificate with cg4ai check)."
         )
     if summary["strength"] == Strength.SHIELDED:
         proof = "; check the certificate with cg4ai check" if "certificate" in summary else ""
         return (
-            "No demand vector of the box can overload a link (shielded: where the networks would, "
-            f"their splits are moved towards a constant split that fits the whole box{proof})."
+            "No demand vector of the set can overload a link (shielded: where "
+            f"{MOVED[summary.get('sees', 'all')]} a constant split that fits the whole box{proof})."
         )
     attacked = (
-        "No demand vector in the box was found that overloads a link (attacked: a search is no "
+        "No demand vector of the set was found that overloads a link (attacked: a search is no "
         "proof)."
     )
+    if summary["strength"] == Strength.UNVERIFIED and summary.get("sees", "all") != "all":
+        return (
+            "NOT PROVEN: no overload was found, but the checker accepts no proof that the agents' "
+            "budgets fit the capacities; ask for a smaller --load, which leaves room for one."
+        )
     if "proof" not in summary:
         return attacked
     if summary["strength"] == Strength.UNVERIFIED:

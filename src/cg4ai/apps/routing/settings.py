@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from cg4ai.errors import InvalidInput
+from cg4ai.apps.routing import sizes
+from cg4ai.apps.routing.options import demands_of, load_of, ratio_of, sizes_of
 from cg4ai.settings import (
     MOST_UNITS,
     Checked,
@@ -23,30 +24,11 @@ RoutingObjective = Literal["mlu", "split", "cost"]
 SeparatorName = Literal["ascent", "nlopt", "mip"]  # the last is refused with its reason
 Guarantee = Literal["attacked", "certified", "shielded"]
 MembersName = Literal["network", "tree", "both"]
+Sees = Literal["own", "source", "all"]
 JOINT, EACH = (64, 64), (32,)  # hidden layers of a network for all demands, or for each
+LOCAL = (24, 24)  # of one for each demand behind a shield of its own
 TREES = 4  # grown one after the other, each for what the others leave
-MOST_STEPS = 4000  # of a network for all demands, however many
 LEAN = 0.005  # the objective that fewer members may cost; on fresh demands they cost far less
-
-
-def sizes_of(text: str) -> tuple[int, ...]:
-    """Hidden layer sizes from the text of an option."""
-    parts = [part.strip() for part in text.split(",")] if text.strip() else []
-    if not all(part.isdecimal() and len(part) < 20 for part in parts):
-        raise InvalidInput(f"hidden must be layer sizes such as 32 or 32,16, got {text!r}")
-    return tuple(int(part) for part in parts)
-
-
-def load_of(text: str) -> float | None:
-    """The option --load: a number, or none for the volumes as they are."""
-    if text.strip().lower() == "none":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise InvalidInput(
-            f"load must be a number above 0 and at most 1, or none, got {text!r}"
-        ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +45,7 @@ class Recipe(Checked):
     rounds: groups of members at most, or trees; training ends before when the objective hardly
         falls.
     members: what splits demands; with both, networks and trees are trained in turns.
+    sees: which demands whoever splits one of them may read.
     starts, ascent_steps: of the separation inside the loop, per arc.
 
     No layers, and 0 steps, vectors or rounds, stand for the usual (`completed`): what a network for
@@ -89,6 +72,10 @@ class Recipe(Checked):
         "network",
         "network, tree (one partition of the demands, a constant split per leaf) or both.",
     )
+    sees: Sees = setting(
+        "all",
+        "What splits a demand reads: own (that demand), source (those of its node) or all.",
+    )
     leaves: int = setting(256, "Leaves of a tree, at most.", least=1, most=2**16)
     skip: bool = hidden_setting(True)
     stages: int = hidden_setting(3, least=1)
@@ -111,6 +98,11 @@ class Recipe(Checked):
                 f"members {self.members} is for objective mlu, got {self.objective}: leaves of "
                 "trees are programs of mean MLU; use members network"
             )
+        if self.members != "network" and self.sees != "all":
+            faults.append(
+                f"members {self.members} with sees {self.sees}: a tree divides the demands of all "
+                "nodes at once; use members network"
+            )
         if self.separator != "mip":
             return faults
         return [
@@ -123,13 +115,14 @@ class Recipe(Checked):
     def completed(self, demands: int, *, joint: bool) -> Self:
         """The usual in place of what is not given; `joint`: one network for all demands.
 
-        Such a network takes 1,000 steps and 125 for each demand, at most 4,000.
+        How many steps such a network takes says `sizes.joint_steps`.
         """
         usual: dict[str, Any] = {"hidden": EACH, "first_steps": 3000, "later_steps": 1000}
         usual |= {"batch_size": 512, "rounds": 12}
         if joint:
-            steps = min(MOST_STEPS, 1000 + 125 * demands)
-            usual = {"hidden": JOINT, "first_steps": steps, "later_steps": steps // 2}
+            steps = sizes.joint_steps(demands)
+            hidden = JOINT if self.sees == "all" else LOCAL
+            usual = {"hidden": hidden, "first_steps": steps, "later_steps": steps // 2}
             usual |= {"batch_size": 256, "rounds": 2 if self.members == "network" else TREES}
         return replace(self, **{name: getattr(self, name) or usual[name] for name in usual})
 
@@ -140,29 +133,96 @@ class RouteSettings(Recipe):
 
     training_limit_s: bounds training alone, where the evaluation is to be whole.
     validation, attack_starts, attack_steps, attack_vectors, nlopt_starts, tight, timed,
-    shield_inputs: how much the evaluation looks at.
+    shield_inputs: how much the evaluation looks at; 0 of validation, timed or shield_inputs stand
+    for the usual, fewer where paths are many (`sizes.py`).
     """
 
     network: str = setting(
-        "", "SNDlib name, or a .txt, .xml, .graphml or .json file.", argument=True
+        "", "SNDlib name, or a .txt, .xml, .graphml, .json or .csv file.", argument=True
     )
     demands: int | None = setting(
-        None, "How many of the largest demands; 5, or all of --demand-file, if not given.", least=1
+        None,
+        "How many of the largest demands, or all; 5, or all of --demand-file, if not given.",
+        least=0,
+        read=demands_of,
     )
     paths: int = setting(3, "Shortest paths per demand, at most.", least=1)
     load: float | None = setting(
         0.99,
-        "Least possible utilisation at the largest demands; none: volumes as given.",
+        "Worst utilisation over the set at best; none: volumes as given.",
         least=1e-12,
         read=load_of,
     )
     demand_file: Path | None = setting(
-        None, "Demands: source,target,volume; all of them.", metavar="FILE.csv"
+        None, "Demands: source,target,volume, or a matrix; all of them.", metavar="FILE.csv"
+    )
+    path_file: Path | None = setting(
+        None, "Paths to use: source,target,node;node;node, or JSON lists of nodes.", metavar="FILE"
+    )
+    least: float = setting(
+        0.0,
+        "Demands are at least this share of their largest.",
+        least=0,
+        most=0.999,
+        metavar="SHARE",
+    )
+    hose: float | None = setting(
+        None,
+        "What a node sends in all, or receives, is at most this share of the sum of its largest "
+        "demands.",
+        least=1e-6,
+        most=1,
+        metavar="SHARE",
+    )
+    budget: float | None = setting(
+        None,
+        "All demands together are at most this share of the sum of the largest.",
+        least=1e-6,
+        most=1,
+        metavar="SHARE",
+    )
+    traffic: Path | None = setting(
+        None,
+        "Measured traffic to learn from: a folder or archive of SNDlib's XML, .csv or .npz.",
+        metavar="FILE",
+    )
+    split: str = setting(
+        "0.7",
+        "Where traffic is split: a time, or the share of earlier matrices; later ones judge.",
+        metavar="TIME|SHARE",
+    )
+    cover: float = setting(
+        1.0, "Share of the earlier matrices that the set contains.", least=0.01, most=1
+    )
+    headroom: float = setting(
+        1.25, "Demands and node totals may grow to this multiple of what was seen.", least=0.01
+    )
+    no_hose: bool = setting(False, "With --traffic: no limits on what nodes send and receive.")
+    failures: str | None = setting(
+        None,
+        "Then study failures: single, links such as A-B,C-D, or a .csv or .json file; needs --out.",
+        metavar="WHICH",
     )
     guarantee: Guarantee = setting(
         "shielded",
-        "shielded (corrected where a link would overload: every vector of the box is safe), "
+        "shielded (corrected where a link would overload: every vector of the set is safe), "
         "certified (the same, proven of uncorrected networks) or attacked (none was found).",
+    )
+    ratio: float | None = setting(
+        None,
+        "No link ever above R times the optimum, proven; auto: the least R that --ratio-leaves "
+        "give. Needs --least.",
+        least=1,
+        read=ratio_of,
+        metavar="R",
+    )
+    ratio_leaves: int | None = setting(
+        None,
+        "Cells of demands by which a ratio is proven, at most; the fewer, the more demands there "
+        "are, if not given.",
+        least=1,
+        most=2**16,
+        metavar="N",
     )
     layers: int | None = setting(None, "Hidden layers, all of one size.", least=1, most=16)
     lean: float | None = setting(
@@ -179,20 +239,36 @@ class RouteSettings(Recipe):
     time_limit_s: float = time_limit_setting()
     training_limit_s: float = hidden_setting(math.inf, least=0)
     threads: int | None = threads_setting()
-    validation: int = hidden_setting(10_000, least=1)
+    validation: int = hidden_setting(0, least=0)
     attack_starts: int = hidden_setting(64, least=1)
     attack_steps: int = hidden_setting(60, least=1)
     attack_vectors: int = hidden_setting(10_000, least=1)
     nlopt_starts: int = hidden_setting(10, least=1)
     tight: int = hidden_setting(1000, least=1)
-    timed: int = hidden_setting(1000, least=1)
-    shield_inputs: int = hidden_setting(20_000, least=4)
+    timed: int = hidden_setting(0, least=0)
+    shield_inputs: int = hidden_setting(0, least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.layers is not None and len(self.hidden) <= 1:
-            width = self.hidden or (JOINT if self.joint else EACH)[:1]
+            width = self.hidden or self._usual_layers[:1]
             object.__setattr__(self, "hidden", width * self.layers)
+
+    def sized(self, paths: int) -> Self:
+        """The usual numbers of vectors to evaluate at, in place of those that are not given."""
+        wanted = self.validation or sizes.affordable(sizes.VALIDATION, sizes.SOLVED, paths)
+        shield = sizes.affordable(sizes.SHIELD_INPUTS, sizes.SHIELDED, paths)
+        return replace(
+            self,
+            validation=wanted,
+            shield_inputs=self.shield_inputs or shield,
+            timed=self.timed or sizes.affordable(sizes.TIMED_VECTORS, sizes.TIMED, paths),
+        )
+
+    @property
+    def _usual_layers(self) -> tuple[int, ...]:
+        shielded = JOINT if self.sees == "all" else LOCAL
+        return shielded if self.joint else EACH
 
     @property
     def joint(self) -> bool:
@@ -214,6 +290,8 @@ class RouteSettings(Recipe):
                 "without it and prove what came out with cg4ai certify"
             )
         faults += self._misplaced_trees()
+        faults += self._misplaced_traffic()
+        faults += self._misplaced_ratio()
         if self.single_model and self.guarantee == "certified":
             faults.append(
                 "single_model chooses by rows of the master, guarantee certified by proofs; ask "
@@ -226,6 +304,54 @@ class RouteSettings(Recipe):
             )
         return faults
 
+    def _misplaced_traffic(self) -> list[str]:
+        """Traffic brings demands and their set, and is learned from through the shield."""
+        if self.traffic is None:
+            changed = (self.split, self.cover, self.headroom, self.no_hose) != (
+                *("0.7", 1.0, 1.25, False),
+            )
+            wrong = "split, cover, headroom and no_hose are about traffic; give it, or leave them"
+            return [wrong] if changed else []
+        faults = [
+            f"{name} is fitted to the traffic; leave it out"
+            for name in ("demand_file", "hose", "budget")
+            if getattr(self, name) is not None
+        ]
+        usual = {"guarantee": "shielded", "objective": "mlu", "members": "network", "sees": "all"}
+        others = [
+            f"{name} {getattr(self, name)}" for name in usual if getattr(self, name) != usual[name]
+        ]
+        if others:
+            faults.append(
+                "traffic is learned from by networks behind a shield that see all demands, for the "
+                f"mlu; leave out {', '.join(others)}"
+            )
+        return faults
+
+    def _misplaced_ratio(self) -> list[str]:
+        """A ratio is kept by a shield of networks, over a box of demands above zero."""
+        if self.ratio is None:
+            return (
+                [] if self.ratio_leaves is None else ["ratio_leaves has no meaning without ratio"]
+            )
+        faults = []
+        if self.guarantee != "shielded" or self.members != "network" or self.objective != "mlu":
+            faults.append(
+                "ratio is kept by a shield of networks that are trained by MLU: use guarantee "
+                "shielded, members network and objective mlu"
+            )
+        if self.sees != "all":
+            faults.append(
+                f"ratio with sees {self.sees}: how far the optimum is takes all demands to know; "
+                "leave out one of the two"
+            )
+        if self.least <= 0 or self.hose or self.budget or self.traffic is not None:
+            faults.append(
+                "ratio needs a box of demands above zero: give least, e.g. 0.1 for demands of at "
+                "least a tenth of their largest, and neither hose, budget nor traffic"
+            )
+        return faults
+
     def _misplaced_trees(self) -> list[str]:
         """Trees are proven or shielded, and do not mix with a network for each demand."""
         faults = []
@@ -233,6 +359,12 @@ class RouteSettings(Recipe):
             faults.append(
                 f"members {self.members} with guarantee attacked: trees are proven at once, ask "
                 "for certified or shielded"
+            )
+        if self.members != "network" and (self.hose or self.budget):
+            faults.append(
+                f"members {self.members} beside limits on sums (hose, budget): leaves of trees are "
+                "boxes and kept at their corners, where sums exceed their limits; use members "
+                "network"
             )
         if self.members == "both" and self.guarantee == "certified":
             faults.append(

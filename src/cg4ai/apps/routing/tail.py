@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.demands import FreshDemands
 from cg4ai.apps.routing.functional import Utilisation
-from cg4ai.apps.routing.optimal import demand_prices
+from cg4ai.apps.routing.optimal import dual_prices
+from cg4ai.apps.routing.sizes import SCREENED, affordable
 from cg4ai.records import Array
 from cg4ai.seeds import derived_seed, generator
 
-CHUNK = 16384
+CHUNK = 16384  # vectors predicted at once, at most
 UNSEEN = 5e-3  # the share of vectors whose price may be unknown
 
 
@@ -27,7 +30,7 @@ class LeastMlu:
     """
 
     def __init__(self, instance: Instance, vectors: Array) -> None:
-        self.prices = demand_prices(instance, vectors, unseen=UNSEEN)
+        self.prices, self.arc_prices = dual_prices(instance, vectors, unseen=UNSEEN)
 
     def __call__(self, demands: Tensor) -> Tensor:
         """(n, D) -> (n,)."""
@@ -52,34 +55,41 @@ class GapTail:
     limit: int = 32
     device: str = "cpu"
 
+    @property
+    def most(self) -> int:
+        """Vectors that one search looks at, fewer where paths are many."""
+        return affordable(self.screened, SCREENED, len(self.instance.path_demand))
+
+    @cached_property
+    def _fresh(self) -> FreshDemands:
+        return FreshDemands(self.instance.region)
+
     def gaps(
         self, predict: Callable[[Tensor], Tensor], count: int, *, seed: int
     ) -> tuple[Tensor, Tensor]:
         """`count` random vectors (count, D) and the MLU above the optimum at each (count,)."""
-        functional = Utilisation(self.instance)
-        largest = torch.as_tensor(self.instance.demand_max)
+        functional, fresh = Utilisation(self.instance), self._fresh
         made = generator(seed)
-        vectors, gaps = [], []
-        for start in range(0, count, CHUNK):
-            size = (min(CHUNK, count - start), len(largest))
-            share = torch.rand(size, generator=made, dtype=torch.float64)
-            here = (share * largest).to(self.device)
+        drawn, gaps = [], []
+        chunk = min(CHUNK, self.most)
+        for start in range(0, count, chunk):
+            here = fresh(min(chunk, count - start), made).to(self.device)
             mlu = functional.values(here, predict(here)).amax(-1)
-            vectors.append(here)
+            drawn.append(here)
             gaps.append(mlu - self.least(here))
-        return torch.cat(vectors), torch.cat(gaps)
+        return torch.cat(drawn), torch.cat(gaps)
 
     def find(self, predict: Callable[[Tensor], Tensor], *, seed: int) -> tuple[Array, Array]:
         """Vectors (k, D) of large gap, worst first, and the MLU they should not exceed (k,)."""
-        vectors, gaps = self.gaps(predict, self.screened, seed=derived_seed(seed, 0, "tail"))
+        drawn, gaps = self.gaps(predict, self.most, seed=derived_seed(seed, 0, "tail"))
         worst = torch.argsort(gaps, descending=True, stable=True)[: self.limit]
         worst = worst[gaps[worst] > self.allowed]
-        chosen = vectors[worst]
+        chosen = drawn[worst]
         levels = self.least(chosen) + self.allowed
         return chosen.cpu().numpy(), np.asarray(levels.cpu().numpy())
 
     def hardest(self, predict: Callable[[Tensor], Tensor], *, seed: int) -> Array:
         """The hundredth of the screened vectors with the largest gaps."""
-        vectors, gaps = self.gaps(predict, self.screened, seed=derived_seed(seed, 0, "hardest"))
-        worst = torch.argsort(gaps, descending=True, stable=True)[: max(1, self.screened // 100)]
-        return np.asarray(vectors[worst].cpu().numpy())
+        drawn, gaps = self.gaps(predict, self.most, seed=derived_seed(seed, 0, "hardest"))
+        worst = torch.argsort(gaps, descending=True, stable=True)[: max(1, self.most // 100)]
+        return np.asarray(drawn[worst].cpu().numpy())

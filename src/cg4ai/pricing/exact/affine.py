@@ -12,12 +12,15 @@ there and in a small neighbourhood, from which it can read the optimum.
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 
 from cg4ai.errors import InvalidInput
 from cg4ai.members.networks import affine
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.exact.affine_problem import AffineProblem, Standardiser
+from cg4ai.pricing.probing import Probe
 from cg4ai.pricing.reduced_cost import reduced_costs
 from cg4ai.protocols import Members, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
@@ -44,6 +47,7 @@ class AffinePricer:
 
     linear_rows_only = True
     needs_labels = True
+    proves = "affine members"
 
     def __init__(
         self,
@@ -86,6 +90,12 @@ class AffinePricer:
         design = Standardiser.of(objective.inputs).design(objective.inputs)
         fit = np.linalg.lstsq(design, targets, rcond=None)[0]
         return 10.0 * (1.0 + float(np.linalg.norm(fit)))
+
+    def probing(self, probe: Probe) -> AffinePricer:
+        """The best member and its bound, without the others that speed up convergence."""
+        made = copy.copy(self)
+        made.extra = 0
+        return made
 
     def price(self, request: PricingRequest) -> PricingResult:
         self._check(request)

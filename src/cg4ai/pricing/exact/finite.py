@@ -27,6 +27,7 @@ class FinitePricer:
     """
 
     fits_rows = False
+    proves = "listed members"
 
     def __init__(
         self, candidates: Sequence[tuple[Members, IntArray]], *, per_call: int = 8

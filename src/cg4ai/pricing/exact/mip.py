@@ -66,6 +66,7 @@ class ReluPricer:
     """
 
     linear_rows_only = True
+    proves = "ReLU networks"
 
     def __init__(
         self, input_size: int, output_size: int, *, radius: float = 10.0, per_call: int = 8

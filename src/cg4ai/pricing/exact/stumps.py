@@ -156,6 +156,7 @@ class StumpPricer:
 
     linear_rows_only = True
     needs_labels = True
+    proves = "stumps"
     fits_rows = True
 
     def __init__(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -148,9 +149,24 @@ class LaidOutTraining:
         return loss + (held["row_needed"] - values).clamp_min(0) @ held["row_weights"]
 
 
+class LaidOut(Protocol):
+    """The loss of a training whose data are laid out for `segment` steps at a time."""
+
+    @property
+    def segment(self) -> int: ...
+
+    def lay_out(self, steps: int) -> None:
+        """Put the data of the next steps where a recorded step looks for them."""
+        ...
+
+    def loss(self, parameters: Parameters, step: Tensor) -> Tensor:
+        """The losses (models,) of step `step` (1,) of those laid out."""
+        ...
+
+
 def train_captured(
     parameters: Parameters,
-    data: LaidOutTraining,
+    data: LaidOut,
     training: Training,
     *,
     models: int,

@@ -19,6 +19,7 @@ from cg4ai.members.mixture import Part
 from cg4ai.pricing.gradient.captured import laid_out, train_captured
 from cg4ai.pricing.gradient.guided import Trainer, output_scaling
 from cg4ai.pricing.gradient.training import Training, train
+from cg4ai.pricing.probing import Probe
 from cg4ai.protocols import Architecture, Parameters, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.seeds import generator
@@ -123,6 +124,22 @@ class GradientPricer:
     def draws_rows(self) -> bool:
         """Whether rows beyond `row_limit` are drawn, instead of left out or remembered."""
         return self.training.schedule == "onecycle" and not self.attack_every
+
+    def probing(self, probe: Probe) -> GradientPricer:
+        """Trains on the reduced cost itself, each member alone; half go on from active ones."""
+        steps = probe.steps(self.training.steps, models=self.restarts * self.group)
+        return replace(
+            self,
+            restarts=probe.restarts,
+            group=1,
+            training=replace(self.training, steps=steps),
+            individual=0.0,
+            finish=1.0,
+            warm_starts=(probe.restarts + 1) // 2,
+            warm_by="weight",
+            attack_every=0,
+            refresh_every=0,
+        )
 
     def _check_output_limit(self, limit: float) -> None:
         if not limit > 0:

@@ -44,6 +44,7 @@ class Search:
         self._open_nodes: IntArray = np.zeros(1, np.int64)
         self._open_lower, self._open_upper = lower[None].copy(), upper[None].copy()
         self._stuck: list[tuple[IntArray, Array, Array]] = []
+        self._dealt: IntArray = np.empty(0, np.int64)  # where its first nodes stand in another
 
     def resume(
         self,
@@ -90,6 +91,50 @@ class Search:
         self._open_nodes = np.array(nodes, np.int64)
         self._open_lower = np.array(lowers).reshape(-1, size)
         self._open_upper = np.array(uppers).reshape(-1, size)
+
+    def deal(self, count: int) -> list[Search]:
+        """Hand out the waiting cells to at most `count` searches, one after the other to each.
+
+        Old cells, which are large, and new ones are in all of them. `join` takes them back.
+        """
+        parts = []
+        for number in range(min(count, self.waiting)):
+            mine = slice(number, None, count)
+            nodes, lower, upper = (
+                self._open_nodes[mine],
+                self._open_lower[mine],
+                self._open_upper[mine],
+            )
+            part = Search(self.limit, self.margin, lower=self._root[0], upper=self._root[1])
+            part._dimension = np.full(len(nodes), -1, np.int16)
+            part._left = np.full(len(nodes), -1, np.int64)
+            part._bound, part._use = self._bound[nodes], self._use[nodes]
+            part._count, part._dealt = len(nodes), nodes
+            part._open_nodes = np.arange(len(nodes))
+            part._open_lower, part._open_upper = lower, upper
+            parts.append(part)
+        self._wait_for(np.empty(0, np.int64), *np.empty((2, 0, len(self._root[0]))))
+        return parts
+
+    def join(self, part: Search) -> None:
+        """Take back a search that `deal` handed out, with all that it has found."""
+        count, roots = part._count, part._dealt
+        at = np.concatenate([roots, self._count + np.arange(count - len(roots))])
+        self._grow(count - len(roots))
+        left = part._left[:count]
+        self._dimension[at] = part._dimension[:count]
+        self._left[at] = np.where(left >= 0, at[left], -1)
+        self._bound[at], self._use[at] = part._bound[:count], part._use[:count]
+        self._stuck += [(at[nodes], lower, upper) for nodes, lower, upper in part._stuck]
+        self._wait_for(
+            np.concatenate([self._open_nodes, at[part._open_nodes]]),
+            np.concatenate([self._open_lower, part._open_lower]),
+            np.concatenate([self._open_upper, part._open_upper]),
+        )
+        self.cells += part.cells
+
+    def _wait_for(self, nodes: IntArray, lower: Array, upper: Array) -> None:
+        self._open_nodes, self._open_lower, self._open_upper = nodes, lower, upper
 
     @property
     def open(self) -> int:

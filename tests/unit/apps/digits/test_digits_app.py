@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import cg4ai
+from base_members import base_members_trained_once  # noqa: F401  # a fixture for all tests here
 from cg4ai.apps.digits import DigitsSettings, train
 from cg4ai.apps.digits.app import APPLICATION, alone
 from cg4ai.apps.digits.data import digits

@@ -266,6 +266,19 @@ def test_what_is_left_out_rescaled_or_assumed_is_said() -> None:
     assert instance("pdh").notes[0].startswith("the capacities of this network are not known")
 
 
+def test_capacities_that_no_one_stated_have_no_unit() -> None:
+    """Volumes far above one unit per link: where they are scaled to a load, that is no mistake."""
+    huge, usual = complete(3, volume=3e9), complete(3, volume=3.0)
+    for graph in (huge, usual):
+        for a, b in graph.edges:
+            graph[a][b]["capacity"] = 1.0
+    large, small = instance(huge), instance(usual)
+    np.testing.assert_allclose(large.demand_max, small.demand_max, rtol=1e-12)
+    assert large.scale == pytest.approx(small.scale / 1e9)
+    with pytest.raises(InvalidInput, match="in the same unit"):
+        instance(huge, load=None)
+
+
 def test_demands_and_capacities_of_other_units_are_refused() -> None:
     with pytest.raises(InvalidInput, match="state demands and capacities in the same unit"):
         instance(complete(3, volume=1e-7))

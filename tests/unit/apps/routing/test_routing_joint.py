@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import networkx
 import numpy as np
 import pytest
 import torch
 
-from cg4ai.apps.routing import Instance, instance, problem
-from cg4ai.apps.routing.joint import JointPricer, capacity_shield, joint_network
+from cg4ai.apps.routing import Instance, instance, joint, problem
+from cg4ai.apps.routing.joint import (
+    JointPricer,
+    _LaidOutLesson,
+    _Lesson,
+    capacity_shield,
+    joint_network,
+)
 from cg4ai.apps.routing.problem import (
     capacity,
     first_request,
@@ -20,6 +27,7 @@ from cg4ai.apps.routing.problem import (
 )
 from cg4ai.apps.routing.settings import Recipe, RouteSettings
 from cg4ai.members import ShieldedMembers
+from cg4ai.seeds import generator
 from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
 
@@ -140,8 +148,52 @@ def test_usual_settings_depend_on_the_kind_of_network() -> None:
     one = RouteSettings(network="abilene")
     assert one.completed(15, joint=one.joint).hidden == (64, 64)
     assert one.completed(15, joint=True).first_steps == 2875
-    assert one.completed(200, joint=True).first_steps == 4000
+    assert one.completed(50, joint=True).first_steps == 4000
+    assert one.completed(662, joint=True).first_steps == 500
     each = RouteSettings(network="abilene", guarantee="certified", layers=2)
     assert each.hidden == (32, 32)
     assert each.completed(15, joint=each.joint).rounds == 12
     assert RouteSettings(network="abilene", layers=3).hidden == (64, 64, 64)
+
+
+def test_batches_laid_out_for_recorded_steps_are_those_of_single_ones(uneven: Instance) -> None:
+    stated = shielded_problem(uneven, Recipe(first_steps=10, hidden=(4,), priced=50))
+    pricer = pricer_of(stated)
+    request = first_request(stated, seed=3, device="cpu", attacked=False)
+    lesson = _Lesson(pricer, request, generator(3), steps=10)
+    data = _LaidOutLesson(lesson)
+    data.lay_out(7)
+    kept = data.inputs.data_ptr()
+    first = data.inputs[:7].reshape(-1, 2).double().numpy()
+    assert (first >= 0).all()
+    assert (first <= uneven.demand_max * (1 + 1e-6)).all()
+    assert not data.inputs[7:].any()
+    lesson.pool = torch.full((5, data.inputs.shape[-1]), 0.25)
+    data.lay_out(7)
+    assert data.inputs.data_ptr() == kept  # a recorded step reads from there
+    hard = (data.inputs[:7] == 0.25).all(-1).sum(1)
+    assert (hard == lesson.hard).all()
+    assert lesson.hard == round(0.2 * pricer.batch_size)
+    parameters = pricer.architecture.initialise(1, generator(0))
+    splits = pricer.architecture.forward(parameters, data.inputs[2])[0].double()
+    expected = uneven.utilisation(data.inputs[2].double().numpy(), splits.detach().numpy())
+    found = data.loss(parameters, torch.tensor([2]))
+    assert found.shape == (1,)
+    assert float(found) == pytest.approx(expected.max(1).mean(), rel=1e-5)
+
+
+def test_steps_that_cannot_be_recorded_are_launched_and_the_result_says_so(
+    uneven: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    stated = shielded_problem(uneven, replace(TINY, first_steps=20))
+    request = first_request(stated, seed=3, device="cpu", attacked=False)
+    usual = pricer_of(stated).price(request)
+    monkeypatch.setattr(joint, "train_captured", refuse)
+    monkeypatch.setattr(torch, "device", lambda name: SimpleNamespace(type="cuda"))
+    found = pricer_of(stated).price(request)
+    assert usual.note == ""
+    assert "recording them failed: operation not permitted" in found.note
+    assert found.members is not None

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from cg4ai.apps.routing.app import APPLICATION, Prepared, ProvingLeaves
 from cg4ai.apps.routing.data import Instance, instance
 from cg4ai.apps.routing.leaves import Nursery
-from cg4ai.apps.routing.optimal import best_split, utilisation_per_share
+from cg4ai.apps.routing.optimal import best_split, safe_at, utilisation_per_share
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.routing.tail import LeastMlu
 from cg4ai.errors import InvalidSettings
@@ -43,7 +43,8 @@ def test_a_leaf_s_split_is_that_of_the_whole_program(made: Instance) -> None:
     vectors, corner = made.sample(12, 5) * 0.5, made.demand_max * 0.5
     arcs, paths, count = len(made.arcs), len(made.path_demand), len(vectors)
     beside, share, limit = generator.uniform(0, 0.5, (count, arcs)), 0.4, 0.7
-    split = best_split(made, vectors, corner=corner, limit=limit, share=share, beside=beside)
+    safe = safe_at(made, corner)
+    split = best_split(made, vectors, safe=safe, limit=limit, share=share, beside=beside)
     reached = (beside + share * made.utilisation(vectors, split)).max(axis=1).mean()
     loads = utilisation_per_share(made)
     rows, bounds = [np.hstack([0.5 * loads.T, np.zeros((arcs, count))])], [np.full(arcs, limit)]

@@ -1,0 +1,1 @@
+"""What local knowledge costs: agents that see their own demands, beside a router that sees all."""

@@ -1,0 +1,175 @@
+"""`python -m experiments.failures`: every single-link failure of some networks, at two loads."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+
+from cg4ai.apps.folders import complete, trained
+from cg4ai.apps.routing.app import APPLICATION
+from cg4ai.apps.routing.failed import failure_of, link_of, reduced
+from cg4ai.apps.routing.failures import FOLDER, place_of, settled, shown, study, whole_of
+from cg4ai.apps.routing.rerouting import Effort, Whole
+from cg4ai.apps.routing.settings import RouteSettings
+from cg4ai.apps.routing.sndlib import by_name
+from cg4ai.apps.runner import perform
+from cg4ai.apps.tables import csv_text, markdown, plain
+from cg4ai.errors import InvalidInput
+from cg4ai.members.shielded import ShieldedMembers
+from cg4ai.runs import files
+from cg4ai.runs.folder import Run
+from cg4ai.seeds import derived_seed
+from experiments.command import KEPT, NOT_KEPT, Device, Folder, Quiet, Seed, command, say, silent
+
+CONFIGURATIONS = ("abilene-10-3", "geant-10-3", "nobel-us-10-3", "polska-5-3")
+
+
+def failures(
+    configurations: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NETWORK-D-P ...]", help="Which; four networks if left out."),
+    ] = None,
+    *,
+    out: Folder = Path("reproduce-failures"),
+    loads: Annotated[str, typer.Option(help="Of the networks without failures.")] = "0.99,0.6",
+    steps: Annotated[int, typer.Option(help="Of training on, for each failure.")] = 300,
+    vectors: Annotated[int, typer.Option(help="Demand vectors of each comparison.")] = 2000,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Failures at once.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train a router of each network at each load, and study the failure of every link.
+
+    Writes failures.csv (a line for each failure) and table.md into DIR. What is there is not done
+    again. Exit code 0: every failure is routed with a guarantee or shown to be impossible.
+    """
+    names, tell = configurations or CONFIGURATIONS, silent if quiet else say
+    effort = Effort(steps=steps, validation=vectors, adversarial=vectors, seed=seed, device=device)
+    lines: list[dict[str, Any]] = []
+    table: list[dict[str, Any]] = []
+    for name in names:
+        for load in map(float, loads.split(",")):
+            folder = out / f"{name}-{load:g}"
+            router(folder, name, load, seed=seed, device=device)
+            rows = study(folder, "single", effort, n_jobs=jobs, heard=_told(tell, folder))
+            whole = whole_of(folder)
+            for row in rows:
+                row["renormalised"] = renormalised(whole, row, folder, effort)
+            lines += [{"configuration": name, "load": load, **_line(row)} for row in rows]
+            table.append({"configuration": name, "load": load, **summed_up(folder, rows)})
+            files.write_bytes(out / "failures.csv", csv_text(lines).encode())
+            files.write_bytes(out / "table.md", markdown(table, digits=3).encode())
+    print(plain(table, digits=3))
+    kept = all(line["open"] == 0 for line in table)
+    raise typer.Exit(KEPT if kept else NOT_KEPT)
+
+
+def router(folder: Path, name: str, load: float, *, seed: int, device: str) -> None:
+    """Train the router without failures, unless it is there."""
+    network, demands, paths = _parts(name)
+    there = (folder / "run.json").exists()
+    if there:
+        summary = Run.open(folder, read_only=True).summary()
+        if summary is not None and complete(summary):
+            return
+    settings = RouteSettings(
+        network=network,
+        demands=demands,
+        paths=paths,
+        load=load,
+        seed=seed,
+        device=device,
+        threads=1,
+    )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    perform(APPLICATION, settings, out=folder, resume=there)
+
+
+def _parts(name: str) -> tuple[str, int, int]:
+    words = name.rsplit("-", 2)
+    if len(words) != 3 or not (words[1].isdecimal() and words[2].isdecimal()):
+        raise InvalidInput(f"a configuration is NETWORK-DEMANDS-PATHS, got {name!r}")
+    return words[0], int(words[1]), int(words[2])
+
+
+def renormalised(
+    whole: Whole, row: Mapping[str, Any], folder: Path, effort: Effort
+) -> float | None:
+    """The mean gap where the router's shares of paths that are left are renormalised, no more."""
+    failure = failure_of(row["failure"], whole.instance)
+    left = reduced(whole.instance, failure)
+    if row["outcome"] != "shielded" or left.instance is None:
+        return None
+    made = left.instance
+    vectors = made.sample(effort.validation, derived_seed(effort.seed, 0, "validation"))
+    shares = whole.router.predict(vectors)[:, left.paths]
+    totals = np.zeros((len(vectors), len(made.demand_max)))
+    np.add.at(totals.T, made.path_demand, shares.T)
+    counts = np.bincount(made.path_demand)[made.path_demand]
+    own = totals[:, made.path_demand]
+    splits = np.where(own > 1e-9, shares / np.maximum(own, 1e-9), 1 / counts)
+    router, _ = trained(folder / FOLDER / place_of(failure))
+    behind = router.used[0].members
+    assert isinstance(behind, ShieldedMembers)
+    safe = behind.shield.restored(torch.as_tensor(vectors), torch.as_tensor(splits)).numpy()
+    return float((made.utilisation(vectors, safe).max(1) - made.optimal(vectors).mlu).mean())
+
+
+def summed_up(folder: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How many there are of each outcome, and the gaps of those that are routed."""
+    whole = whole_of(folder)
+    network = by_name(whole.instance.name)
+    links = {link_of(*(network.nodes[node] for node in arc)) for arc in network.arcs}
+    outcomes = [row["outcome"] for row in rows]
+    routed = [row for row in rows if row["outcome"] == "shielded"]
+    summary = Run.open(folder, read_only=True).summary() or {}
+    accepted = sum(bool((row["certificate"] or {}).get("accepted")) for row in routed)
+    return {
+        "links": len(links),
+        "unaffected": len(links) - len(rows) + outcomes.count("unaffected"),
+        "shielded": len(routed),
+        "certificates": accepted,
+        "infeasible": outcomes.count("infeasible"),
+        "disconnected": outcomes.count("disconnected"),
+        "open": sum(not settled([row]) for row in rows),
+        "gap without failure": summary.get("mean_mlu_gap"),
+        "renormalised": _mean(routed, "renormalised"),
+        "inherited": _mean(routed, "inherited_mean_mlu_gap"),
+        "mean gap": _mean(routed, "mean_mlu_gap"),
+        "largest gap": max((row["max_mlu_gap"] for row in routed), default=None),
+        "worst utilisation": max((row["worst_utilisation"] for row in routed), default=None),
+        "seconds": sum(row["seconds"] for row in rows),
+    }
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [row[name] for row in rows if row.get(name) is not None]
+    return float(np.mean(values)) if values else None
+
+
+def _line(row: Mapping[str, Any]) -> dict[str, Any]:
+    more = {"renormalised": row["renormalised"], "inherited": row.get("inherited_mean_mlu_gap")}
+    return {**shown(row), **more, "seconds": row["seconds"], "why": row.get("text")}
+
+
+def _told(tell: Any, folder: Path) -> Any:
+    def heard(row: Mapping[str, Any]) -> None:
+        tell(f"{folder.name}: {row['failure']} {row['outcome']}")
+
+    return heard
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return command(failures, "python -m experiments.failures", "polska-5-3 --loads 0.6", arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

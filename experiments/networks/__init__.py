@@ -1,0 +1,1 @@
+"""Networks as operators have them: whole matrices of the SNDlib networks."""

@@ -1,0 +1,173 @@
+"""Sets of demand vectors: a box, one with lower bounds, or one with limits on sums of demands.
+
+A set says where a router is guaranteed. It is a `Box` or a `Polytope` over vectors b (D,), whose
+matrix adds up the demands of a node (hose) or all of them (a budget).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai.errors import InvalidInput
+from cg4ai.records import Array
+from cg4ai.rules.regions import Box, Polytope
+from cg4ai.seeds import generator as seeded
+
+DemandSet = Box | Polytope
+NEAR = 0.1  # the edge: a vector within so much of the largest in its direction
+POOL = 4096  # vectors of a polytope from which fresh ones are made
+UNIT = 1e-12  # a direction shorter than this, relative to the set, leads nowhere
+
+
+def demand_box(largest: Array, least: float = 0.0) -> Box:
+    """[least x largest, largest], with `least` a share from 0 up to, but not, 1."""
+    if not 0 <= least < 1:
+        raise InvalidInput(
+            f"least must be a share of the largest demands from 0 to below 1, got {least}"
+        )
+    return Box(least * largest, largest)
+
+
+def limited(
+    box: Box,
+    ends: Sequence[tuple[str, str]],
+    *,
+    hose: float | None = None,
+    budget: float | None = None,
+) -> DemandSet:
+    """The vectors of a box that keep limits on sums; `ends` are (source, target) of each demand.
+
+    hose: what a node sends in all, and what it receives, is at most this share of the sum of these
+    demands' largest volumes. budget: the same of all demands together. None: no such limit.
+    """
+    rows, limits = [], []
+    if hose is not None:
+        _check_share("hose", hose)
+        for members in node_totals(ends):
+            rows.append(members)
+            limits.append(hose * float(members @ box.upper))
+    if budget is not None:
+        _check_share("budget", budget)
+        rows.append(np.ones(box.size))
+        limits.append(budget * float(box.upper.sum()))
+    if not rows:
+        return box
+    return Polytope(box, np.array(rows), np.array(limits))
+
+
+def node_totals(ends: Sequence[tuple[str, str]]) -> list[Array]:
+    """For each node that sends, then for each that receives, 1 at its demands (D,).
+
+    Totals of one demand alone, which its own largest volume bounds, are left out.
+    """
+    totals = []
+    for side in (0, 1):
+        for node in dict.fromkeys(pair[side] for pair in ends):
+            members = np.array([float(pair[side] == node) for pair in ends])
+            if members.sum() > 1:
+                totals.append(members)
+    return totals
+
+
+def _check_share(what: str, share: float) -> None:
+    if not 0 < share <= 1:
+        raise InvalidInput(
+            f"{what} must be a share of the sum of the largest demands, above 0 and at most 1, "
+            f"got {share}"
+        )
+
+
+def times(region: DemandSet, factor: float) -> DemandSet:
+    """The set of all vectors of `region` times `factor`."""
+    if isinstance(region, Box):
+        return Box(factor * region.lower, factor * region.upper)
+    inner = Box(factor * region.box.lower, factor * region.box.upper)
+    return Polytope(inner, region.matrix, factor * region.limit)
+
+
+def in_words(region: DemandSet) -> str:
+    """What a vector of the set is like."""
+    lower, upper = region.bounds() if isinstance(region, Box) else region.box.bounds()
+    words = "between zero and its largest volume"
+    if lower.any():
+        share = float((lower / np.maximum(upper, 1e-300)).min())
+        words = f"between at least {share:.3g} of its largest volume and that volume"
+    if isinstance(region, Polytope):
+        words += f", with {len(region.limit)} limits on sums of demands"
+    return f"every demand {words}"
+
+
+def sampled(region: DemandSet, count: int, seed: int) -> Array:
+    """Demand vectors (count, D), uniform in the set; in a polytope as far as walks reach."""
+    if isinstance(region, Box):
+        shares = np.random.default_rng(seed).uniform(0, 1, (count, region.size))
+        return np.asarray(region.lower + shares * (region.upper - region.lower))
+    return np.asarray(region.sample(count, seeded(seed)).numpy())
+
+
+class FreshDemands:
+    """Demand vectors drawn uniformly from a set, a share `edge` of them where it ends.
+
+    At the edge of a box all demands are within a tenth of their largest; at that of a polytope the
+    vector is, along its own direction.
+    """
+
+    any_device = True
+
+    def __init__(self, region: DemandSet, *, edge: float = 0.0, seed: int = 0) -> None:
+        box = region if isinstance(region, Box) else region.box
+        self.lower, self.width = torch.as_tensor(box.lower), torch.as_tensor(box.upper - box.lower)
+        self.edge = edge
+        self._known: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        self.pool: Tensor | None = None
+        if isinstance(region, Polytope):
+            self.pool = region.sample(POOL, seeded(seed))
+            self.matrix, self.limit = map(torch.as_tensor, (region.matrix, region.limit))
+
+    def __call__(self, count: int, generator: torch.Generator) -> Tensor:
+        """(count, D) float64 on the generator's device."""
+        device = generator.device
+        if device not in self._known:  # once: training must not copy from the host at every step
+            self._known[device] = (self.lower.to(device), self.width.to(device))
+        lower, width = self._known[device]
+        size = (count, len(width))
+        edge = round(self.edge * count)
+        if self.pool is not None:
+            return self._walked(size, edge, generator)
+        share = torch.rand(size, generator=generator, dtype=torch.float64, device=device)
+        if edge:
+            share[:edge].mul_(-NEAR).add_(1.0)
+        return lower + share * width
+
+    def _walked(self, size: tuple[int, int], edge: int, generator: torch.Generator) -> Tensor:
+        """One step of a walk (hit and run) from vectors of the pool, which leaves them uniform."""
+        assert self.pool is not None
+        device = generator.device
+        pick = torch.randint(len(self.pool), (size[0],), generator=generator, device=device)
+        start = self.pool.to(device)[pick]
+        way = torch.randn(size, generator=generator, dtype=torch.float64, device=device)
+        way = way * self.width.to(device)
+        share = torch.rand((size[0], 1), generator=generator, dtype=torch.float64, device=device)
+        back, ahead = self._reach(start, -way), self._reach(start, way)
+        inside = start + way * (share * (back + ahead) - back)
+        if edge:
+            lower = self.lower.to(device)
+            out = inside[:edge] - lower
+            far = self._reach(lower.expand_as(out), out)
+            inside[:edge] = lower + out * far * (1 - NEAR * share[:edge])
+        return inside
+
+    def _reach(self, start: Tensor, way: Tensor) -> Tensor:
+        """(n, 1): how many times `way` (n, D) leads from `start` (n, D) to the end of the set."""
+        device = start.device
+        lower, upper = self.lower.to(device), (self.lower + self.width).to(device)
+        matrix, limit = self.matrix.to(device), self.limit.to(device)
+        room = torch.cat([upper - start, start - lower, limit - start @ matrix.T], 1)
+        pace = torch.cat([way, -way, way @ matrix.T], 1)
+        scale = torch.cat([self.width, self.width, self.limit.abs()]).to(device)
+        steps = torch.where(pace > UNIT * scale, room.clamp_min(0.0) / pace, torch.inf)
+        return steps.amin(1, keepdim=True).clamp_max(1e6)

@@ -1,0 +1,131 @@
+"""Measured traffic as a routing instance: its demands and their set, and vectors to learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cg4ai.apps.routing.data import Instance, built, network_of, on_set
+from cg4ai.apps.routing.network import Network
+from cg4ai.apps.routing.traffic import Pair, Traffic
+from cg4ai.apps.routing.traffic_sets import HEADROOM, from_traffic
+from cg4ai.apps.routing.tunnels import read_paths
+from cg4ai.errors import InvalidInput
+from cg4ai.records import Array, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Demand vectors of an instance: `earlier` (T, D) to learn from, `later` (L, D) to judge by.
+
+    `times` are those of both: the first and the last earlier one, the first and the last later one.
+    """
+
+    earlier: Array
+    later: Array
+    times: tuple[str, str, str, str]
+
+    @classmethod
+    def of(cls, instance: Instance, earlier: Traffic, later: Traffic) -> Measured:
+        """Vectors of all zeros are left out: nothing is routed there."""
+        vectors = [part.vectors(instance) for part in (earlier, later)]
+        vectors = [part[part.any(axis=1)] for part in vectors]
+        if not all(len(part) for part in vectors):
+            raise InvalidInput("the traffic of the demands is zero at all earlier or later times")
+        times = (earlier.times[0], earlier.times[-1], later.times[0], later.times[-1])
+        return cls(vectors[0], vectors[1], times)
+
+
+def evenly(length: int, count: int) -> IntArray:
+    """At most `count` of the positions 0 to `length` - 1, evenly apart."""
+    return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(np.int64))
+
+
+def thinned(vectors: Array, count: int) -> Array:
+    """At most `count` of the vectors (T, D), evenly over time."""
+    return np.asarray(vectors[evenly(len(vectors), count)])
+
+
+def measured_instance(
+    network: str | Path | Network | Any,
+    traffic: Traffic,
+    demands: int | None = None,
+    paths: int = 3,
+    load: float | None = 0.99,
+    *,
+    path_file: str | Path | None = None,
+    cover: float = 1.0,
+    headroom: float = HEADROOM,
+    hose: bool = True,
+    budget: bool = False,
+    least: float = 0.0,
+) -> Instance:
+    """The demands of all pairs of nodes that send and receive, in the order of the traffic's file.
+
+    With `demands` only the largest, by what was most. Their set is fitted to the traffic by
+    `from_traffic`, in its units. The worst case of the set, what the best constant split keeps, is
+    `load`: capacities, not demands, are counted as a multiple of what they are. With `load` None
+    they are taken as they are.
+    """
+    graph = network_of(network)
+    traffic.check_nodes(graph.nodes, graph.name)
+    index = {name: position for position, name in enumerate(graph.nodes)}
+    pairs = _pairs(traffic, demands)
+    seen = traffic.volumes(pairs)
+    region = from_traffic(
+        seen, pairs, cover=cover, headroom=headroom, hose=hose, budget=budget, least=least
+    )
+    upper = region.bounds()[1]
+    volumes = {
+        (index[source], index[target]): float(volume)
+        for (source, target), volume in zip(pairs, upper, strict=True)
+    }
+    given = None if path_file is None else read_paths(Path(path_file), graph)
+    made = on_set(built(graph, volumes, paths, given), region, load=load)
+    notes = (*graph.notes, *traffic.notes, *_changes(traffic, pairs, made.scale, load))
+    return replace(
+        made,
+        demand_max=made.demand_max / made.scale,
+        demand_set=region,
+        capacity=made.capacity / made.scale,
+        scale=1.0,
+        notes=notes,
+    )
+
+
+def _pairs(traffic: Traffic, demands: int | None) -> list[Pair]:
+    """Pairs of nodes in the order of the file, of which `demands` with most traffic at one time."""
+    largest = traffic.largest
+    sends, receives = largest.max(axis=1) > 0, largest.max(axis=0) > 0
+    count = len(traffic.nodes)
+    found = [(s, t) for s in range(count) for t in range(count) if s != t]
+    found = [(s, t) for s, t in found if sends[s] and receives[t]]
+    if not found:
+        raise InvalidInput("the traffic is zero at all times; there is nothing to route")
+    if demands is not None:
+        if demands > len(found):
+            raise InvalidInput(
+                f"{demands} demands were asked for, but the traffic has {len(found)} pairs of "
+                "nodes that send and receive; ask for fewer"
+            )
+        kept = {*sorted(found, key=lambda pair: (-largest[pair], pair))[:demands]}
+        found = [pair for pair in found if pair in kept]
+    return [(traffic.nodes[source], traffic.nodes[target]) for source, target in found]
+
+
+def _changes(
+    traffic: Traffic, pairs: list[Pair], scale: float, load: float | None
+) -> Iterator[str]:
+    """What the instance leaves out of the traffic or changes in the network."""
+    whole, routed = float(traffic.matrices.sum()), float(traffic.volumes(pairs).sum())
+    if routed < whole * (1 - 1e-12):
+        yield f"the {len(pairs)} largest demands are routed, {routed / whole:.1%} of the traffic"
+    if load is not None and abs(scale - 1) > 1e-9:
+        yield (
+            f"all capacities are counted as {1 / scale:.4g} times what they are: the best constant "
+            f"split then loads no link above {load:g} at any demand vector of the set"
+        )

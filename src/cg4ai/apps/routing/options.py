@@ -1,0 +1,48 @@
+"""Options of `cg4ai route` that are more than one word or number, read from their text."""
+
+from __future__ import annotations
+
+from cg4ai.errors import InvalidInput
+
+ALL = 0  # demands: every one that there is
+
+
+def sizes_of(text: str) -> tuple[int, ...]:
+    """Hidden layer sizes from the text of an option."""
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    if not all(part.isdecimal() and len(part) < 20 for part in parts):
+        raise InvalidInput(f"hidden must be layer sizes such as 32 or 32,16, got {text!r}")
+    return tuple(int(part) for part in parts)
+
+
+def load_of(text: str) -> float | None:
+    """The option --load: a number, or none for the volumes as they are."""
+    if text.strip().lower() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(
+            f"load must be a number above 0 and at most 1, or none, got {text!r}"
+        ) from None
+
+
+def demands_of(text: str) -> int:
+    """The option --demands: how many, or all."""
+    if text.strip().lower() == "all":
+        return ALL
+    if not text.strip().isdecimal() or len(text) > 18 or int(text) == ALL:
+        raise InvalidInput(f"demands must be a whole number of at least 1, or all, got {text!r}")
+    return int(text)
+
+
+def ratio_of(text: str) -> float:
+    """The option --ratio: a number, or auto for the least that the cells reach."""
+    if text.strip().lower() == "auto":
+        return 1.0
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(
+            f"ratio must be a number of at least 1, such as 1.2, or auto, got {text!r}"
+        ) from None

@@ -1,0 +1,53 @@
+"""How much large instances get of what takes longer with every path: vectors, steps, rates.
+
+Up to about 75 paths everything is as it was found best there. Beyond, what is done at many demand
+vectors is done at fewer: their links' loads are sums over so many demands that single vectors
+differ less, and a program of thousands of paths takes a hundredth of a second.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cg4ai.apps.routing.data import Instance
+
+LEAST_VECTORS = 100
+# vectors times paths: of linear programs, and of predictions
+SOLVED, PRICED, TIMED, SCENARIOS = 2_000_000, 400_000, 400_000, 300_000
+SCREENED, SHIELDED, CLIMBED = 4_000_000, 4_000_000, 400_000
+VALIDATION, SHIELD_INPUTS, TIMED_VECTORS = 10_000, 20_000, 1000  # where paths are few
+MOST_SKIPPED = 100_000  # weights of a linear path from all demands to all splits
+MOST_STEPS, LARGE_STEPS, LEAST_STEPS, MORE_STEPS = 4000, 200_000, 500, 0.7
+RATE, LEAST_RATE, FEW_DEMANDS = 0.02, 0.01, 30
+
+
+def affordable(wanted: int, budget: int, paths: int) -> int:
+    """Demand vectors: as many as wanted, or so many that with paths they stay within the budget."""
+    return min(wanted, max(LEAST_VECTORS, budget // paths))
+
+
+def climbs(wanted: int, instance: Instance) -> int:
+    """Starts of an ascent for each link."""
+    paths, arcs = instance.incidence.shape
+    return max(1, min(wanted, int(CLIMBED // (paths * arcs))))
+
+
+def joint_steps(demands: int) -> int:
+    """Of a network for all demands: 1,000 and 125 for each demand, fewer again beyond fifty.
+
+    Beyond a thousand they rise once more: so many parameters take longer to find their places.
+    """
+    large = max(LEAST_STEPS, LARGE_STEPS // demands, round(MORE_STEPS * demands))
+    return min(MOST_STEPS, 1000 + 125 * demands, large)
+
+
+def joint_rate(demands: int) -> float:
+    """The learning rate of such a network: what suits few demands makes hundreds swing."""
+    return max(LEAST_RATE, RATE * min(1.0, math.sqrt(FEW_DEMANDS / demands)))
+
+
+def skips(instance: Instance) -> bool:
+    """Whether it has a linear path: of no use for many demands, where it would cost most."""
+    return len(instance.demand_max) * len(instance.path_demand) <= MOST_SKIPPED

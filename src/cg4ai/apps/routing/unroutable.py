@@ -1,0 +1,81 @@
+"""Whether some demand vector of a set cannot be routed at all, with prices of links that prove it.
+
+For prices w >= 0 of the links that sum to one, every routing of b has a maximum link utilisation of
+at least sum_d b_d min over paths p of d of sum_{a in p} w_a / capacity_a: whoever has vector and
+prices can add that up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.optimal import link_prices, utilisation_per_share
+from cg4ai.apps.routing.robust import worst_vectors
+from cg4ai.apps.routing.traffic_sets import worst_optimum
+from cg4ai.records import Array
+from cg4ai.rules.regions import Box
+
+ROUNDING = 1e-9  # by so much a utilisation may exceed one and still be taken for it
+BOUNDING = 1e-7  # the price from which on a link bounds the utilisation
+
+
+@dataclass(frozen=True, eq=False)
+class Unroutable:
+    """A demand vector (D,) whose least MLU is `bound` > 1 or more, by the prices (A,) of links."""
+
+    vector: Array
+    prices: Array
+    bound: float
+
+    def record(self, instance: Instance) -> dict[str, Any]:
+        """As JSON: demands by name, and the links that have a price."""
+        arcs = np.flatnonzero(self.prices > BOUNDING)
+        return {
+            "bound": self.bound,
+            "demands": dict(zip(instance.demand_names, self.vector.tolist(), strict=True)),
+            "links": [[*instance.arcs[arc], float(self.prices[arc])] for arc in arcs],
+        }
+
+
+def priced_demands(instance: Instance, prices: Array) -> Array:
+    """(D,): what a unit of each demand adds to any routing's MLU at least, by prices (A,)."""
+    largest = instance.demand_max[instance.path_demand]
+    per_unit = utilisation_per_share(instance) @ prices / largest
+    cheapest = [per_unit[block].min() for block in instance.blocks]
+    return np.asarray(cheapest) / max(float(prices.sum()), 1e-300)
+
+
+def recomputed(instance: Instance, record: Mapping[str, Any]) -> float:
+    """The bound that the vector and the prices of a record prove, added up anew."""
+    position = {arc: number for number, arc in enumerate(instance.arcs)}
+    prices = np.zeros(len(instance.arcs))
+    for source, target, price in record["links"]:
+        prices[position[source, target]] = price
+    vector = np.array([record["demands"][name] for name in instance.demand_names])
+    return float(priced_demands(instance, prices) @ vector)
+
+
+def unroutable(instance: Instance, *, seed: int = 0) -> Unroutable | None:
+    """A vector of the set that no routing fits; None: there is none, or none was found.
+
+    In a box the corner answers it. In a polytope the vector of the highest optimum is searched for,
+    from the worst vectors of the best constant split, too.
+    """
+    if isinstance(instance.region, Box):
+        return _at(instance, instance.region.upper)
+    if instance.level <= 1 + ROUNDING:
+        return None
+    known = worst_vectors(instance, instance.robust.split).vectors
+    return _at(instance, worst_optimum(instance, known, seed=seed).vector)
+
+
+def _at(instance: Instance, vector: Array) -> Unroutable | None:
+    prices = link_prices(instance, vector)
+    prices = np.where(prices > BOUNDING, prices, 0.0)
+    bound = float(priced_demands(instance, prices) @ vector)
+    return Unroutable(vector, prices, bound) if bound > 1 + ROUNDING else None

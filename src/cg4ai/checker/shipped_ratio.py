@@ -1,0 +1,129 @@
+"""Is a certificate of a ratio about the router that is shipped? Both shields, and the network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai.checker.claim import WEIGHT_SUM
+from cg4ai.checker.errors import Rejected
+from cg4ai.checker.parts import PartSource
+from cg4ai.checker.ratio import TREE, RatioClaim
+from cg4ai.records import MemberState, below
+from cg4ai.runs import files
+
+
+def compare_ratio(
+    claim: RatioClaim,
+    stacks: Sequence[tuple[MemberState, PartSource]],
+    about: Mapping[str, Any],
+    folder: str,
+) -> list[str]:
+    """What was found equal, in words; Rejected at the first difference."""
+    weights: list[float] = []
+    for number, (state, part) in enumerate(stacks):
+        if not part.weights.any():
+            continue
+        _behind_both(claim, state, f"part {number} of the mixture in {folder}")
+        weights += part.weights.tolist()
+    if abs(math.fsum(weights) - 1) > WEIGHT_SUM:
+        raise Rejected(f"the weights in {folder} sum to {math.fsum(weights)!r}, not to 1")
+    _same_network(claim, about, folder)
+    return [
+        f"Every member stored in {folder} that predicts is behind a shield with these flows and "
+        "this bound, and that behind one of the capacities; the weights sum to 1.",
+        "Links, capacities, paths and demands are those of the network stored there.",
+    ]
+
+
+def _behind_both(claim: RatioClaim, state: MemberState, what: str) -> None:
+    """The outer shield is of the capacities alone, the inner one of the ratio alone."""
+    safe, outer, arrays = _shield(state, what)
+    if safe.kind != "constant" or not np.array_equal(safe.arrays["values"], claim.safe_split[None]):
+        raise Rejected(f"{what}: its shield of the capacities moves to another split")
+    own = _only(outer, arrays, "affine", what)
+    _same_loads(claim, own, what)
+    ones = np.ones(claim.arcs)
+    if (
+        not np.array_equal(own["limit"], ones)
+        or own["tilt"].any()
+        or len(own["piece"]) != len(ones)
+    ):
+        raise Rejected(f"{what}: its outer shield has other limits than the capacities")
+    inner = files.member_state(state.config["inner"], below(state.arrays, "inner."))
+    flows, guards, stored = _shield(inner, what)
+    _same_flows(claim, flows, what)
+    bound = _only(guards, stored, "shared", what)
+    _same_loads(claim, bound, what)
+    if not np.array_equal(bound["prices"], claim.rule_prices):
+        raise Rejected(f"{what}: its shield has another bound than the certificate's")
+    for guard in (outer[0], guards[0]):
+        region = guard["region"]
+        ends = {"lower": claim.region.lower, "upper": claim.region.upper}
+        if region.get("kind") != "box" or not all(
+            np.array_equal(region[name], value) for name, value in ends.items()
+        ):
+            raise Rejected(f"{what}: a shield of it acts in another region")
+
+
+def _shield(
+    state: MemberState, what: str
+) -> tuple[MemberState, list[Any], dict[str, NDArray[Any]]]:
+    """The anchor, the guards and the arrays of a stored stack behind a shield."""
+    if state.kind != "shielded":
+        raise Rejected(f"{what} is not behind two shields: its members are of kind {state.kind!r}")
+    own = below(state.arrays, "shield.")
+    record = state.config["shield"]
+    anchor = files.member_state(record["anchor"], below(own, "anchor."))
+    return anchor, record["guards"], own
+
+
+def _only(
+    guards: list[Any], arrays: Mapping[str, NDArray[Any]], form: str, what: str
+) -> dict[str, NDArray[Any]]:
+    if len(guards) != 1 or guards[0]["rules"] != form:
+        raise Rejected(f"{what}: a shield of it keeps other rules than the certificate's")
+    return below(arrays, "guard.0.")
+
+
+def _same_loads(claim: RatioClaim, own: Mapping[str, NDArray[Any]], what: str) -> None:
+    """The rules are the utilisations of the links."""
+    path, arc = np.nonzero(claim.incidence)
+    stated = {
+        (int(a), int(p), int(claim.path_demand[p])): 1.0 / float(claim.capacity[a])
+        for p, a in zip(path, arc, strict=True)
+    }
+    places = zip(own["rule"].tolist(), own["output"].tolist(), own["input"].tolist(), strict=True)
+    found = dict(zip(places, own["value"].tolist(), strict=True))
+    if found != stated or own["constant"].any() or own["constant"].shape[0] != claim.arcs:
+        raise Rejected(f"{what}: a shield of it has other links, capacities or paths")
+
+
+def _same_flows(claim: RatioClaim, flows: MemberState, what: str) -> None:
+    same = flows.kind == "flows" and np.array_equal(flows.arrays["group"], claim.path_demand)
+    if not same or not all(
+        np.array_equal(flows.arrays[name], claim.tree[name][None]) for name in TREE
+    ):
+        raise Rejected(f"{what}: its shield moves to other flows than the certificate's")
+
+
+def _same_network(claim: RatioClaim, about: Mapping[str, Any], folder: str) -> None:
+    position = {tuple(arc): number for number, arc in enumerate(about["arcs"])}
+    incidence = np.zeros((len(about["paths"]), len(position)))
+    for row, nodes in enumerate(about["paths"]):
+        incidence[row, [position[arc] for arc in pairwise(nodes)]] = 1.0
+    stated = about.get("demand_set", {"upper": about["demand_max"]})
+    same = (
+        np.array_equal(incidence, claim.incidence)
+        and np.array_equal(about["capacity"], claim.capacity)
+        and np.array_equal(about["path_demand"], claim.path_demand)
+        and np.array_equal(stated.get("lower"), claim.region.lower)
+        and np.array_equal(stated["upper"], claim.region.upper)
+    )
+    if not same:
+        raise Rejected(f"network or demands are not those that {folder} describes")

@@ -1,0 +1,80 @@
+"""`cg4ai failures`: what a trained router does where links fail, one failure after the other."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+SETTLED, NOT_SETTLED = 0, 3
+STEPS, VECTORS = 300, 2000
+
+
+def failures(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that route wrote.")],
+    which: Annotated[
+        str,
+        typer.Argument(
+            metavar="[WHICH]",
+            help="single (every link, one at a time), links such as A-B,C-D that fail together "
+            "(several such groups by semicolons), or a .csv or .json file of failures.",
+        ),
+    ] = "single",
+    *,
+    steps: Annotated[
+        int,
+        typer.Option(min=0, help="Training steps from the router on, for each failure; 0: none."),
+    ] = STEPS,
+    vectors: Annotated[
+        int, typer.Option(min=1, help="Demand vectors at which each is compared with the optimum.")
+    ] = VECTORS,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed trains the same members.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", help="Failures at once; -1: as many as cores.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="A JSON line for each failure in place of the table.")
+    ] = False,
+) -> None:
+    """Study what failures of links do to the router in RUN, and make a router for each.
+
+    Paths over failed links vanish. Where the rest can carry every demand vector of the set, the
+    router goes on without them, behind a shield of its own; else it is shown, by a linear program,
+    that no routing can. Writes RUN/failures: a table, and for each failure its router and
+    certificate. What was studied before is not done again, so that an interrupted study goes on.
+    Exit code 0: each is routed with a guarantee, or shown to be impossible; 3: some are not; 2: bad
+    input; 130: interrupted.
+    """
+    from cg4ai.apps.routing.rerouting import Effort
+    from cg4ai.settings import device_fault
+
+    if fault := device_fault(device):
+        raise typer.BadParameter(fault)
+    effort = Effort(steps=steps, validation=vectors, adversarial=vectors, seed=seed, device=device)
+    raise typer.Exit(run(folder, which, effort, jobs=jobs, quiet=quiet, json=json))
+
+
+def run(folder: Path, which: str, effort: Any, *, jobs: int | None, quiet: bool, json: bool) -> int:
+    """Study, and print what came out; returns the exit code."""
+    from cg4ai.apps.routing.failures import report, settled, study
+    from cg4ai.runs import files
+
+    def heard(row: Mapping[str, Any]) -> None:
+        if json:
+            sys.stdout.write(files.json_line({"event": "failure", **row}).decode())
+            sys.stdout.flush()
+        elif not quiet:
+            print(f"failure {row['failure']}: {row['outcome']}", file=sys.stderr, flush=True)
+
+    rows = study(folder, which, effort, n_jobs=jobs, heard=heard)
+    if not json:
+        print(report(rows))
+        print(
+            f"\nSaved in {folder / 'failures'}; try: cg4ai predict {folder} DATA.csv --failed A-B"
+        )
+    return SETTLED if settled(rows) else NOT_SETTLED

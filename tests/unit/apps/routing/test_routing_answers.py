@@ -1,0 +1,78 @@
+"""Proven gaps of single answers against solved programs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cg4ai.apps.routing import instance
+from cg4ai.apps.routing.answers import LowerBound, answered
+from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.optimal import arc_prices
+from cg4ai.errors import InvalidInput
+
+
+@pytest.fixture(scope="module")
+def made() -> Instance:
+    return instance("abilene", 4, 3)
+
+
+@pytest.fixture(scope="module")
+def bound(made: Instance) -> LowerBound:
+    return LowerBound(made, arc_prices(made, made.sample(300, 1)))
+
+
+def test_the_bound_is_below_the_optimum_and_mostly_equal(made: Instance, bound: LowerBound) -> None:
+    vectors = made.sample(300, 2)
+    best, least = made.optimal(vectors).mlu, bound(vectors)
+    assert (least <= best + 1e-9).all()
+    assert np.isclose(least, best, rtol=1e-6).mean() > 0.95
+
+
+def test_prices_of_any_kind_are_a_bound(made: Instance) -> None:
+    """What is stored need not be trusted: prices that are no dual solution only bound less."""
+    random = LowerBound(made, np.random.default_rng(0).exponential(size=(20, len(made.arcs))))
+    vectors = made.sample(100, 3)
+    assert (random(vectors) <= made.optimal(vectors).mlu + 1e-9).all()
+
+
+def test_gaps_are_proven_and_large_ones_solved(made: Instance, bound: LowerBound) -> None:
+    vectors = made.sample(50, 4)
+    best = made.optimal(vectors, splits=True)
+    assert best.splits is not None
+    even = np.concatenate([np.full(len(block), 1 / len(block)) for block in made.blocks])
+    mixed = np.where(np.arange(50)[:, None] < 25, best.splits, even)
+    found = answered(made, vectors, mixed, bound=bound, fallback=0.02)
+    gaps = made.utilisation(vectors, found.splits).max(axis=1) / best.mlu - 1
+    assert (gaps <= found.gaps + 1e-6).all()
+    assert (found.gaps <= 0.02).all()
+    assert found.solved[25:].any()
+    assert np.array_equal(found.splits[~found.solved], mixed[~found.solved])
+    alone = answered(made, vectors, mixed, bound=bound)
+    assert not alone.solved.any()
+    assert (alone.gaps[found.solved] > 0.02).all()
+
+
+def test_without_prices_nothing_is_known_and_all_is_solved(made: Instance) -> None:
+    vectors = made.sample(5, 5)
+    even = np.tile(np.concatenate([np.full(len(b), 1 / len(b)) for b in made.blocks]), (5, 1))
+    assert np.isinf(answered(made, vectors, even, bound=None).gaps).all()
+    found = answered(made, vectors, even, bound=None, fallback=1.0)
+    assert found.solved.all()
+    reached = made.utilisation(vectors, found.splits).max(axis=1)
+    assert reached == pytest.approx(made.optimal(vectors).mlu, abs=1e-6)
+
+
+def test_no_demand_is_routed_at_no_distance(made: Instance, bound: LowerBound) -> None:
+    even = np.concatenate([np.full(len(block), 1 / len(block)) for block in made.blocks])
+    found = answered(made, np.zeros((1, 4)), even[None], bound=bound, fallback=0.0)
+    assert found.gaps.tolist() == [0.0]
+    assert not found.solved.any()
+
+
+def test_what_are_no_prices_or_gaps_is_refused(made: Instance, bound: LowerBound) -> None:
+    for prices in (np.zeros((1, len(made.arcs))), -np.ones((1, len(made.arcs))), np.ones((1, 2))):
+        with pytest.raises(InvalidInput, match="prices of links"):
+            LowerBound(made, prices)
+    with pytest.raises(InvalidInput, match="fallback"):
+        answered(made, made.sample(1, 0), np.ones((1, 12)), bound=bound, fallback=-1.0)

@@ -1,0 +1,57 @@
+"""Rules that share a limit against the same rules with pieces of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cg4ai.errors import InvalidInput
+from cg4ai.rules.affine import AffineRules
+from cg4ai.rules.bounds import AffineBound, Largest, bounds_of
+from cg4ai.rules.coefficients import AffineCoefficients
+from cg4ai.rules.guards import Guard, restored_guards, stored_guards
+from cg4ai.rules.regions import Box
+from cg4ai.rules.shared import SharedRules
+
+
+def rules() -> tuple[SharedRules, AffineRules]:
+    random = np.random.default_rng(0)
+    given = AffineCoefficients(
+        random.normal(size=(2, 3)),
+        np.array([0, 1, 1]),
+        np.array([0, 1, 2]),
+        np.array([0, 1, 0]),
+        random.normal(size=3),
+    )
+    prices = random.normal(size=(4, 2))
+    own = AffineRules.of(given, np.zeros(2), "<=", input_size=2)
+    pieces = Largest([AffineBound(0.0, price) for price in prices])
+    bound = bounds_of(pieces, "<=", count=2, input_size=2)
+    return SharedRules(own, prices), AffineRules.of(given, bound, "<=", input_size=2)
+
+
+def test_the_slack_is_that_of_rules_with_pieces_of_their_own() -> None:
+    shared, single = rules()
+    inputs = torch.rand(9, 2, dtype=torch.float64)
+    outputs = torch.rand(5, 9, 3, dtype=torch.float64)
+    assert torch.allclose(shared.slack(inputs, outputs), single.slack(inputs, outputs))
+    again = shared.with_tensors(shared.tensors(torch.device("cpu")))
+    assert torch.equal(again.slack(inputs, outputs), shared.slack(inputs, outputs))
+
+
+def test_a_guard_of_them_is_stored_and_restored() -> None:
+    guard = Guard("ratio", Box([0, 0], [1, 1]), rules()[0])
+    record, arrays = stored_guards((guard,))
+    again = restored_guards(record, arrays, {})[0]
+    assert again.key == guard.key
+
+
+def test_what_is_no_shared_limit_is_refused() -> None:
+    shared, single = rules()
+    with pytest.raises(InvalidInput, match="prices"):
+        SharedRules(shared.values, np.zeros((2, 5)))
+    with pytest.raises(InvalidInput, match="limits of 0"):
+        SharedRules(single, shared.prices)
+    with pytest.raises(InvalidInput, match="finite"):
+        SharedRules(shared.values, np.full((1, 2), np.nan))
