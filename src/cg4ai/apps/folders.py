@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import fields
 from importlib import import_module
@@ -17,6 +18,7 @@ from cg4ai.runs.folder import Run
 
 ARRAYS = "arrays.safetensors"
 DESCRIPTION = "description"
+STUDIES = ("failures",)  # folders below a run's, of what was found out about it later
 PATCH_OF = "patch_of"  # in a description: the folder of the run that was patched
 APPLICATIONS = {"train": "tabular", "route": "routing", "digits": "digits"}
 
@@ -51,6 +53,8 @@ def open_run(
         created = Run.create(out, app.name, record, force=force)
         for path in [*out.glob("*.cg4ai"), *out.glob("*.jsonl"), out / ARRAYS]:
             path.unlink(missing_ok=True)
+        for study in STUDIES:  # of the run that was there
+            shutil.rmtree(out / study, ignore_errors=True)
         return created
     opened = Run.open(out)
     try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,6 +38,9 @@ def failures(
     jobs: Annotated[
         int | None, typer.Option(metavar="N", help="Failures at once; -1: as many as cores.")
     ] = None,
+    time_limit: Annotated[
+        float, typer.Option(min=0, metavar="S", help="Begin no further failure after so long.")
+    ] = math.inf,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="A JSON line for each failure in place of the table.")
@@ -56,10 +61,20 @@ def failures(
     if fault := device_fault(device):
         raise typer.BadParameter(fault)
     effort = Effort(steps=steps, validation=vectors, adversarial=vectors, seed=seed, device=device)
-    raise typer.Exit(run(folder, which, effort, jobs=jobs, quiet=quiet, json=json))
+    until = time.time() + time_limit
+    raise typer.Exit(run(folder, which, effort, jobs=jobs, until=until, quiet=quiet, json=json))
 
 
-def run(folder: Path, which: str, effort: Any, *, jobs: int | None, quiet: bool, json: bool) -> int:
+def run(
+    folder: Path,
+    which: str,
+    effort: Any,
+    *,
+    jobs: int | None,
+    until: float,
+    quiet: bool,
+    json: bool,
+) -> int:
     """Study, and print what came out; returns the exit code."""
     from cg4ai.apps.routing.failures import report, settled, study
     from cg4ai.runs import files
@@ -71,7 +86,7 @@ def run(folder: Path, which: str, effort: Any, *, jobs: int | None, quiet: bool,
         elif not quiet:
             print(f"failure {row['failure']}: {row['outcome']}", file=sys.stderr, flush=True)
 
-    rows = study(folder, which, effort, n_jobs=jobs, heard=heard)
+    rows = study(folder, which, effort, n_jobs=jobs, until=until, heard=heard)
     if not json:
         print(report(rows))
         print(

@@ -11,7 +11,7 @@ import typer
 
 OUTSIDE = "outside the region"
 ABOVE = "above the optimum at most"
-SOLVED = "solved"
+IMPROVED, SOLVED = "improved", "solved"
 
 
 def predict(
@@ -43,7 +43,7 @@ def predict(
         float | None,
         typer.Option(
             metavar="GAP",
-            help="Of a router: solve rows whose proven gap to the optimum is above this share.",
+            help="Of a router: improve or solve rows whose proven gap to the optimum is larger.",
         ),
     ] = None,
     failed: Annotated[
@@ -134,6 +134,8 @@ def against_optimum(
     gaps = ["" if np.isinf(gap) else float(gap) for gap in answers.gaps]
     columns: dict[str, list[Any]] = {ABOVE: gaps}
     if fallback is not None:
+        columns[IMPROVED] = answers.improved.tolist()
         columns[SOLVED] = answers.solved.tolist()
     rows = [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
-    return (answers.splits if answers.solved.any() else outputs), rows
+    changed = answers.improved.any() or answers.solved.any()
+    return (answers.splits if changed else outputs), rows

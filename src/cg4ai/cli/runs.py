@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from cg4ai.cli.options import Given
@@ -49,7 +50,8 @@ def route(given: Given, options: RunOptions) -> int:
     """
     if given.get("failures") is not None and options.out is None:
         raise InvalidInput("--failures makes routers of their own: say where to with --out DIR")
-    return _failures(_run("route", given, options), given, options)
+    started = time.time()
+    return _failures(_run("route", given, options), given, options, started)
 
 
 def digits(given: Given, options: RunOptions) -> int:
@@ -63,7 +65,7 @@ def digits(given: Given, options: RunOptions) -> int:
     return _run("digits", given, options)
 
 
-def _failures(code: int, given: Given, options: RunOptions) -> int:
+def _failures(code: int, given: Given, options: RunOptions, started: float) -> int:
     """Study the failures that a finished run was asked for; the exit code of both."""
     if options.out is None or code not in (KEPT, NOT_KEPT):
         return code
@@ -79,7 +81,16 @@ def _failures(code: int, given: Given, options: RunOptions) -> int:
     effort = Effort(seed=stored["seed"], device=stored["device"])
     if not options.json:
         print()
-    found = run(options.out, which, effort, jobs=None, quiet=options.quiet, json=options.json)
+    limit = given.get("time_limit_s", math.inf)
+    found = run(
+        options.out,
+        which,
+        effort,
+        jobs=None,
+        until=started + float(limit),
+        quiet=options.quiet,
+        json=options.json,
+    )
     return max(code, found)
 
 

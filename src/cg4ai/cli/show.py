@@ -43,8 +43,17 @@ def show(
         )
     elif opened.command in APPLICATIONS and "evaluation_s" in summary:
         print(_report(application(opened.command), summary, folder))
+        _studies(folder)
     else:
         print(_indented("\n".join(f"{name} = {value}" for name, value in summary.items())))
+
+
+def _studies(folder: Path) -> None:
+    """What was found out about the run after its end."""
+    from cg4ai.apps.routing.failures import FOLDER, known, report
+
+    if (folder / FOLDER).is_dir() and (rows := known(folder)):
+        print(f"\nFailures of links\n{_indented(report(rows))}")
 
 
 def _report(app: Application[Any, Any], summary: dict[str, Any], folder: Path) -> str:

@@ -228,5 +228,15 @@ def test_a_problem_that_is_refused_leaves_the_earlier_run_as_it_was(
     assert not (tmp_path / "new").exists()
 
 
+def test_what_was_studied_of_an_earlier_run_goes_with_it(network: str, tmp_path: Path) -> None:
+    asked = RouteSettings(network=network, threads=1, **TINY)
+    runner.perform(Routing(), asked, out=tmp_path / "run")
+    study = tmp_path / "run" / "failures"
+    study.mkdir()
+    (study / "failures.json").touch()
+    runner.perform(Routing(), asked, out=tmp_path / "run", force=True)
+    assert not study.exists()
+
+
 def _files(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -1,25 +1,36 @@
-"""Single answers of a router with a proven distance from the optimum, or solved where it is large.
+"""Single answers of a router with a proven distance from the optimum, improved where it is large.
 
 A run stores prices of links from dual solutions of the routing program. Whatever they are, prices
 w >= 0 that sum to one prove that no routing of demands b has a maximum link utilisation below the
 sum over demands of b_d times what their cheapest path costs; a few hundred of them come close to
 the optimum nearly everywhere, and take a matrix product instead of a linear program.
+
+Answers above the distance asked for are improved by a few steps of entropic mirror descent, many
+at once, and what is left by the linear program.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.optimal import basic_splits
+from cg4ai.apps.routing.optimal import basic_splits, dual_prices
+from cg4ai.apps.routing.sizes import PRICED, SCREENED, affordable
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
 
 MOST_STORED = 2**18  # numbers: what a run stores of prices at most
 AT_ONCE = 2**22  # numbers of products that are held at once
+# steps of mirror descent between two looks at what is near enough, and how often
+STEPS, LOOKS = 10, 4
+STEP, SHARPNESS, LEAST_SHARE = 0.1, 100.0, 1e-6
+# where prices are looked for: at vectors with a gap of more than this, so many of so many
+LOOSE, SOLVED_AT_ONCE, LOOKED_AT, ROUNDS = 0.01, 400, 20_000, 4
+WORTH = 1e-3  # what new prices must prove more, as a share, at some vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +38,13 @@ class Answers:
     """Splits (n, P), what is proven of each, and which were solved.
 
     `gaps` (n,): the MLU is at most so much above the optimum, as a share of it; infinite where
-    nothing is known. `solved` (n,): by a linear program, in place of the router's answer.
+    nothing is known. In place of the router's answer: `improved` (n,) by steps from it, `solved`
+    (n,) by a linear program. Neither ever loads a link beyond the router's MLU.
     """
 
     splits: Array
     gaps: Array
+    improved: NDArray[np.bool_]
     solved: NDArray[np.bool_]
 
 
@@ -73,19 +86,100 @@ def answered(
     bound: LowerBound | None,
     fallback: float = np.inf,
 ) -> Answers:
-    """The router's splits (n, P) of vectors (n, D), solved anew where the gap is above `fallback`.
+    """The router's splits (n, P) of vectors (n, D), others where the gap is above `fallback`.
 
     Without a bound nothing is known of gaps, and all are solved where a fallback is given.
     """
     if not fallback >= 0:
         raise InvalidInput(f"fallback must be a gap of at least 0, such as 0.02, got {fallback}")
-    gaps = np.full(len(vectors), np.inf)
+    gaps, improved = np.full(len(vectors), np.inf), np.zeros(len(vectors), bool)
     if bound is not None:
-        reached, least = instance.utilisation(vectors, splits).max(axis=1), bound(vectors)
-        known = (least > 0) | (reached == 0)
-        gaps = np.where(known, np.maximum(reached / np.where(least > 0, least, 1.0) - 1, 0), np.inf)
+        least = bound(vectors)
+        gaps = _gaps(instance.utilisation(vectors, splits).max(axis=1), least)
+        far = np.flatnonzero((gaps > fallback) & (least > 0))
+        if len(far):
+            splits, gaps = splits.copy(), gaps.copy()
+            splits[far], gaps[far] = _nearer(
+                instance, vectors[far], splits[far], least[far], aim=fallback
+            )
+            improved[far] = gaps[far] <= fallback
     solved = gaps > fallback
     if solved.any():
         splits, gaps = splits.copy(), gaps.copy()
         splits[solved], gaps[solved] = basic_splits(instance, vectors[solved]), 0.0
-    return Answers(splits, gaps, np.asarray(solved))
+    return Answers(splits, gaps, improved, np.asarray(solved))
+
+
+def _gaps(reached: Array, least: Array) -> Array:
+    """How far MLUs (n,) are above their lower bounds (n,), as shares."""
+    known = (least > 0) | (reached == 0)
+    above = np.maximum(reached / np.where(least > 0, least, 1.0) - 1, 0)
+    return np.where(known, above, np.inf)
+
+
+def _nearer(
+    instance: Instance, vectors: Array, splits: Array, least: Array, *, aim: float
+) -> tuple[Array, Array]:
+    """Splits (n, P) of less MLU by mirror descent from given ones, and their gaps (n,).
+
+    A step multiplies each share by exp(-step x what the path adds to a soft maximum of loads). The
+    best splits met are kept, so nothing gets worse; those within `aim` take no further steps.
+    """
+    per_flow, demand = instance.incidence / instance.capacity, instance.path_demand
+    starts = np.array([block[0] for block in instance.blocks])
+    scores, flows = np.log(np.maximum(splits, LEAST_SHARE)), vectors[:, demand]
+    loads = (flows * splits) @ per_flow
+    best, reached, left = splits.copy(), loads.max(axis=1), np.arange(len(vectors))
+    for number in range(STEPS * LOOKS):
+        top = loads.max(axis=1, keepdims=True)
+        soft = np.exp(SHARPNESS * (loads / top - 1))
+        slope = flows * (soft @ per_flow.T) / (top * soft.sum(axis=1, keepdims=True))
+        scores -= STEP / (1 + number / STEPS) * slope
+        shares = _shares(scores, starts, demand)
+        loads = (flows * shares) @ per_flow
+        now = loads.max(axis=1)
+        lower = now < reached[left]
+        best[left[lower]], reached[left[lower]] = shares[lower], now[lower]
+        if (number + 1) % STEPS == 0:
+            on = _gaps(reached[left], least[left]) > aim
+            left, scores, flows, loads = left[on], scores[on], flows[on], loads[on]
+            if not len(left):
+                break
+    return best, _gaps(reached, least)
+
+
+def _shares(scores: Array, starts: NDArray[np.int64], demand: NDArray[np.int64]) -> Array:
+    """Softmax (n, P) of scores within each demand, whose paths are neighbours."""
+    scores = scores - np.maximum.reduceat(scores, starts, axis=1)[:, demand]
+    powers = np.exp(scores)
+    return np.asarray(powers / np.add.reduceat(powers, starts, axis=1)[:, demand])
+
+
+def further_prices(
+    instance: Instance, arc_prices: Array, splits_of: Callable[[Array], Array], *, seed: int
+) -> Array:
+    """Prices (k, A) and those of vectors at which they prove too little of a router's answers.
+
+    `splits_of`: (n, D) -> (n, P). What is solved has a gap by the given prices, so that where the
+    router is near the optimum and they show it, nothing is.
+    """
+    paths = len(instance.path_demand)
+    count, most = affordable(LOOKED_AT, SCREENED, paths), affordable(SOLVED_AT_ONCE, PRICED, paths)
+    for number in range(ROUNDS):
+        vectors = instance.sample(count, seed + number)
+        reached = instance.utilisation(vectors, splits_of(vectors)).max(axis=1)
+        least = LowerBound(instance, arc_prices)(vectors)
+        loose = np.flatnonzero(_gaps(reached, least) > LOOSE)[:most]
+        if not len(loose):
+            break
+        found = dual_prices(instance, vectors[loose])[1]
+        found = found[found.sum(axis=1) > 0]
+        if not len(found):
+            break
+        new = LowerBound(instance, found)
+        proven = vectors[loose] @ new.prices.T
+        worth = np.unique(proven.argmax(axis=1)[proven.max(axis=1) > (1 + WORTH) * least[loose]])
+        if not len(worth):
+            break
+        arc_prices = np.concatenate([arc_prices, found[worth]])
+    return arc_prices

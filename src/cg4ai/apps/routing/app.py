@@ -17,7 +17,7 @@ import numpy as np
 from cg4ai.apps.folders import about_of
 from cg4ai.apps.protocol import Evaluation, Review, Solver, Task
 from cg4ai.apps.routing.agents import budgeted
-from cg4ai.apps.routing.answers import MOST_STORED, LowerBound
+from cg4ai.apps.routing.answers import MOST_STORED, LowerBound, further_prices
 from cg4ai.apps.routing.data import Instance, instance
 from cg4ai.apps.routing.description import Router, described, restored
 from cg4ai.apps.routing.evaluate import evaluate, plain_router
@@ -52,8 +52,10 @@ from cg4ai.ensemble.ensemble import Ensemble, record_regions
 from cg4ai.objectives import Epigraph
 from cg4ai.proofs import Certification, certify
 from cg4ai.proofs.phase import ProofRecipe
-from cg4ai.records import IterationRecord, Strength
+from cg4ai.records import Array, IterationRecord, Strength
 from cg4ai.runs.folder import Run
+from cg4ai.seeds import derived_seed
+from cg4ai.separation.scan import predictions
 from cg4ai.settings import Settings
 from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
@@ -258,7 +260,9 @@ class Routing:
 
     def conclude(self, prepared: Prepared, task: Task, result: Result, run: Run | None) -> Result:
         solver = task.solver
-        result.ensemble.about[PRICES] = _stored_prices(task.problem)
+        result.ensemble.about[PRICES] = _stored_prices(
+            prepared.instance, task.problem, result.ensemble, prepared.settings.seed
+        )
         proof = solver.proof if isinstance(solver, Proving) else None
         if run is not None and proof is not None and proof.status == "proven":
             assert isinstance(solver, Proving)
@@ -327,13 +331,20 @@ def _check_failures(settings: RouteSettings, made: Instance) -> None:
         failures_of(settings.failures, made)
 
 
-def _stored_prices(problem: Problem) -> list[list[float]]:
+def _stored_prices(
+    made: Instance, problem: Problem, router: Ensemble, seed: int
+) -> list[list[float]]:
     """Prices of links (k, A) by which later answers are compared with the optimum; none of many."""
     tail = problem.objective.tail if isinstance(problem.objective, Epigraph) else None
     if not isinstance(tail, GapTail):
         return []
     prices = tail.least.arc_prices
     prices = prices[prices.sum(axis=1) > 0]  # demands of zero have none
+
+    def splits(vectors: Array) -> Array:
+        return np.asarray(predictions(router, vectors).cpu().numpy())
+
+    prices = further_prices(made, prices, splits, seed=derived_seed(seed, 0, "prices"))
     return prices.tolist() if prices.size <= MOST_STORED else []
 
 

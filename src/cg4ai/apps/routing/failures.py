@@ -8,10 +8,13 @@ failures/NAME/           of one failure: outcome.json, and where it is routed it
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +63,15 @@ def study(
     effort: Effort | None = None,
     *,
     n_jobs: int | None = None,
+    until: float = math.inf,
     heard: Heard = lambda row: None,
 ) -> list[dict[str, Any]]:
     """Study the failures that `which` names (see `failures_of`) of the router in `folder`.
 
     What was studied before by the same effort is taken from the folder. `heard` is told of each
     outcome as it comes; a failure that ends in an error has the outcome "error" and the others go
-    on. Returns the outcomes in the order of the failures.
+    on. Those that are not begun by `until` (of `time.time`) have the outcome "left". Returns the
+    outcomes in the order of the failures.
     """
     whole = whole_of(folder)
     digest = router_digest(whole)
@@ -81,7 +86,8 @@ def study(
                 rows[job.failure.name] = row
                 heard(row)
         left = [job for job in jobs if job.failure.name not in rows]
-        for row in as_they_come(_studied, left, n_jobs=n_jobs, threads=1):
+        work = partial(_studied, until=until)
+        for row in as_they_come(work, left, n_jobs=n_jobs, threads=1):
             rows[row["failure"]] = row
             write_table(folder, digest)
             heard(row)
@@ -119,20 +125,18 @@ def place_of(failure: Failure) -> str:
     return f"{safe.lstrip('.')}-{mark}"
 
 
-def _studied(job: Job) -> dict[str, Any]:
+def _studied(job: Job, *, until: float) -> dict[str, Any]:
     """The outcome of one failure, kept in its folder; an error is one, too."""
+    links = [list(link) for link in job.failure.links]
+    unsettled = {"failure": job.failure.name, "links": links}
+    if time.time() >= until:
+        return {**unsettled, "outcome": "left", "text": "the time limit was over before it"}
     if job.place.exists():  # a router of before would outlive a failure that has none now
         shutil.rmtree(job.place)
     try:
         row = rerouted(whole_of(job.folder), job.failure, job.effort, job.place)
     except Cg4aiError as error:
-        links = [list(link) for link in job.failure.links]
-        return {
-            "failure": job.failure.name,
-            "links": links,
-            "outcome": "error",
-            "text": " ".join(str(error).split()),
-        }
+        return {**unsettled, "outcome": "error", "text": " ".join(str(error).split())}
     job.place.mkdir(parents=True, exist_ok=True)
     files.write_json(job.place / OUTCOME, {**row, "asked": job.asked})
     return row
@@ -157,6 +161,11 @@ def outcomes(folder: Path, digest: str) -> list[dict[str, Any]]:
         if row.pop("asked", {}).get("router") == digest:
             found.append({**row, "folder": file.parent.name})
     return found
+
+
+def known(folder: Path) -> list[dict[str, Any]]:
+    """All that was studied for the router that is in the folder now."""
+    return outcomes(folder, router_digest(whole_of(folder)))
 
 
 def write_table(folder: Path, digest: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from cg4ai.apps.routing import instance
-from cg4ai.apps.routing.answers import LowerBound, answered
+from cg4ai.apps.routing import answers, instance
+from cg4ai.apps.routing.answers import LowerBound, answered, further_prices
 from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.optimal import arc_prices
+from cg4ai.apps.routing.optimal import arc_prices, basic_splits
 from cg4ai.errors import InvalidInput
 
 
@@ -46,11 +48,51 @@ def test_gaps_are_proven_and_large_ones_solved(made: Instance, bound: LowerBound
     gaps = made.utilisation(vectors, found.splits).max(axis=1) / best.mlu - 1
     assert (gaps <= found.gaps + 1e-6).all()
     assert (found.gaps <= 0.02).all()
-    assert found.solved[25:].any()
-    assert np.array_equal(found.splits[~found.solved], mixed[~found.solved])
+    changed = found.improved | found.solved
+    assert changed[25:].any()
+    assert not (found.improved & found.solved).any()
+    assert np.array_equal(found.splits[~changed], mixed[~changed])
     alone = answered(made, vectors, mixed, bound=bound)
-    assert not alone.solved.any()
-    assert (alone.gaps[found.solved] > 0.02).all()
+    assert not (alone.solved | alone.improved).any()
+    assert (alone.gaps[changed] > 0.02).all()
+
+
+def test_answers_are_improved_without_a_program_and_none_gets_worse(
+    made: Instance, bound: LowerBound
+) -> None:
+    """From splits somewhat off the optimum most come within 2 %, as shares that sum to one."""
+    vectors = made.sample(200, 6)
+    best = made.optimal(vectors, splits=True)
+    assert best.splits is not None
+    even = np.concatenate([np.full(len(block), 1 / len(block)) for block in made.blocks])
+    off = 0.94 * best.splits + 0.06 * even
+    found = answered(made, vectors, off, bound=bound, fallback=0.02)
+    assert found.improved.sum() > 50
+    splits = found.splits[found.improved]
+    sums = np.stack([splits[:, block].sum(axis=1) for block in made.blocks])
+    assert np.abs(sums - 1).max() < 1e-12
+    assert (splits >= 0).all()
+    before = made.utilisation(vectors, off).max(axis=1)
+    after = made.utilisation(vectors, found.splits).max(axis=1)
+    assert (after <= before + 1e-9).all()
+    assert (after[found.improved] <= 1.02 * best.mlu[found.improved] + 1e-9).all()
+
+
+def test_further_prices_come_from_where_the_known_ones_prove_too_little(
+    made: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one vector's prices alone much is unknown; a good router's answers show where."""
+    monkeypatch.setattr(answers, "LOOKED_AT", 1000)
+    first = arc_prices(made, made.sample(1, 1))
+    sampled = made.sample(400, 7)
+    few = LowerBound(made, first)(sampled)
+    prices = further_prices(made, first, partial(basic_splits, made), seed=3)
+    assert np.array_equal(prices[:1], first)
+    optimum = made.optimal(sampled).mlu
+    most = LowerBound(made, prices)(sampled)
+    assert (few < 0.99 * optimum).mean() > 0.1
+    assert (most < 0.99 * optimum).mean() < 0.02
+    assert (most <= optimum + 1e-9).all()
 
 
 def test_without_prices_nothing_is_known_and_all_is_solved(made: Instance) -> None:

@@ -227,6 +227,16 @@ def test_jobs_at_a_time_find_the_same(finished: Path, tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
+def test_a_time_limit_leaves_failures_for_later(finished: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(finished, copied, ignore=shutil.ignore_patterns("failures"))
+    rows = study(copied, "a-d;b-d", QUICK, until=0.0)
+    assert [row["outcome"] for row in rows] == ["left", "left"]
+    assert not settled(rows)
+    rows = study(copied, "a-d;b-d", QUICK)
+    assert "left" not in [row["outcome"] for row in rows]
+
+
 def test_predict_and_route_know_failures(
     finished: Path, studied: Mapping[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -252,3 +262,8 @@ def test_the_command_studies_a_finished_run(
     assert main(["failures", str(finished), "b-d", "--json", *effort]) == 0
     assert json.loads(capsys.readouterr().out)["outcome"] == "shielded"
     assert main(["failures", str(finished), "b-z", *effort]) == 2
+    capsys.readouterr()
+    assert main(["show", str(finished)]) == 0
+    words = capsys.readouterr().out.partition("Failures of links")[2]
+    assert "infeasible" in words
+    assert "b-d" in words
