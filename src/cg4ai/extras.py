@@ -8,12 +8,16 @@ from typing import Any
 from cg4ai.errors import MissingExtra
 
 EXTRA_OF = {
+    "fastapi": "serve",
     "matplotlib": "plots",
     "mlxtend": "digits",
     "networkx": "routing",
     "nlopt": "routing",
     "onnx": "onnx",
+    "onnxscript": "onnx",
+    "prometheus_client": "serve",
     "topohub": "routing",
+    "uvicorn": "serve",
 }
 
 
