@@ -7,6 +7,7 @@ recomputed at the very input, as an audit does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -81,15 +82,33 @@ def slack_at(ensemble: Ensemble, rule: Requirement, inputs: Array, outputs: Arra
 
 def _listed(ensemble: Ensemble, rule: Requirement, inputs: Array) -> Array:
     """The least slack of the rows at inputs that the rule lists."""
-    slack = np.full(len(inputs), np.nan)
+    known = listed_slack(ensemble, rule)
+    if known is None:
+        return np.full(len(inputs), np.nan)
+    _, which = same_inputs(np.concatenate([known.inputs, inputs]))
+    least = np.full(which.max() + 1, np.inf)
+    np.minimum.at(least, which[: len(known.inputs)], known.slack)
+    found = least[which[len(known.inputs) :]]
+    return np.where(np.isinf(found) & (found > 0), np.nan, found)
+
+
+@dataclass(frozen=True, eq=False)
+class ListedSlack:
+    """Inputs (m, d) that a rule lists, and its least slack (m,) at each."""
+
+    inputs: Array
+    slack: Array
+
+
+def listed_slack(ensemble: Ensemble, rule: Requirement) -> ListedSlack | None:
+    """None for a rule that ties inputs together, or lists none."""
+    rule.check(ensemble.input_size, ensemble.output_size)
     rows = rule.rows(0)
     if rows is None or not isinstance(rule, Placed) or getattr(rows, "mixing", None) is not None:
-        return slack
-    at = rows.index if isinstance(rows, LinearRows) else np.arange(len(rows))
+        return None
+    at: Any = rows.index if isinstance(rows, LinearRows) else np.arange(len(rows))
     with torch.no_grad():
         own = -shortfall(rows.bounds, rows.values(predictions(ensemble, rows.inputs)).numpy())
-    _, which = same_inputs(np.concatenate([rows.inputs, inputs]))
-    least = np.full(which.max() + 1, np.inf)
-    np.minimum.at(least, which[: len(rows.inputs)][at], own)
-    found = least[which[len(rows.inputs) :]]
-    return np.where(np.isinf(found) & (found > 0), np.nan, found)
+    least = np.full(len(rows.inputs), np.inf)
+    np.minimum.at(least, at, own)
+    return ListedSlack(rows.inputs, least)

@@ -153,8 +153,29 @@ class Proposition:
     totals: Totals | None = None
 
 
+@dataclass(frozen=True)
+class Signature:
+    """What a model takes and gives: names of both, of their columns, and where inputs lie."""
+
+    takes: str
+    inputs: list[str]
+    gives: str
+    outputs: list[str]
+    lower: Array
+    upper: Array
+
+    def sample(self, count: int, seed: int = 0) -> Array:
+        """Random inputs (count, d) between the ends."""
+        return np.random.default_rng(seed).uniform(self.lower, self.upper, (count, len(self.lower)))
+
+
 class Trained(Protocol):
     """A finished run as commands ask it, whatever the application."""
+
+    @property
+    def signature(self) -> Signature:
+        """What the mixture takes and gives."""
+        ...
 
     def inputs(self, table: CsvTable) -> Array:
         """The inputs (n, d) that stand in a table, matched by the names of its columns."""
@@ -168,6 +189,10 @@ class Trained(Protocol):
         self, inputs: Array, outputs: Array, *, details: bool
     ) -> Sequence[Mapping[str, Any]]:
         """One row of a table per input, with names; `details` adds what follows from them."""
+        ...
+
+    def explorer(self, ensemble: Ensemble, folder: Path, summary: Mapping[str, Any]) -> str:
+        """A page that computes predictions itself, as one HTML file; `folder`: of the run."""
         ...
 
     def rules(self, file: Path | None, table: CsvTable | None) -> list[Rule]:

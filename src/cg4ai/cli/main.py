@@ -23,6 +23,7 @@ from cg4ai.cli.audit import audit
 from cg4ai.cli.certify import certify
 from cg4ai.cli.check import check
 from cg4ai.cli.demo import demo
+from cg4ai.cli.explore import explore
 from cg4ai.cli.export import export
 from cg4ai.cli.failures import failures
 from cg4ai.cli.options import settings_command
@@ -129,6 +130,10 @@ app.command(
     short_help="Show a run: settings, history, result.",
     epilog="\b\nExample:\n  cg4ai show run",
 )(show)
+app.command(
+    short_help="Write a page to move inputs on and look at a run.",
+    epilog="\b\nExamples:\n  cg4ai explore router\n  cg4ai explore run --out model.html",
+)(explore)
 settings_command(
     app,
     RouteSettings,
@@ -150,8 +155,9 @@ app.command(
     epilog="\b\nExample:\n  cg4ai check router/certificate.cg4ai --run router",
 )(check)
 app.command(
-    short_help="Write a trained router as one policy per node.",
-    epilog="\b\nExample:\n  cg4ai export router --agents agents",
+    short_help="Write a run as ONNX, for torch, or as agents.",
+    epilog="\b\nExamples:\n  cg4ai export run --onnx model.onnx\n"
+    "  cg4ai export router --agents agents",
 )(export)
 settings_command(
     app,

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from cg4ai.apps.csvdata import CsvTable, read_csv
 from cg4ai.apps.digits.data import CLASSES, PIXELS, Digits, Split, digits
 from cg4ai.apps.digits.evaluate import Prepared, evaluate
+from cg4ai.apps.digits.explorer import explorer
 from cg4ai.apps.digits.journal import Journal
 from cg4ai.apps.digits.members import base_member
 from cg4ai.apps.digits.problem import Demand, demand, digit_settings, digits_problem, listed
 from cg4ai.apps.digits.report import report
 from cg4ai.apps.digits.separation import Attack, PixelFlips, SmallestChange
 from cg4ai.apps.digits.settings import DigitsSettings, Recipe
-from cg4ai.apps.protocol import Evaluation, Proposition, Review, Rule, Task
+from cg4ai.apps.protocol import Evaluation, Proposition, Review, Rule, Signature, Task
 from cg4ai.apps.runner import Outcome, Screen, perform
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -35,6 +36,7 @@ from cg4ai.solving.result import Result
 LABEL = "label"
 ADDED = ("correct", "relabel")  # scenarios that a patch adds to a run of another
 SMALLER = 10  # times than at first are groups that a patch trains, and its steps
+SHOWN = 20  # required images that travel with a page
 PIXEL_NAMES = [f"pixel {number}" for number in range(PIXELS)]
 
 
@@ -186,6 +188,21 @@ class Classifier:
             }
             for line in outputs
         ]
+
+    @property
+    def signature(self) -> Signature:
+        classes = [str(label) for label in range(CLASSES)]
+        zeros = np.zeros(PIXELS)
+        return Signature("pixels", PIXEL_NAMES, self.outputs, classes, zeros, zeros + 1)
+
+    def explorer(self, ensemble: Ensemble, folder: Path, summary: Mapping[str, Any]) -> str:
+        images, labels = self._images(None) if summary.get("rows") else (np.zeros((0, 1)),) * 2
+        shown = [
+            (f"required image {number}, to be {int(labels[number])}", images[number])
+            for number in range(min(SHOWN, len(images)))
+        ]
+        kind = "probability" if self.outputs == "probabilities" else "logit"
+        return explorer(ensemble, folder.name, summary, scores=kind, required=shown)
 
     def rules(self, file: Path | None, table: CsvTable | None) -> list[Rule]:
         """The demand of the run on the images of a table, which names the answer of each."""

@@ -215,13 +215,15 @@ def on_set(unscaled: Instance, region: DemandSet, *, load: float | None = 0.99) 
     """
     largest = region.upper if isinstance(region, Box) else region.box.upper
     made = replace(unscaled, demand_max=np.asarray(largest), demand_set=region)
+    # capacities that no one stated have no unit, and demands are scaled in any case
+    scalable = load is not None and bool(np.all(made.capacity == 1.0))
     most = float(linear_programs.utilisation_per_share(made).max())
-    if load is not None and most > FAR_APART and np.all(made.capacity == 1.0):
-        # capacities that no one stated have no unit, and demands are scaled in any case
-        made = on_set(unscaled, times(region, 1 / most), load=load)
-        return replace(made, scale=made.scale / most)
+    if scalable and most > FAR_APART:
+        return _smaller(unscaled, region, most, load)
     _check_units(made.name, most)
     level = made.level
+    if scalable and level > FAR_APART:  # many demands that share their links
+        return _smaller(unscaled, region, level, load)
     _check_units(made.name, level)
     scale = 1.0 if load is None else load / level
     if scale * level > 1 + 1e-9:
@@ -232,6 +234,12 @@ def on_set(unscaled: Instance, region: DemandSet, *, load: float | None = 0.99) 
     if not isinstance(region, Box) or region.lower.any():
         return scaled
     return replace(scaled, demand_set=None)
+
+
+def _smaller(unscaled: Instance, region: DemandSet, factor: float, load: float | None) -> Instance:
+    """The same for demands divided by the factor, which the scale then says."""
+    made = on_set(unscaled, times(region, 1 / factor), load=load)
+    return replace(made, scale=made.scale / factor)
 
 
 def _changes(

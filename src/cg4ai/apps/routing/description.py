@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cg4ai.apps.csvdata import CsvTable
 from cg4ai.apps.folders import POSITIONS
-from cg4ai.apps.protocol import Proposition, Rule
+from cg4ai.apps.protocol import Proposition, Rule, Signature
 from cg4ai.apps.routing.agents import Budgeted
 from cg4ai.apps.routing.answers import Answers, LowerBound, answered
 from cg4ai.apps.routing.data import Instance
@@ -142,11 +142,7 @@ class Router:
         self, inputs: Array, outputs: Array, *, details: bool
     ) -> list[dict[str, float]]:
         """The share of each path; with `details` also the utilisation of each link, and the MLU."""
-        made = self.instance
-        names = [
-            f"{made.demand_names[demand]} via {'-'.join(path)}"
-            for demand, path in zip(made.path_demand, made.paths, strict=True)
-        ]
+        made, names = self.instance, self._paths()
         rows = [dict(zip(names, line, strict=True)) for line in outputs.tolist()]
         if not details:
             return rows
@@ -156,6 +152,18 @@ class Router:
             {**row, **dict(zip(links, line.tolist(), strict=True)), "mlu": float(line.max())}
             for row, line in zip(rows, loads, strict=True)
         ]
+
+    @property
+    def signature(self) -> Signature:
+        lower, upper = self.instance.region.bounds()
+        return Signature(
+            "demands", self.instance.demand_names, "shares", self._paths(), lower, upper
+        )
+
+    def explorer(self, ensemble: Ensemble, folder: Path, summary: Mapping[str, Any]) -> str:
+        from cg4ai.apps.routing.explorer import explorer
+
+        return explorer(self, ensemble, folder, summary)
 
     def rules(self, file: Path | None, table: CsvTable | None) -> list[Rule]:
         """Capacity over the whole box, or at the demands of a table."""
@@ -205,6 +213,13 @@ class Router:
 
     def files(self, file: Path) -> list[Path]:
         return [file]
+
+    def _paths(self) -> list[str]:
+        made = self.instance
+        return [
+            f"{made.demand_names[demand]} via {'-'.join(path)}"
+            for demand, path in zip(made.path_demand, made.paths, strict=True)
+        ]
 
     def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:
         """Write a policy for each node; what was written, in words."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.csvdata import CsvTable, read_csv
-from cg4ai.apps.protocol import Proposition, Rule
+from cg4ai.apps.protocol import Proposition, Rule, Signature
 from cg4ai.apps.tabular.encoding import Encoding
 from cg4ai.apps.tabular.rulefile import Subject, read_rules, rule_files
 from cg4ai.ensemble.ensemble import Ensemble
@@ -103,6 +103,17 @@ class Model:
             }
             for number, line in enumerate(outputs)
         ]
+
+    @property
+    def signature(self) -> Signature:
+        subject, ends = self.subject, (self.subject.lower, self.subject.upper)
+        names = list(subject.outputs)
+        return Signature("inputs", list(subject.features), "outputs", names, *ends)
+
+    def explorer(self, ensemble: Ensemble, folder: Path, summary: Mapping[str, Any]) -> str:
+        from cg4ai.apps.tabular.explorer import explorer
+
+        return explorer(self, ensemble, folder.name, summary)
 
     def rules(self, file: Path | None, table: CsvTable | None) -> list[Rule]:
         """Those of a file; else those that the mixture was trained under, on its data."""

@@ -287,6 +287,13 @@ def test_capacities_that_no_one_stated_have_no_unit() -> None:
         instance(huge, load=None)
 
 
+def test_many_demands_that_share_links_of_no_stated_capacity_are_scaled_too() -> None:
+    """Each of ta2's demands is below a million times a link, all of them together are not."""
+    made = instance("ta2", "all", 3)
+    assert made.level == pytest.approx(0.99)
+    assert made.scale < 1e-6
+
+
 def test_demands_and_capacities_of_other_units_are_refused() -> None:
     with pytest.raises(InvalidInput, match="state demands and capacities in the same unit"):
         instance(complete(3, volume=1e-7))
