@@ -18,7 +18,7 @@ def explore(
         typer.Option(metavar="FILE.html", help="Write here; RUN/explorer.html if left out."),
     ] = None,
     most_mb: Annotated[
-        float, typer.Option(min=0.1, metavar="MB", help="Refuse to write a larger file.")
+        float, typer.Option(min=0, metavar="MB", help="Refuse to write a larger file.")
     ] = 5.0,
 ) -> None:
     """Write a page on which inputs are moved and everything that follows is seen at once.

@@ -34,7 +34,8 @@ Precision = Literal["float64", "float32"]
 EXAMPLES = 3  # inputs by which a graph is traced; 0 and 1 would be taken for constants
 # operations with a number as their second argument
 COMPARED, COMPUTED = ("lt", "le", "gt", "ge", "eq", "ne"), ("add", "sub", "mul", "div")
-CENTRE, DEGREE = 3.75, 20  # of the series for the error function: 3e-15 away from it at most
+# of the series for the error function, which is 3e-15 away from it at most, up to FAR
+CENTRE, DEGREE, FAR = 3.75, 20, 30.0
 
 
 class WithTheta(nn.Module):
@@ -99,6 +100,8 @@ def onnx_model(
         model.metadata_props.add(key=name, value=json.dumps(list(listed)))
     if precision == "float32":
         _lowered(model.graph, onnx)
+    else:
+        kept_apart(model.graph, onnx)
     onnx.checker.check_model(model)
     data: bytes = model.SerializeToString()
     return data
@@ -141,6 +144,30 @@ def _named(graph: Any, names: Sequence[str]) -> None:
     for value, name in zip((graph.input[0], graph.output[0]), names, strict=True):
         assert value.name == name
         value.type.tensor_type.shape.dim[0].dim_param = "n"
+
+
+def kept_apart(graph: Any, onnx: Any) -> None:
+    """Factors that are single numbers become rows of that number.
+
+    onnxruntime fuses a product by a scalar with a matrix product next to it, and rounds the scalar
+    to 32 bits then, in graphs of 64 bits too.
+    """
+    shapes = {one.name: one.type.tensor_type.shape.dim for one in graph.value_info}
+    single = {
+        one.name: float(onnx.numpy_helper.to_array(one).reshape(-1)[0])
+        for one in graph.initializer
+        if one.data_type == onnx.TensorProto.DOUBLE and set(one.dims) <= {1}
+    }
+    made: dict[str, Any] = {}
+    for node in graph.node:
+        dims = shapes.get(node.output[0], ())
+        width = dims[-1].dim_value if len(dims) > 1 else 1
+        for place, name in enumerate(node.input if node.op_type in ("Mul", "Div") else ()):
+            if name in single and width > 1:
+                node.input[place] = f"{name}_{width}"
+                row = np.full((1, width), single[name])
+                made[node.input[place]] = onnx.numpy_helper.from_array(row, node.input[place])
+    graph.initializer.extend(made.values())
 
 
 def _lowered(graph: Any, onnx: Any) -> None:
@@ -278,9 +305,9 @@ def _erf(x: Tensor) -> Tensor:
 def _upper_tail(t: Tensor) -> Tensor:
     """erfc(t) for t >= 0: exp(-t^2) / (1 + 2 t) times a Chebyshev series in (t - c) / (t + c)."""
     # the far end gives zero anyway, and infinity would give no number
-    t = t.clamp(max=30.0)
+    t = t.clamp(max=FAR)
     u = (t - CENTRE) / (t + CENTRE)
-    double, *rest = 2 * u, *reversed(_series())
+    double, *rest = 2 * u, *reversed(series())
     later, now = torch.zeros_like(u), torch.zeros_like(u)
     for coefficient in rest[:-1]:
         later, now = now, double * now - later + coefficient
@@ -288,7 +315,7 @@ def _upper_tail(t: Tensor) -> Tensor:
 
 
 @cache
-def _series() -> tuple[float, ...]:
+def series() -> tuple[float, ...]:
     """Coefficients of (1 + 2 t) exp(t^2) erfc(t), which is smooth in u up to infinity."""
 
     def scaled(u: Array) -> Array:

@@ -15,8 +15,8 @@ from cg4ai.apps.routing.data import Instance, instance
 from cg4ai.apps.routing.leaves import Nursery
 from cg4ai.apps.routing.optimal import best_split, safe_at, utilisation_per_share
 from cg4ai.apps.routing.settings import RouteSettings
-from cg4ai.apps.runner import perform
 from cg4ai.apps.routing.tail import LeastMlu
+from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidSettings
 from cg4ai.members.trees import TreeMembers
 
