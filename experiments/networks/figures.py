@@ -41,6 +41,5 @@ def cost_figure(rows: Sequence[Mapping[str, Any]], target: Path) -> Path | None:
     for row, x, y in zip(known, size, seconds, strict=True):
         if row["network"] in LABELLED:
             place, side = LABELLED[row["network"]]
-            at = {"xytext": place, "textcoords": "offset points", "ha": side}
-            cost.annotate(row["network"], (x, y), **at)
+            cost.annotate(row["network"], (x, y), xytext=place, textcoords="offset points", ha=side)
     return write(figure, target)
