@@ -63,7 +63,9 @@ def house(*arguments: str) -> list[str]:
 # ---- starting ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["train", "--help"], ["serve", "--help"]]
+)
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys; from cg4ai.cli.main import main; code = main(sys.argv[1:]); "
@@ -93,6 +95,7 @@ def test_every_command_has_help_with_an_example() -> None:
     for name in (
         "train",
         "predict",
+        "serve",
         "audit",
         "show",
         "route",

@@ -32,7 +32,10 @@ MOVED = "moved by the shield"
 def explained(
     ensemble: Ensemble, rules: Sequence[Rule], inputs: Array, found: Explanation
 ) -> list[dict[str, Any]]:
-    """For each input how far a shield moved its outputs, and of each rule slack and strength."""
+    """For each input how far a shield moved its outputs, and of each rule slack and strength.
+
+    Slack is None where a rule says nothing of the input.
+    """
     columns: dict[str, list[Any]] = {MOVED: found.theta.tolist()}
     outputs = np.asarray(found.outputs)
     stated = [rule.requirement for rule in rules]
@@ -42,7 +45,7 @@ def explained(
             if rule.name == name:
                 slack = np.fmin(slack, slack_at(ensemble, rule, inputs, outputs))
         recorded = found.by_requirement.get(name)
-        columns[f"{name}: slack"] = ["" if np.isnan(one) else float(one) for one in slack]
+        columns[f"{name}: slack"] = [None if np.isnan(one) else float(one) for one in slack]
         columns[f"{name}: strength"] = [
             _strength(one, None if recorded is None else str(recorded[number]))
             for number, one in enumerate(slack)

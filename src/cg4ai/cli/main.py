@@ -37,8 +37,9 @@ from cg4ai.cli.runs import (
     route,
     train,
 )
+from cg4ai.cli.serve import serve
 from cg4ai.cli.show import show
-from cg4ai.errors import Cg4aiError, SolverFailure
+from cg4ai.errors import Cg4aiError, SolverFailure, out_of_memory
 
 FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
@@ -75,7 +76,7 @@ def guarded(commands: typer.Typer, arguments: Sequence[str] | None, name: str) -
         print(f"error: {_one_line(text)}", file=sys.stderr)
         return FAILURE if isinstance(error, SolverFailure) else BAD_INPUT
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not re.search("allocat|out of memory", str(error)):
+        if not out_of_memory(error):
             raise
         text = "there is not enough memory; ask for smaller or fewer members or data"
         print(f"error: {text}", file=sys.stderr)
@@ -116,8 +117,15 @@ settings_command(
 app.command(
     short_help="Predict with a trained mixture.",
     epilog="\b\nExamples:\n  cg4ai predict run new_patients.csv --output predictions.csv\n"
-    "  cg4ai predict router demands.csv --details",
+    "  cg4ai predict router demands.csv --details\n"
+    "  cat demands.json | cg4ai predict router - --format json",
 )(predict)
+app.command(
+    short_help="Answer predictions over HTTP.",
+    epilog="\b\nExamples:\n  cg4ai serve router\n"
+    "  CG4AI_TOKEN=secret cg4ai serve run --host 0.0.0.0 --port 8080 --watch 5\n"
+    "  curl --silent localhost:8000/example | curl --silent localhost:8000/predict --data @-",
+)(serve)
 app.command(
     short_help="Check rules against a trained mixture.",
     epilog="\b\nExample:\n  cg4ai audit run --rules rules.json --data new_patients.csv",

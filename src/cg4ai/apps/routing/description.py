@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,11 @@ from numpy.typing import NDArray
 
 from cg4ai.apps.csvdata import CsvTable
 from cg4ai.apps.folders import POSITIONS
-from cg4ai.apps.protocol import Proposition, Rule, Signature
+from cg4ai.apps.protocol import InputColumn, Interface, Proposition, Rule, Signature
 from cg4ai.apps.routing.agents import Budgeted
 from cg4ai.apps.routing.answers import Answers, LowerBound, answered
 from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.demands import DemandSet
+from cg4ai.apps.routing.demands import DemandSet, in_words
 from cg4ai.apps.routing.functional import Utilisation
 from cg4ai.apps.routing.network import Position
 from cg4ai.apps.routing.problem import capacity
@@ -126,12 +127,43 @@ class Router:
     local: Budgeted | None = None
     bound: LowerBound | None = None
 
+    @cached_property
+    def _shares(self) -> list[str]:
+        """What the share of each path is called."""
+        made = self.instance
+        return [
+            f"{made.demand_names[demand]} via {'-'.join(path)}"
+            for demand, path in zip(made.path_demand, made.paths, strict=True)
+        ]
+
+    def interface(self) -> Interface:
+        made, signature = self.instance, self.signature
+        middle = made.region.middle
+        short = np.array([float(f"{value:.3g}") for value in middle])
+        example = short if made.region.covers(short[None])[0] else middle
+        ends = signature.lower.tolist(), signature.upper.tolist()
+        inputs = zip(signature.inputs, example.tolist(), *ends, strict=True)
+        return Interface(
+            f"the router of {made.name}: the share of {len(made.paths)} paths in their demands",
+            tuple(InputColumn(name, at, least=low, most=high) for name, at, low, high in inputs),
+            tuple(signature.outputs),
+            in_words(made.region),
+        )
+
     def answered(self, inputs: Array, outputs: Array, *, fallback: float = np.inf) -> Answers:
         """Splits (n, P) with their proven distance from the optimum; above `fallback`: solved."""
         return answered(self.instance, inputs, outputs, bound=self.bound, fallback=fallback)
 
     def inputs(self, table: CsvTable) -> Array:
-        return self.instance.vectors(table.numbers(self.instance.demand_names))
+        names = self.instance.demand_names
+        vectors = table.numbers(names)
+        if (vectors < 0).any():
+            row, place = np.argwhere(vectors < 0)[0].tolist()
+            raise InvalidInput(
+                f"{table.where(row, names[place])} is {vectors[row, place]:g}, but demands are at "
+                "least 0; correct it or remove the row"
+            )
+        return self.instance.vectors(vectors)
 
     def outside(self, inputs: Array) -> NDArray[np.bool_]:
         """Demands outside the set, such as those above the largest."""
@@ -142,7 +174,7 @@ class Router:
         self, inputs: Array, outputs: Array, *, details: bool
     ) -> list[dict[str, float]]:
         """The share of each path; with `details` also the utilisation of each link, and the MLU."""
-        made, names = self.instance, self._paths()
+        made, names = self.instance, self._shares
         rows = [dict(zip(names, line, strict=True)) for line in outputs.tolist()]
         if not details:
             return rows
@@ -157,7 +189,7 @@ class Router:
     def signature(self) -> Signature:
         lower, upper = self.instance.region.bounds()
         return Signature(
-            "demands", self.instance.demand_names, "shares", self._paths(), lower, upper
+            "demands", self.instance.demand_names, "shares", self._shares, lower, upper
         )
 
     def explorer(self, ensemble: Ensemble, folder: Path, summary: Mapping[str, Any]) -> str:
@@ -213,13 +245,6 @@ class Router:
 
     def files(self, file: Path) -> list[Path]:
         return [file]
-
-    def _paths(self) -> list[str]:
-        made = self.instance
-        return [
-            f"{made.demand_names[demand]} via {'-'.join(path)}"
-            for demand, path in zip(made.path_demand, made.paths, strict=True)
-        ]
 
     def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:
         """Write a policy for each node; what was written, in words."""
