@@ -19,7 +19,7 @@ import numpy as np
 from cg4ai.apps.routing import optimal as linear_programs
 from cg4ai.apps.routing.demands import DemandSet, demand_box, limited, sampled, times
 from cg4ai.apps.routing.graphs import from_graph, read_graphml, read_json
-from cg4ai.apps.routing.network import Network
+from cg4ai.apps.routing.network import Network, Position
 from cg4ai.apps.routing.readers import read_demands, read_links, read_native, read_xml
 from cg4ai.apps.routing.sndlib import by_name
 from cg4ai.apps.routing.tunnels import Nodes, read_paths
@@ -73,7 +73,8 @@ class Instance:
     (D,) the largest demands, `path_length` (P,), `scale`: demand_max / volumes of the network.
     `load` is the worst MLU over the set of demands that was asked for; None: volumes as given.
     `demand_set` is that set, in the box [0, demand_max]; None: all of it.
-    `notes` say in words what was left out, rescaled or assumed.
+    `notes` say in words what was left out, rescaled or assumed. `positions` of the nodes on paths,
+    (longitude, latitude) or of a drawing, are for pictures; None: not all are known.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Instance:
     load: float | None = None
     notes: tuple[str, ...] = ()
     demand_set: DemandSet | None = None
+    positions: dict[str, Position] | None = None
 
     @property
     def region(self) -> DemandSet:
@@ -334,7 +336,16 @@ def built(
         path_length=incidence @ np.array([network.arcs[arc].length for arc in arcs]),
         demand_names=[f"{names[source]}->{names[target]}" for source, target in volumes],
         paths=[tuple(names[node] for node in path) for path in routes],
+        positions=_positions(network, arcs),
     )
+
+
+def _positions(network: Network, arcs: list[tuple[int, int]]) -> dict[str, Position] | None:
+    """Those of the nodes that these arcs join."""
+    if network.positions is None:
+        return None
+    used = sorted({node for arc in arcs for node in arc})
+    return {network.nodes[node]: network.positions[node] for node in used}
 
 
 def _found_paths(

@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.csvdata import CsvTable
+from cg4ai.apps.folders import POSITIONS
 from cg4ai.apps.protocol import Proposition, Rule
 from cg4ai.apps.routing.agents import Budgeted
 from cg4ai.apps.routing.answers import Answers, LowerBound, answered
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.demands import DemandSet
 from cg4ai.apps.routing.functional import Utilisation
+from cg4ai.apps.routing.network import Position
 from cg4ai.apps.routing.problem import capacity
 from cg4ai.apps.routing.settings import Recipe
 from cg4ai.ensemble.ensemble import Ensemble
@@ -41,6 +43,7 @@ def described(made: Instance) -> dict[str, Any]:
         "scale": made.scale,
         "load": made.load,
         **({} if made.demand_set is None else {"demand_set": made.demand_set.record()}),
+        **({} if made.positions is None else {POSITIONS: made.positions}),
     }
 
 
@@ -67,6 +70,7 @@ def restored(description: Mapping[str, Any]) -> Instance:
             scale=float(description["scale"]),
             load=None if load is None else float(load),
             demand_set=_demand_set(description.get("demand_set")),
+            positions=_positions(description.get(POSITIONS), arcs),
         )
         _check_sizes(made)
         return made
@@ -82,6 +86,19 @@ def _demand_set(record: Mapping[str, Any] | None) -> DemandSet | None:
     if isinstance(region, Ball):
         raise ValueError("a set of demands is a box or a polytope")
     return region
+
+
+def _positions(
+    record: Mapping[str, Any] | None, arcs: list[tuple[str, str]]
+) -> dict[str, Position] | None:
+    """Where each node of the arcs is; runs of before 0.7 do not say."""
+    if record is None:
+        return None
+    nodes = dict.fromkeys(node for arc in arcs for node in arc)
+    found = {node: (float(record[node][0]), float(record[node][1])) for node in nodes}
+    if not np.isfinite(list(found.values())).all():
+        raise ValueError("positions must be finite")
+    return found
 
 
 def _check_sizes(made: Instance) -> None:
