@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from cg4ai.solving.clock import Deadline
 from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
+
+if TYPE_CHECKING:
+    from cg4ai.apps.reports.story import Saved, Story
 
 PORTIONS = (0.001, 0.01, 0.04, 0.16, 1.0)  # of a measurement that has a limit, one by one
 
@@ -252,4 +255,8 @@ class Application(Protocol[S, P]):
 
     def report(self, summary: Mapping[str, Any]) -> str:
         """The result for people."""
+        ...
+
+    def story(self, saved: Saved) -> Story:
+        """What the report of a run that has ended tells, from its folder alone."""
         ...

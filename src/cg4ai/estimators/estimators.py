@@ -13,7 +13,6 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from cg4ai.ensemble.audit import Audit
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.estimators.fitting import ConstrainedEstimator, checked_requirements, row_weights
 from cg4ai.estimators.holdout import LabelledData, merged
@@ -117,13 +116,9 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
                     f"class_weight gives {label!r} the weight {weight!r}; use a number >= 0"
                 )
 
-    def audit(self, requirement: Requirement, *, tolerance: float = 1e-6) -> Audit:
-        """Recompute any requirement, also one that was not trained for, from predictions.
-
-        Labels are those of y, as in `fit`; `ensemble_.audit` takes positions in `classes_`.
-        """
-        check_is_fitted(self, "ensemble_")
-        return super().audit(self._by_position(requirement), tolerance=tolerance)
+    def _as_trained(self, requirement: Requirement) -> Requirement:
+        """Labels are those of y, as in `fit`; the ensemble takes positions in `classes_`."""
+        return super()._as_trained(self._by_position(requirement))
 
     @staticmethod
     def requirement_labels(labels: Any, y: Any) -> IntArray:

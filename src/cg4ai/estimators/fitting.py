@@ -14,6 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from cg4ai.conflicts import contradiction
 from cg4ai.ensemble.audit import Audit
+from cg4ai.ensemble.slack import Slack
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.estimators.holdout import HeldOutPricer, LabelledData, split
 from cg4ai.estimators.judgement import Judge, Score
@@ -30,7 +31,7 @@ from cg4ai.estimators.kinds import (
 )
 from cg4ai.estimators.parameters import Parameters, one_of
 from cg4ai.estimators.simple import SHRINKAGE, simple_members
-from cg4ai.estimators.sparse import dense_parts
+from cg4ai.estimators.sparse import dense, dense_parts
 from cg4ai.estimators.watching import watched
 from cg4ai.layout import Layout
 from cg4ai.members.factories import picklable
@@ -296,9 +297,19 @@ class ConstrainedEstimator(Parameters):
     def audit(self, requirement: Requirement, *, tolerance: float = 1e-6) -> Audit:
         """Recompute any requirement, also one that was not trained for, from predictions."""
         check_is_fitted(self, "ensemble_")
+        return self.ensemble_.audit(self._as_trained(requirement), tolerance=tolerance)
+
+    def slack(self, requirement: Requirement, X: Any = None) -> Slack:
+        """How much room a requirement has: at its rows or, over a region, at those of X in it."""
+        check_is_fitted(self, "ensemble_")
+        inputs = None if X is None else dense(self._validated(X, reset=False))
+        return self.ensemble_.slack(self._as_trained(requirement), inputs)
+
+    def _as_trained(self, requirement: Requirement) -> Requirement:
+        """The requirement by positions of columns and outputs, as the ensemble knows it."""
         if isinstance(requirement, Shape | OutputRule | Placed):
-            requirement = self._by_names(requirement)
-        return self.ensemble_.audit(requirement, tolerance=tolerance)
+            return self._by_names(requirement)  # type: ignore[no-any-return]
+        return requirement
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self, "ensemble_")

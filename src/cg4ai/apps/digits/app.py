@@ -22,7 +22,9 @@ from cg4ai.apps.digits.problem import Demand, demand, digit_settings, digits_pro
 from cg4ai.apps.digits.report import report
 from cg4ai.apps.digits.separation import Attack, PixelFlips, SmallestChange
 from cg4ai.apps.digits.settings import DigitsSettings, Recipe
+from cg4ai.apps.digits.story import story
 from cg4ai.apps.protocol import Evaluation, Proposition, Review, Rule, Task
+from cg4ai.apps.reports.story import Saved, Story
 from cg4ai.apps.runner import Outcome, Screen, perform
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -158,6 +160,9 @@ class DigitsApplication:
 
     def report(self, summary: Mapping[str, Any]) -> str:
         return report(summary)
+
+    def story(self, saved: Saved) -> Story:
+        return story(saved)
 
 
 @dataclass(frozen=True)
