@@ -43,8 +43,8 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
     Outputs, as in `Linear(X, coefficients, ...)` and `Rate(..., output=1)`, are counted in the
     order of `classes_`. With a single class in y there is a second output without a label.
     {PARAMETERS}
-    Further parameters
-    ------------------
+    Other Parameters
+    ----------------
     scores : "probability" makes every member output probabilities (for `Probability`, `Rate`, and
         `Margin` on the scale 0 to 1); "logit" makes them output logits.
     output_limit : with scores="logit", the largest size of a logit on known inputs: networks are
@@ -205,8 +205,8 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
     (see `cg4ai.fit_with_requirements` for pipelines). Defaults of tolerances and penalties are
     relative to the spread of y; what `settings` gives is taken as it is.
     {PARAMETERS}
-    Further parameters
-    ------------------
+    Other Parameters
+    ----------------
     quantiles : with loss="pinball", the quantiles of y (n,) to predict, rising numbers between 0
         and 1, (0.1, 0.5, 0.9) by default. Outputs are (n, quantiles) and never cross (`Ordered`).
 

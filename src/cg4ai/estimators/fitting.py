@@ -52,6 +52,7 @@ from cg4ai.rules.rates import GroupRates
 from cg4ai.solving.arranging import output_set_of
 from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
+from cg4ai.solving.representation import result_html
 from cg4ai.solving.result import Result
 from cg4ai.solving.shaping import shaped
 from cg4ai.solving.voting import voted
@@ -84,6 +85,19 @@ class ConstrainedEstimator(Parameters):
         several = isinstance(self.members, list | tuple)
         kinds = [picklable(kind) for kind in kinds_of(self.members)]
         return {**state, "members": type(self.members)(kinds) if several else kinds[0]}
+
+    def _repr_html_inner(self) -> str:
+        return str(super()._repr_html_inner()) + self._stated()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._stated()
+        return bundle
+
+    def _stated(self) -> str:
+        """What is guaranteed, under scikit-learn's own diagram; nothing before `fit`."""
+        return result_html(self.result_) if hasattr(self, "result_") else ""
 
     def fit(
         self,

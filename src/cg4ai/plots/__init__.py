@@ -3,7 +3,7 @@
 matplotlib is the extra `plots`, and is imported when the first figure is drawn.
 """
 
-from cg4ai.plots.distributions import plot_histogram
+from cg4ai.plots.distributions import plot_histogram, plot_ranges
 from cg4ai.plots.models import plot_calibration, plot_confusion, plot_images, plot_predictions
 from cg4ai.plots.networks import plot_found, plot_network, plot_utilisation
 from cg4ai.plots.rules import plot_slack
@@ -18,6 +18,7 @@ __all__ = [
     "plot_images",
     "plot_network",
     "plot_predictions",
+    "plot_ranges",
     "plot_slack",
     "plot_time",
     "plot_utilisation",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cg4ai.errors import InvalidInput
-from cg4ai.plots.colours import BAD, SERIES
+from cg4ai.plots.colours import BAD, FIRST, PAPER, SECOND, SERIES
 from cg4ai.plots.drawing import axis_of, legend_above, logarithmic
 from cg4ai.records import Array
 
@@ -52,6 +52,45 @@ def plot_histogram(
     if rare:
         logarithmic(ax)
     ax.set(xlabel=label, ylabel=counted)
+    return ax
+
+
+def plot_ranges(
+    values: ArrayLike,
+    names: Sequence[str],
+    *,
+    label: str = "value",
+    vectors: str = "inputs",
+    worst: ArrayLike | None = None,
+    limit: float | None = None,
+    limit_name: str = "limit",
+    ax: Axes | None = None,
+) -> Axes:
+    """Where the values (n, k) of k named quantities lie, a bar for each, the first on top.
+
+    Thin bars show all, thick ones nine of ten, marks the median; `worst` (k,) what else was found
+    of each.
+    """
+    table = np.atleast_2d(np.asarray(values, np.float64))
+    if table.shape[1] != len(names):
+        raise InvalidInput(f"there are {table.shape[1]} columns of values, but {len(names)} names")
+    low, fifth, half, most, high = np.percentile(table, [0, 5, 50, 95, 100], axis=0)
+    places: Array = np.arange(len(names), dtype=np.float64)
+    ax = axis_of(ax)
+    ax.barh(places, high - low, left=low, height=0.16, color=FIRST)
+    ax.barh(places, most - fifth, left=fifth, height=0.5, color=FIRST, label=f"9 of 10 {vectors}")
+    ax.plot(half, places, "|", color=PAPER, markersize=9, markeredgewidth=2)
+    if worst is not None:
+        ax.plot(np.asarray(worst), places, "D", color=SECOND, markersize=5, label="worst found")
+    if limit is not None:
+        ax.axvline(limit, color=BAD, linestyle="--", linewidth=1.4, label=limit_name)
+    ax.set_yticks(places, list(names), parse_math=False)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set_xlim(left=min(0.0, float(low.min())))
+    ax.set_xlabel(label)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(False, axis="y")
+    legend_above(ax)
     return ax
 
 

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 
 from cg4ai.errors import InvalidInput
 from cg4ai.extras import optional
-from cg4ai.plots.colours import BAD, FIRST, INK, PAPER, QUIET, SECOND, STEPS
+from cg4ai.plots.colours import BAD, FIRST, INK, PAPER, SECOND, STEPS
+from cg4ai.plots.distributions import plot_ranges
 from cg4ai.plots.drawing import axis_of, evenly, legend_above, whole_numbers
-from cg4ai.records import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -161,32 +161,27 @@ def plot_utilisation(
 ) -> Axes:
     """The fullest links: what they carry at demand vectors, and the worst that was found of each.
 
-    `loads` (n, A): utilisations at n vectors, of which bars show all, thicker ones nine of ten, and
-    marks the median. `links`: names of the A links. `worst` (A,): the highest found by a search.
+    `loads` (n, A): utilisations at n vectors. `links`: names of the A links. `worst` (A,): the
+    highest found by a search. See `plot_ranges` for what bars and marks are.
     """
     values = np.atleast_2d(np.asarray(loads, np.float64))
-    if values.shape[1] != len(links):
-        raise InvalidInput(f"loads have {values.shape[1]} links, but {len(links)} are named")
     most = values.max(axis=0) if worst is None else np.asarray(worst, np.float64)
-    chosen = np.argsort(-most, kind="stable")[:shown][::-1]
-    low, fifth, half, most_often, high = np.percentile(values[:, chosen], [0, 5, 50, 95, 100], 0)
-    places: Array = np.arange(len(chosen), dtype=np.float64)
-    ax = axis_of(ax)
-    ax.barh(places, high - low, left=low, height=0.16, color=FIRST)
-    ax.barh(
-        places, most_often - fifth, left=fifth, height=0.5, color=FIRST, label="9 of 10 vectors"
+    if values.shape[1:] != (len(links),) or most.shape != (len(links),):
+        raise InvalidInput(
+            f"loads are of {values.shape[1]} links and the worst of {most.size}, but {len(links)} "
+            "are named"
+        )
+    chosen = np.argsort(-most, kind="stable")[:shown]
+    return plot_ranges(
+        values[:, chosen],
+        [links[number] for number in chosen],
+        label="share of the capacity",
+        vectors="vectors",
+        worst=None if worst is None else most[chosen],
+        limit=1.0,
+        limit_name="capacity",
+        ax=ax,
     )
-    ax.plot(half, places, "|", color=PAPER, markersize=9, markeredgewidth=2)
-    if worst is not None:
-        ax.plot(most[chosen], places, "D", color=SECOND, markersize=5, label="worst found")
-    ax.axvline(1.0, color=BAD, linestyle="--", linewidth=1.4, label="capacity")
-    ax.set_yticks(places, [links[number] for number in chosen], parse_math=False)
-    ax.set_xlim(left=0)
-    ax.set_xlabel("share of the capacity")
-    ax.tick_params(axis="y", colors=QUIET, labelcolor=ax.xaxis.label.get_color())
-    ax.grid(False, axis="y")
-    legend_above(ax)
-    return ax
 
 
 def plot_found(
