@@ -1,4 +1,4 @@
-"""Reports of small runs of every application: whole pages, true to their run, whatever its names."""
+"""Reports of small runs of every application: whole pages, true to their run, whatever names."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from cg4ai.apps.folders import ARRAYS
 from cg4ai.apps.reports import write
-from cg4ai.apps.reports.write import reported, write_report
+from cg4ai.apps.reports.write import UNWANTED, reported, write_report
 from cg4ai.cli.main import main
 from cg4ai.errors import RunFolderError
 from cg4ai.runs.files import read_arrays, read_json, write_arrays, write_json
@@ -60,6 +61,14 @@ def network(positions: bool = True) -> dict[str, Any]:
 
 def sets(pairs: tuple[str, ...]) -> list[str]:
     return [part for pair in pairs for part in ("--set", pair)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def wanted() -> Iterator[None]:
+    """Reports are wanted here; see conftest.py."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.delenv(UNWANTED)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -271,11 +280,17 @@ def test_a_report_that_fails_loses_nothing_of_the_run(
     assert "report.html" not in shown.out
 
 
-def test_no_report_is_written_where_none_is_wanted(runs: Path, tmp_path: Path) -> None:
+def test_no_report_is_written_where_none_is_wanted(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     added = ["patch", str(runs / "train"), "--add", str(runs / "more.json"), "--no-report"]
     main([*added, "--out", str(tmp_path / "patched")])
     assert (tmp_path / "patched" / "summary.json").exists()
     assert not (tmp_path / "patched" / "report.html").exists()
+    monkeypatch.setenv(UNWANTED, "1")
+    main([*added[:-1], "--out", str(tmp_path / "again")])
+    assert (tmp_path / "again" / "summary.json").exists()
+    assert not (tmp_path / "again" / "report.html").exists()
 
 
 def test_summaries_that_make_no_sense_are_refused_in_one_line(
@@ -324,5 +339,22 @@ def test_reports_that_are_older_than_their_run_are_made_anew(copied: Any) -> Non
 def test_folders_without_runs_are_refused(tmp_path: Path) -> None:
     assert main(["report", str(tmp_path)]) == 2
     assert main(["report", str(tmp_path / "nowhere")]) == 2
-    with pytest.raises(RunFolderError, match="run.json is missing"):
+    with pytest.raises(RunFolderError, match=r"run\.json is missing"):
         write_report(tmp_path)
+
+
+# ---- what was found out since -------------------------------------------------------------------
+
+
+def test_a_proof_and_a_study_of_failures_stand_in_the_report(copied: Any) -> None:
+    table, router = copied("train"), copied("route")
+    assert main(["certify", str(table), "--quiet"]) == 0
+    page = page_of(table)
+    assert "certificate.cg4ai" in page.words
+    assert "corner is proven at every input" in page.words
+    assert "Failures of links" not in page_of(router).texts["h2"]
+    study = ["failures", str(router), "a-d", "--steps", "0", "--vectors", "20", "--quiet"]
+    assert main(study) in (0, 3)
+    page = page_of(router)
+    assert "Failures of links" in page.texts["h2"]
+    assert "a-d" in page.texts["td"]

@@ -28,11 +28,13 @@ class Slack:
     """`values` (n,) in the rule's own units: what is left to its bound, below 0 where it is missed.
 
     They are of listed rows, or of inputs of a region; none of a rule that leaves no room by its
-    nature (an equality) or is about pairs of inputs (a shape).
+    nature (an equality) or is about pairs of inputs (a shape). `found`: the least that a search
+    of the region came to, if there was one.
     """
 
     requirement: str
     values: Array
+    found: float | None = None
 
 
 def slack(ensemble: Ensemble, requirement: Requirement, inputs: Any = None) -> Slack:

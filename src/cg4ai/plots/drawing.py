@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LETTERS = 42  # of a legend that fits into one line
 MOST_POINTS = 300  # a page of thousands would be slow, and they would hide each other
 TAG = re.compile(r"<[^>]*>")
 SIZE = (5.6, 3.1)  # inches: about two beside each other on a page
@@ -73,8 +74,10 @@ def logarithmic(ax: Axes) -> None:
     ax.yaxis.set_minor_formatter(ticker.NullFormatter())
 
 
-def legend_above(ax: Axes, columns: int = 3) -> None:
-    """A legend that lies beside what is drawn, never on it."""
+def legend_above(ax: Axes) -> None:
+    """A legend that lies beside what is drawn, never on it; long names in fewer columns."""
+    names = ax.get_legend_handles_labels()[1]
+    columns = 3 if sum(map(len, names)) <= LETTERS else 2
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2)
 
 
@@ -110,7 +113,8 @@ def svg(draw: Callable[[Axes], object], *, name: str, title: str, size: Any = SI
     """
     packed = io.BytesIO()
     with styled():
-        figure_of(draw, size).savefig(packed, format="svg")
+        canvas = optional("matplotlib.backends.backend_svg").FigureCanvasSVG
+        canvas(figure_of(draw, size)).print_svg(packed)  # savefig would draw it twice
     return for_page(packed.getvalue().decode(), name=name, title=title)
 
 

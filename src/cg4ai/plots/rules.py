@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cg4ai.errors import InvalidInput
-from cg4ai.plots.colours import BAD, FIRST, QUIET
+from cg4ai.plots.colours import BAD, FIRST, QUIET, SECOND
 from cg4ai.plots.drawing import axis_of
 from cg4ai.records import Array
 
@@ -37,7 +37,8 @@ def plot_slack(
     `source`: a fitted estimator or an ensemble, with the requirements and, for rules over regions,
     the `inputs` (n, d) to look at; or what their `slack` gave. One rule is drawn in its own units,
     several each in shares of its largest room; beside it stands what is left at its tightest row.
-    What lacks less than `tolerance` counts as met, as in audits.
+    What lacks less than `tolerance` counts as met, as in audits. A mark is the least that a search
+    found.
     """
     slacks = _slacks(source, requirements, inputs)[::-1]
     ax = axis_of(ax)
@@ -49,10 +50,10 @@ def plot_slack(
             continue
         scale = 1.0 if one else float(np.abs(values).max()) or 1.0
         _bars(ax, values / scale, place)
+        if (found := slacks[place].found) is not None:
+            ax.plot(found / scale, place - 0.4, "D", color=SECOND, markersize=6)
     ax.axvline(0.0, color=BAD, linestyle="--", linewidth=1.4)
-    labels = [
-        _label(slack.requirement, values) for slack, values in zip(slacks, drawn, strict=True)
-    ]
+    labels = [_label(slack, values) for slack, values in zip(slacks, drawn, strict=True)]
     if one:
         ax.set_yticks([])
         ax.set_title(labels[0].replace("\n", ", "), loc="left", parse_math=False)
@@ -106,11 +107,12 @@ def _counted(values: Array, tolerance: float) -> Array:
     return np.where((numbers < 0) & (numbers >= -tolerance), 0.0, numbers)
 
 
-def _label(requirement: str, values: Array) -> str:
+def _label(slack: Slack, values: Array) -> str:
     """The rule's name, and what is left at its tightest row."""
-    name = textwrap.fill(textwrap.shorten(requirement, 2 * LONGEST), LONGEST)
+    name = textwrap.fill(textwrap.shorten(slack.requirement, 2 * LONGEST), LONGEST)
     if not len(values):
         return name
+    least = float(values.min()) if slack.found is None else min(slack.found, float(values.min()))
     missed = float((values < 0).mean())
     more = f", {missed:.1%} missed" if missed else ""
-    return f"{name}\nleast {values.min():.3g}{more}"
+    return f"{name}\nleast {least:.3g}{more}"

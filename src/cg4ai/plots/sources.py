@@ -96,13 +96,19 @@ def recorded_weights(record: Record) -> list[Weighted]:
 def recorded_kind(members: Record) -> str:
     """What a stack of members is in words, with what is put around it first."""
     inner = members.get("config", {}).get("inner")
-    kind = str(members["kind"])
+    kind = _in_words(str(members["kind"]))
     return f"{kind} {recorded_kind(inner)}" if isinstance(inner, Mapping) else kind
 
 
 def _kind(members: Any) -> str:
-    kind = str(getattr(members, "kind", type(members).__name__))
+    kind = _in_words(str(getattr(members, "kind", type(members).__name__)))
     return f"{kind} {_kind(members.inner)}" if hasattr(members, "inner") else kind
+
+
+def _in_words(kind: str) -> str:
+    return {"feedback": "network in stages", "side by side": "networks side by side"}.get(
+        kind, kind
+    )
 
 
 def _result_of(source: Any) -> Any:

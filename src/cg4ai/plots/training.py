@@ -94,7 +94,7 @@ def _slack(ax: Axes, records: Sequence[Record], tolerance: float | None) -> Axes
     shown = [one for one in named if (one[-1] > met).any()]
     if not shown:
         return _said(ax, "every row was met in every iteration")
-    least = min(float(one[-1][one[-1] > MET].min()) for one in shown)
+    least = min(float(one[-1][one[-1] > met].min()) for one in shown)
     most = max(float(one[-1].max()) for one in shown)
     decades = most > DECADES * least
     for name, mark, colour, at, values in shown:
@@ -169,7 +169,7 @@ def plot_weights(
     if len(kinds) > 1:
         for kind in kinds:
             ax.barh(0, 0, color=colour[kind], label=kind)
-        legend_above(ax, columns=2)
+        legend_above(ax)
     ax.invert_yaxis()
     ax.grid(False, axis="y")
     return ax

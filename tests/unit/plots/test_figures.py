@@ -210,6 +210,12 @@ def test_several_rules_have_a_row_each_in_shares_of_their_own(ax: Any) -> None:
     assert max(bar.get_x() + bar.get_width() for bar in ax.patches) == pytest.approx(1.0)
 
 
+def test_the_least_that_a_search_found_is_marked(ax: Any) -> None:
+    plot_slack([Slack("rule", np.array([0.5, 2.0]), found=0.1)], ax=ax)
+    assert [list(one.get_xdata()) for one in ax.lines if one.get_marker() == "D"] == [[0.1]]
+    assert "least 0.1" in ax.get_title(loc="left")
+
+
 def test_slack_needs_rules_or_what_was_computed_of_them(ax: Any) -> None:
     for source in ([], [3.0], 4):
         with pytest.raises(InvalidInput, match="give an estimator or ensemble"):

@@ -94,8 +94,8 @@ def _answers(summary: Mapping[str, Any], arrays: Arrays) -> Section:
         labels, answers = arrays["test_labels"], arrays["test_scores"].argmax(axis=1)
         parts.append(
             Drawing(
-                f"What the {len(labels):,} test images were answered as; darker: a larger share of "
-                "their class.",
+                f"What the {len(labels):,} test images were answered as; the stronger the colour, "
+                "the larger the share of their class.",
                 lambda ax: plot_confusion(labels, answers, ax=ax),
                 height=4.2,
             )

@@ -16,7 +16,7 @@ FEW = 3  # iterations: of fewer the table says as much as figures of columns and
 CONVERGENCE = {
     "objective": "The objective of the best mixture of the members there were, by iterations.",
     "slack": "What the worst row of the master lacked, and the worst violation that a search found "
-    "before it became a row.",
+    "before it became a row; on a logarithmic scale what is met stands at the lower edge.",
     "columns": "Members that the master could choose from.",
     "rows": "Rows of the master: rules at single inputs, and pieces of the objective.",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from cg4ai.apps.reports.others import patched, unfinished
 from cg4ai.apps.reports.story import Saved, Story
 from cg4ai.errors import Cg4aiError, RunFolderError
 from cg4ai.runs import files
+
+UNWANTED = "CG4AI_NO_REPORT"
 
 
 def write_report(
@@ -33,8 +36,11 @@ def write_report(
 def reported(folder: Path, app: Application[Any, Any] | None = None) -> str:
     """Write the report of a run that has ended; returns why there is none, empty if there is.
 
-    The run is saved by then, and must not be lost for a picture of it.
+    The run is saved by then, and must not be lost for a picture of it. Where CG4AI_NO_REPORT is set
+    none is wanted: scripts that run often save the second that it takes.
     """
+    if os.environ.get(UNWANTED):
+        return ""
     try:
         write_report(folder, app=app)
     except (*FAULTS, Cg4aiError, OSError) as error:

@@ -112,7 +112,7 @@ def _rules(
         return Section("Rules", ())
     parts: list[Part] = [Table([audit_row(entry) for entry in audits], digits=3)]
     slacks = [
-        Slack(str(entry["requirement"]), arrays[f"slack_{number}"])
+        Slack(str(entry["requirement"]), arrays[f"slack_{number}"], _least_found(entry))
         for number, entry in enumerate(audits)
         if f"slack_{number}" in arrays
     ]
@@ -122,16 +122,25 @@ def _rules(
         parts.append(
             Drawing(
                 "What is left to the bound of each rule: at its listed rows, or at rows of the "
-                "data that lie in its region. Left of the line it is missed.",
+                "data that lie in its region, where a mark is the least that a search of the "
+                "region found. Left of the line it is missed.",
                 lambda ax: plot_slack(shown, tolerance=tolerance, ax=ax),
                 height=1.1 + 0.72 * len(shown),
             )
         )
     parts += [Table(rows) for entry in audits if (rows := _rates(entry))]
-    if len(outputs := summary.get("outputs", [])) > 1:
+    broken = not all(entry["holds"] for entry in audits)
+    if broken and len(outputs := summary.get("outputs", [])) > 1:
         names = ", ".join(f"{number} = {name}" for number, name in enumerate(outputs))
-        parts.append(f"Classes: {names}.")
+        parts.append(f"Classes, as rows that are missed count them: {names}.")
     return Section("Rules", tuple(parts))
+
+
+def _least_found(entry: Mapping[str, Any]) -> float | None:
+    """What a search of the rule's region came to; listed rows are all there are."""
+    if entry["strength"] in (Strength.AUDITED, Strength.CONSTRUCTED):
+        return None
+    return -float(entry["worst_violation"])
 
 
 def _rates(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -162,7 +171,7 @@ def _held_out(found: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _predictions(saved: Saved) -> Section:
     summary, about, arrays = saved.summary or {}, saved.description, saved.arrays
-    parts: list[Part] = list(scores(summary))
+    parts: list[Part] = [text[:1].upper() + text[1:] for text in scores(summary)]
     if "judged_outputs" in arrays:
         outputs, targets = arrays["judged_outputs"], arrays["judged_targets"]
         if _task(about) == "classification":
@@ -182,11 +191,11 @@ def _of_classes(outputs: Array, targets: Array, about: Mapping[str, Any]) -> lis
         stated = np.exp(stated - stated.max(axis=1, keepdims=True))
         stated = stated / stated.sum(axis=1, keepdims=True)
     found = reliability(stated, labels)
-    what = f"{names[1]}" if len(names) == 2 else "the class answered"
+    what = f"rows were {names[1]}" if len(names) == 2 else "the answer was right"
     drawings: list[Part] = [
         Drawing(
-            f"How often {what} was right when it was stated with a probability; on the diagonal as "
-            "often as stated, larger points stand for more rows.",
+            f"How often {what} where that was stated with a probability: on the diagonal, as often "
+            "as stated. Larger points stand for more rows.",
             lambda ax: draw_reliability(found, ax),
         )
     ]
