@@ -1,4 +1,4 @@
-"""What it takes to be an application: prepare, problem, evaluate, describe, restore, report.
+"""What it takes to be an application: prepare, problem, evaluate, describe, restore, report, story.
 
 `runner` drives every application through these and owns all else: folders, resuming, interrupts,
 saving, exit codes. A run's folder keeps the description that `describe` gave, and `restore` makes

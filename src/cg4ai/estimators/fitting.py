@@ -309,7 +309,10 @@ class ConstrainedEstimator(Parameters):
         return tuple(found)
 
     def audit(self, requirement: Requirement, *, tolerance: float = 1e-6) -> Audit:
-        """Recompute any requirement, also one that was not trained for, from predictions."""
+        """Recompute any requirement, also one that was not trained for, from predictions.
+
+        Labels are those of y, as in `fit`; `ensemble_.audit` takes positions in `classes_`.
+        """
         check_is_fitted(self, "ensemble_")
         return self.ensemble_.audit(self._as_trained(requirement), tolerance=tolerance)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BINS = 40
+MANY = 50  # in one bar: beside it single ones cannot be seen
 
 
 def plot_histogram(
@@ -31,8 +32,8 @@ def plot_histogram(
 ) -> Axes:
     """How often which value came; of several named series the first is filled, others are lines.
 
-    All share their bins. `limit`: what values must not pass is a line. `rare`: counts on a
-    logarithmic scale, so that single ones can be seen.
+    All share their bins. `limit`: what values must not pass is a line. `rare`: large counts on a
+    logarithmic scale, so that single ones can be seen beside them.
     """
     named = values if isinstance(values, Mapping) else {"": values}
     series = {name: _finite(one) for name, one in named.items()}
@@ -40,16 +41,16 @@ def plot_histogram(
     if not series:
         raise InvalidInput("there is no finite value to draw a histogram of")
     ax = axis_of(ax)
-    bins = _bins(np.concatenate(list(series.values())))
+    edges = _bins(np.concatenate(list(series.values()))).tolist()
     for number, (name, own) in enumerate(series.items()):
         colour = SERIES[number % len(SERIES)]
         shape: Any = ("step", 1.6) if number else ("stepfilled", 0.0)
-        ax.hist(own, bins.tolist(), color=colour, label=name, histtype=shape[0], linewidth=shape[1])
+        ax.hist(own, edges, color=colour, label=name, histtype=shape[0], linewidth=shape[1])
     if limit is not None:
         ax.axvline(limit, color=BAD, linestyle="--", linewidth=1.4, label=limit_name)
     if len(series) > 1 or limit is not None:
         legend_above(ax)
-    if rare:
+    if rare and max(np.histogram(own, edges)[0].max() for own in series.values()) >= MANY:
         logarithmic(ax)
     ax.set(xlabel=label, ylabel=counted)
     return ax

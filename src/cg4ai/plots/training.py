@@ -28,6 +28,7 @@ MET = 1e-12  # what rows lack by rounding
 DECADES = 100.0  # values further apart are drawn on a logarithmic scale
 RULES_ENTER = "training under the rules"
 MOST_BARS = 24
+MOST_MARKS = 60
 
 
 def plot_convergence(
@@ -55,7 +56,8 @@ def plot_convergence(
         return _slack(ax, records, tolerance)
     if what == "objective":
         return _objective(ax, records)
-    ax.plot(*_series(records, what), "o-", color=FIRST, markersize=4, drawstyle="steps-post")
+    mark = _mark("o-", records)
+    ax.plot(*_series(records, what), mark, color=FIRST, markersize=4, drawstyle="steps-post")
     ax.set_ylim(bottom=0)
     whole_numbers(ax.yaxis)
     return ax
@@ -65,7 +67,7 @@ def _objective(ax: Axes, records: Sequence[Record]) -> Axes:
     x, y = _series(records, "objective")
     if not len(x):
         return _said(ax, "no mixture was weighed yet")
-    ax.plot(x, y, "o-", color=FIRST, markersize=4, label="objective")
+    ax.plot(x, y, _mark("o-", records), color=FIRST, markersize=4, label="objective")
     bounds = _series(records, "bound")
     if len(bounds[0]):
         ax.plot(*bounds, "--", color=SECOND, label="proven bound")
@@ -88,8 +90,13 @@ def anything_lacked(records: Sequence[Record], tolerance: float | None = None) -
 def _slack(ax: Axes, records: Sequence[Record], tolerance: float | None) -> Axes:
     met = MET if tolerance is None else tolerance
     named = [
-        ("lacking in the master", "o-", FIRST, *_series(records, "slack")),
-        ("worst violation found", "s--", SECOND, *_series(records, "worst_violation")),
+        ("lacking in the master", _mark("o-", records), FIRST, *_series(records, "slack")),
+        (
+            "worst violation found",
+            _mark("s--", records),
+            SECOND,
+            *_series(records, "worst_violation"),
+        ),
     ]
     shown = [one for one in named if (one[-1] > met).any()]
     if not shown:
@@ -108,6 +115,11 @@ def _slack(ax: Axes, records: Sequence[Record], tolerance: float | None) -> Axes
     ax.set_xlim(*_around(np.array([one["iteration"] for one in records])))
     legend_above(ax)
     return ax
+
+
+def _mark(style: str, records: Sequence[Record]) -> str:
+    """A line with marks; of many iterations the line alone."""
+    return style if len(records) <= MOST_MARKS else style.lstrip("os")
 
 
 def _series(records: Sequence[Record], name: str) -> tuple[Array, Array]:

@@ -35,7 +35,7 @@ from cg4ai.plots.training import anything_lacked
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 
-HISTORY = [
+HISTORY: list[dict[str, Any]] = [
     {"iteration": 0, "objective": 9.0, "slack": 0.5, "columns": 2, "rows": 4, "note": ""},
     {"iteration": 1, "objective": 3.0, "slack": 1e-9, "columns": 5, "rows": 4, "bound": 1.0},
     {"iteration": 2, "objective": 2.0, "slack": 0.0, "columns": 6, "rows": 9, "bound": 1.5},
@@ -62,7 +62,7 @@ def test_objective_and_bound_by_iterations(ax: Any) -> None:
 
 
 def test_objectives_far_apart_are_drawn_by_decades_and_none_is_left_out(ax: Any) -> None:
-    far = [{**one, "objective": 10.0 ** -one["iteration"]} for one in HISTORY]  # type: ignore[operator]
+    far = [{**one, "objective": 10.0 ** -one["iteration"]} for one in HISTORY]
     plot_convergence([*far, {"iteration": 3, "objective": None}], ax=ax)
     assert ax.get_yscale() == "linear"
     further = [*far, {"iteration": 3, "objective": 1e-3}]
@@ -156,6 +156,13 @@ def test_bars_count_what_is_there_and_share_their_bins(ax: Any) -> None:
     assert [float(one.max()) for one in heights] == [30.0, 1.0]
     (limit,) = ax.lines
     assert limit.get_xdata() == [2.0, 2.0]
+
+
+def test_single_values_are_seen_beside_many(ax: Any) -> None:
+    plot_histogram([0.0, 0.0, 1.0], rare=True, ax=ax)
+    assert ax.get_yscale() == "linear"
+    plot_histogram([*np.zeros(900), 1.0], rare=True, ax=ax)
+    assert ax.get_yscale() == "log"
 
 
 def test_equal_values_have_a_bar(ax: Any) -> None:
@@ -322,7 +329,7 @@ def test_without_positions_the_same_layout_comes_again() -> None:
         np.array(plot_network(made, ax=Figure().subplots()).collections[0].get_offsets())
         for _ in range(2)
     ]
-    np.testing.assert_array_equal(*places)
+    np.testing.assert_array_equal(places[0], places[1])
     assert len(places[0]) == len({node for arc in made.arcs for node in arc})
 
 

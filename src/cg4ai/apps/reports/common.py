@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -146,14 +148,17 @@ def loading(saved: Saved) -> Section:
     """How to use what was trained."""
     if saved.ensemble is None:
         return Section("How to use it", ())
-    name = saved.name
+    name = shlex.quote(saved.name)
     python = (
-        f'import cg4ai\n\nmodel = cg4ai.load("{_quoted(name)}")\n'
+        f"import cg4ai\n\nmodel = cg4ai.load({json.dumps(saved.name, ensure_ascii=False)})\n"
         "model.predict(inputs)                # (n, d) -> (n, r)\n"
         "model.predict(inputs, explain=True)  # and how strongly each is covered"
     )
     commands = [f"cg4ai predict {name} DATA.csv --explain", f"cg4ai audit {name}"]
-    commands += [f"cg4ai check {name}/{file} --run {name}" for file in saved.certificates]
+    commands += [
+        f"cg4ai check {shlex.quote(f'{saved.name}/{file}')} --run {name}"
+        for file in saved.certificates
+    ]
     return Section(
         "How to use it",
         (
@@ -163,7 +168,3 @@ def loading(saved: Saved) -> Section:
             Code("\n".join(commands)),
         ),
     )
-
-
-def _quoted(name: str) -> str:
-    return name.replace("\\", "\\\\").replace('"', '\\"')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from cg4ai.records import StopReason, Strength
 def unfinished(saved: Saved) -> Story:
     """A run that is going on, or was stopped: what it was told, and how far it came."""
     count, command = len(saved.history), saved.run.command
-    going = f"cg4ai {command} --resume --out {saved.name}"
+    going = f"cg4ai {command} --resume --out {shlex.quote(saved.name)}"
     parts = [
         "The run has not ended: it is going on, or was stopped; in that case continue it with "
         f"{going}, which also writes this report anew."

@@ -26,7 +26,7 @@ MINIMISED = {
     "cost": "mean path cost over the training scenarios",
     "traffic": "mean MLU over the optimum of earlier matrices, rare large ratios counted in",
 }
-USUAL_SET = "every demand between zero and its largest volume"
+SET, USUAL_SET = "Demand vectors:", "every demand between zero and its largest volume"
 STOPPED = {
     **STOPS,
     StopReason.STALLED: "no overload is left and the mixture hardly improves any more",
@@ -104,7 +104,7 @@ def _worst_case(summary: Mapping[str, Any]) -> str:
 def _set(summary: Mapping[str, Any]) -> list[str]:
     """The set of demands, where it is not the usual box."""
     words = summary.get("demand_set", USUAL_SET)
-    return [] if words == USUAL_SET else [f"Demand vectors: {words}."]
+    return [] if words == USUAL_SET else [f"{SET} {words}."]
 
 
 def ratio(summary: Mapping[str, Any]) -> list[str]:

@@ -18,6 +18,8 @@ from cg4ai.apps.routing.journal import found_overloads
 from cg4ai.apps.routing.loads import WorstLoads, load_arrays
 from cg4ai.apps.routing.normalised import judged_on, rows
 from cg4ai.apps.routing.report import (
+    SET,
+    USUAL_SET,
     about,
     comparison,
     distance,
@@ -52,7 +54,7 @@ def story(saved: Saved) -> Story:
         title=f"Router of {summary['network']}: {summary['demands']} demands, up to "
         f"{summary['paths']} paths each",
         asked=tuple(_asked(summary)),
-        findings=tuple(_findings(summary)),
+        findings=tuple(_findings(summary, saved.settings.get("ratio"))),
         figures=tuple(_figures(summary)),
         remarks=(*remarks(summary), *distance(summary), OUTSIDE),
         sections=(
@@ -70,24 +72,32 @@ def story(saved: Saved) -> Story:
 
 def _asked(summary: Mapping[str, Any]) -> Iterator[str]:
     yield (
-        f"Split each of {summary['demands']} demands over its paths at once, for any demand vector "
-        f"of the set ({summary.get('demand_set', 'the box of the largest demands')}), such that no "
-        "link ever carries more than its capacity."
+        f"Split each of {summary['demands']} demands over its paths at once, such that no link "
+        "ever carries more than its capacity, at any demand vector of the set: "
+        f"{summary.get('demand_set', USUAL_SET)}."
     )
-    yield " ".join(about(summary))
+    yield " ".join(line for line in about(summary) if not line.startswith(SET))
 
 
-def _findings(summary: Mapping[str, Any]) -> Iterator[Finding]:
-    strength = Strength(summary["strength"])
+def _findings(summary: Mapping[str, Any], asked: float | None) -> Iterator[Finding]:
+    """What was asked for is a guarantee of some strength, or a stronger one; and a ratio."""
+    strength, weakest_first = Strength(summary["strength"]), list(Strength)
     statement, *more = guarantee(summary).split("\n")
     kept = summary["worst_utilisation"] <= FEASIBLE and summary.get("unrouted", 0.0) <= UNROUTED
-    # what was asked for is a guarantee of this strength
-    kept = kept and strength == summary["guarantee"]
-    yield Finding("No link above its capacity", strength, kept, statement, tuple(more))
+    enough = weakest_first[weakest_first.index(Strength(summary["guarantee"])) :]
+    yield Finding(
+        "No link above its capacity", strength, kept and strength in enough, statement, tuple(more)
+    )
     for sentence in ratio(summary):
         proven = summary["ratio_proof"]["status"] == "proven"
-        strength = Strength.CERTIFIED if proven else Strength.UNVERIFIED
-        yield Finding("Never far above the optimum", strength, proven, sentence)
+        reached = asked is None or asked <= 1 or summary["ratio"] <= asked
+        yield Finding(
+            "Never far above the optimum",
+            Strength.CERTIFIED if proven else Strength.UNVERIFIED,
+            proven and reached,
+            sentence,
+            () if reached else (f"{asked:g} was asked for.",),
+        )
 
 
 def _figures(summary: Mapping[str, Any]) -> Iterator[KeyFigure]:
@@ -127,7 +137,7 @@ def _gaps(summary: Mapping[str, Any], arrays: Arrays, made: Instance) -> Section
         f"Measured at {len(optimal):,} demand vectors at random, which training never saw; the "
         "optimum of each is that of a linear program. MLU is the utilisation of the fullest link.",
         Drawing(
-            "How far the MLU lies above the least possible; counts on a logarithmic scale.",
+            "How far the MLU lies above the least possible; large counts on a logarithmic scale.",
             lambda ax: plot_histogram(
                 gaps, label="MLU above the optimum", counted="demand vectors", rare=True, ax=ax
             ),
@@ -298,7 +308,7 @@ def _traffic(summary: Mapping[str, Any], arrays: Arrays) -> Section:
         over = arrays["later_mlu"] / arrays["later_optimal_mlu"]
         parts.append(
             Drawing(
-                "MLU over the optimum of the later matrices; counts on a logarithmic scale.",
+                "MLU over the optimum of the later matrices.",
                 lambda ax: plot_histogram(
                     over, label="MLU over the optimum", counted="matrices", rare=True, ax=ax
                 ),

@@ -30,6 +30,7 @@ OUTSIDE = (
     "training data; cg4ai predict marks them."
 )
 NAMED = 12  # features that are listed
+TIGHTEST = 12  # rules whose room is drawn
 MOST_CLASSES = 15  # that a figure of confusion has room for
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -116,13 +117,15 @@ def _rules(
         for number, entry in enumerate(audits)
         if f"slack_{number}" in arrays
     ]
-    shown = [slack for slack in slacks if len(slack.values)]
+    roomy = [slack for slack in slacks if len(slack.values)]
+    shown = sorted(roomy, key=_tightness)[:TIGHTEST]
     if shown:
+        which = "" if len(shown) == len(roomy) else f" (the {TIGHTEST} tightest of {len(roomy)})"
         tolerance = max(float(entry["tolerance"]) for entry in audits)
         parts.append(
             Drawing(
-                "What is left to the bound of each rule: at its listed rows, or at rows of the "
-                "data that lie in its region, where a mark is the least that a search of the "
+                f"What is left to the bound of each rule{which}: at its listed rows, or at rows of "
+                "the data that lie in its region, where a mark is the least that a search of the "
                 "region found. Left of the line it is missed.",
                 lambda ax: plot_slack(shown, tolerance=tolerance, ax=ax),
                 height=1.1 + 0.72 * len(shown),
@@ -134,6 +137,12 @@ def _rules(
         names = ", ".join(f"{number} = {name}" for number, name in enumerate(outputs))
         parts.append(f"Classes, as rows that are missed count them: {names}.")
     return Section("Rules", tuple(parts))
+
+
+def _tightness(slack: Slack) -> float:
+    """What is left at the tightest row, in shares of the most."""
+    least = slack.values.min() if slack.found is None else min(slack.found, slack.values.min())
+    return float(least / (np.abs(slack.values).max() or 1.0))
 
 
 def _least_found(entry: Mapping[str, Any]) -> float | None:
