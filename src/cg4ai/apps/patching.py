@@ -158,7 +158,7 @@ def patch_run(
         if new is not None:
             result.ensemble.save(new.folder)
             new.finish(made.summary)
-            made = replace(made, unreported=reported(new.folder, app) if report else "")
+            made = replace(made, unreported=reported(new.folder, app, wanted=report))
         return made
     finally:
         if new is not None:

@@ -221,12 +221,12 @@ def perform(
     try:
         task = app.listening(task, run)
         limit = settings.time_limit_s
-        reporting = report and run is not None
-        if reporting and math.isfinite(limit):
+        if report and run is not None and math.isfinite(limit):
             limit -= min(REPORT_S, limit / 10)
         outcome = _train(app, prepared, task, run, screen, time_limit_s=limit, started=started)
-        if reporting and run is not None and outcome.evaluation is not None:
-            outcome = replace(outcome, unreported=reported(run.folder, app))
+        if run is not None and outcome.evaluation is not None:
+            fault = reported(run.folder, app, wanted=report)
+            outcome = replace(outcome, unreported=fault)
         return outcome
     finally:
         if run is not None:

@@ -30,15 +30,15 @@ STYLE = {
     "axes.facecolor": "none",
     "axes.grid": True,
     "axes.labelcolor": INK,
-    "axes.labelsize": 10,
+    "axes.labelsize": 10.5,
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.titlesize": 10.5,
+    "axes.titlesize": 11,
     "figure.facecolor": "none",
-    "font.size": 10,
+    "font.size": 10.5,
     "grid.color": LINE,
     "grid.linewidth": 0.6,
-    "legend.fontsize": 9,
+    "legend.fontsize": 9.5,
     "legend.frameon": False,
     "savefig.facecolor": "none",
     "svg.fonttype": "none",  # text stays text, in the page's own font
@@ -47,10 +47,10 @@ STYLE = {
     "text.parse_math": False,  # names of users may hold dollars
     "xtick.color": QUIET,
     "xtick.labelcolor": INK,
-    "xtick.labelsize": 9,
+    "xtick.labelsize": 9.5,
     "ytick.color": QUIET,
     "ytick.labelcolor": INK,
-    "ytick.labelsize": 9,
+    "ytick.labelsize": 9.5,
 }
 
 

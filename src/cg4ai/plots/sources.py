@@ -15,6 +15,15 @@ from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 
 Record = Mapping[str, Any]
+# in the order in which they are spent
+STEPS = {
+    "preparing_s": "preparing",
+    "pricing_s": "training",
+    "separation_s": "searching",
+    "master_s": "master",
+    "other_s": "audits, rest",
+    "evaluation_s": "evaluation",
+}
 
 
 @dataclass(frozen=True)
@@ -52,17 +61,6 @@ def seconds_of(source: Any) -> dict[str, float]:
             f"{type(source).__name__}"
         )
     return dict(result.seconds_by_step())
-
-
-# in the order in which they are spent
-STEPS = {
-    "preparing_s": "preparing",
-    "pricing_s": "training",
-    "separation_s": "searching",
-    "master_s": "master",
-    "other_s": "audits, rest",
-    "evaluation_s": "evaluation",
-}
 
 
 def weights_of(source: Any) -> list[Weighted]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cg4ai.errors import InvalidInput
-from cg4ai.plots.colours import FIRST, QUIET, SECOND, SERIES
+from cg4ai.plots.colours import FIRST, PAPER, QUIET, SECOND, SERIES
 from cg4ai.plots.drawing import axis_of, legend_above, logarithmic, whole_numbers
 from cg4ai.plots.sources import STEPS, Record, Weighted, history_of, seconds_of, weights_of
 from cg4ai.records import Array
@@ -177,7 +177,7 @@ def plot_weights(
     if len(blocks) == 1:
         _one_block(ax, members, colour)
     else:
-        _blocks(ax, members, blocks, names or [f"block {block}" for block in blocks], colour)
+        _blocks(ax, members, blocks, names, colour)
     if len(kinds) > 1:
         for kind in kinds:
             ax.barh(0, 0, color=colour[kind], label=kind)
@@ -206,7 +206,7 @@ def _blocks(
     ax: Axes,
     members: Sequence[Weighted],
     blocks: Sequence[int],
-    names: Sequence[str],
+    names: Sequence[str] | None,
     colour: dict[str, str],
 ) -> None:
     for place, block in enumerate(blocks[:MOST_BARS]):
@@ -214,9 +214,9 @@ def _blocks(
         own = sorted((one for one in members if one.block == block), key=lambda one: -one.weight)
         for one in own:
             # the edge tells members of one kind apart
-            ax.barh(place, one.weight, left=left, color=colour[one.kind], edgecolor="white")
+            ax.barh(place, one.weight, left=left, color=colour[one.kind], edgecolor=PAPER)
             left += one.weight
-    shown = [names[block] for block in blocks[:MOST_BARS]]
+    shown = [f"block {block}" if names is None else names[block] for block in blocks[:MOST_BARS]]
     ax.set_yticks(range(len(shown)), shown, parse_math=False)
     if len(blocks) > MOST_BARS:
         ax.set_title(f"the first {MOST_BARS} of {len(blocks)} blocks")

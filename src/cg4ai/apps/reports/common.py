@@ -10,7 +10,7 @@ from typing import Any
 
 from cg4ai.apps.reports.story import Code, Drawing, Pairs, Part, Saved, Section, Table
 from cg4ai.apps.tables import cell
-from cg4ai.plots.sources import history_of, recorded_kind, recorded_weights, seconds_of
+from cg4ai.plots.sources import recorded_kind, recorded_weights, seconds_of
 from cg4ai.plots.training import anything_lacked, plot_convergence, plot_time, plot_weights
 
 LAST = 12  # iterations that the table shows
@@ -62,7 +62,7 @@ def _grew(saved: Saved, what: str) -> bool:
 
 
 def _converged(saved: Saved, what: Any, tolerance: float | None, ax: Any) -> None:
-    plot_convergence(history_of(saved.history), what, tolerance=tolerance, ax=ax)
+    plot_convergence(saved.history, what, tolerance=tolerance, ax=ax)
 
 
 def _tolerance(saved: Saved) -> float | None:

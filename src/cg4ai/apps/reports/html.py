@@ -32,7 +32,7 @@ TONES = {
     Strength.VIOLATED: "bad",
     Strength.UNVERIFIED: "warn",
     Strength.ATTACKED: "warn",
-    Strength.BOUNDED: "good",
+    Strength.BOUNDED: "warn",  # nothing has checked the solver's word
     Strength.AUDITED: "good",
     Strength.SHIELDED: "good",
     Strength.CERTIFIED: "good",

@@ -96,7 +96,7 @@ def _line(row: Row) -> str:
         f"<td>{escaped(saved.run.command)}</td>",
         f"<td>{verdict(saved, story)}</td>",
         f"<td>{escaped(strengths)}</td>",
-        f"<td>{escaped(figures)}</td>",
+        f'<td class="long">{escaped(figures)}</td>',
         f'<td class="number">{seconds:.1f}</td>',
         f"<td>{escaped(str(saved.run.header.get('created', ''))[:16].replace('T', ' '))}</td>",
     ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,25 +29,30 @@ def write_report(
     `app`: the run's application, where it is none of those that have a command.
     """
     saved = Saved(folder)
+    story = told(saved, app)
+    with readable(saved):
+        page = report_page(saved, story)
     target = folder / REPORT if out is None else out
-    page = report_page(saved, told(saved, app))
     files.write_bytes(target, page.encode())
     return target
 
 
-def reported(folder: Path, app: Application[Any, Any] | None = None) -> str:
+def reported(folder: Path, app: Application[Any, Any] | None = None, *, wanted: bool = True) -> str:
     """Write the report of a run that has ended; returns why there is none, empty if there is.
 
     The run is saved by then, and must not be lost for a picture of it. Where CG4AI_NO_REPORT is set
-    none is wanted: scripts that run often save the second that it takes.
+    none is wanted: scripts that run often save the second that it takes. One of before is removed.
     """
-    if os.environ.get(UNWANTED):
-        return ""
-    try:
-        write_report(folder, app=app)
-    except (*FAULTS, Cg4aiError, OSError) as error:
-        return f"no report was written ({type(error).__name__}: {error})"
-    return ""
+    fault = ""
+    if wanted and not os.environ.get(UNWANTED):
+        try:
+            write_report(folder, app=app)
+            return ""
+        except (*FAULTS, Cg4aiError, OSError) as error:
+            fault = f"no report was written ({type(error).__name__}: {error})"
+    with suppress(OSError):
+        (folder / REPORT).unlink(missing_ok=True)
+    return fault
 
 
 def refreshed(folder: Path) -> str:
@@ -55,29 +62,35 @@ def refreshed(folder: Path) -> str:
 
 def told(saved: Saved, app: Application[Any, Any] | None = None) -> Story:
     """All that a run has to tell, as far as it has come."""
-    if saved.summary is None:
-        story = unfinished(saved)
-    elif saved.patched:
-        story = patched(saved)
-    else:
-        try:
+    with readable(saved):
+        if saved.summary is None:
+            story = unfinished(saved)
+        elif saved.patched:
+            story = patched(saved)
+        else:
             story = (app or application(saved.run.command)).story(saved)
-        except FAULTS as error:
-            if isinstance(error, Cg4aiError):
-                raise
-            raise RunFolderError(
-                f"{saved.folder / 'summary.json'} is not the result of a run of "
-                f"{saved.run.command!r} ({type(error).__name__}: {error}); continue the run with "
-                "--resume to write it anew"
-            ) from error
-    return replace(
-        story,
-        sections=(
-            *story.sections,
-            common.training(saved, story.trained),
-            common.time_spent(saved),
-            common.members(saved, story.blocks),
-            common.settings(saved),
-            common.loading(saved),
-        ),
-    )
+        return replace(
+            story,
+            sections=(
+                *story.sections,
+                common.training(saved, story.trained),
+                common.time_spent(saved),
+                common.members(saved, story.blocks),
+                common.settings(saved),
+                common.loading(saved),
+            ),
+        )
+
+
+@contextmanager
+def readable(saved: Saved) -> Iterator[None]:
+    """What makes no sense, though its seal is whole, is an error in one line."""
+    try:
+        yield
+    except FAULTS as error:
+        if isinstance(error, Cg4aiError):
+            raise
+        raise RunFolderError(
+            f"the files in {saved.folder} are not those of a run of {saved.run.command!r} "
+            f"({type(error).__name__}: {error}); continue the run with --resume to write them anew"
+        ) from error
