@@ -27,7 +27,8 @@ LABELS = {
 MET = 1e-12  # what rows lack by rounding
 DECADES = 100.0  # values further apart are drawn on a logarithmic scale
 RULES_ENTER = "training under the rules"
-MOST_BARS = 24
+MOST_BARS = 24  # of blocks
+MOST_MEMBERS = 150
 MOST_MARKS = 60
 
 
@@ -168,38 +169,31 @@ def plot_weights(
 
     Of a mixture in several blocks, which sum to one each, a bar for each block; `names` are theirs.
     """
-    members = weights_of(source)
+    members = sorted(weights_of(source), key=lambda one: -one.weight)
     ax = axis_of(ax)
-    ax.set_xlabel("weight")
     kinds = list(dict.fromkeys(one.kind for one in members))
     colour = {kind: SERIES[number % len(SERIES)] for number, kind in enumerate(kinds)}
     blocks = sorted({one.block for one in members})
-    if len(blocks) == 1:
-        _one_block(ax, members, colour)
-    else:
+    if len(blocks) > 1:
         _blocks(ax, members, blocks, names, colour)
+    else:
+        _one_block(ax, members, colour)
     if len(kinds) > 1:
         for kind in kinds:
             ax.barh(0, 0, color=colour[kind], label=kind)
         legend_above(ax)
-    ax.invert_yaxis()
-    ax.grid(False, axis="y")
     return ax
 
 
 def _one_block(ax: Axes, members: Sequence[Weighted], colour: dict[str, str]) -> None:
-    shown = sorted(members, key=lambda one: -one.weight)
-    rest = shown[MOST_BARS:]
-    shown = shown[:MOST_BARS]
-    places = range(len(shown))
-    ax.barh(places, [one.weight for one in shown], color=[colour[one.kind] for one in shown])
-    labels = [str(place + 1) for place in places]
-    if rest:
-        total = sum(one.weight for one in rest)
-        ax.barh(len(shown), total, color=QUIET)
-        labels.append(f"{len(rest)} more")
-    ax.set_yticks(range(len(labels)), labels)
-    ax.set_ylabel("member")
+    shown = members[:MOST_MEMBERS]
+    colours = [colour[one.kind] for one in shown]
+    ax.bar(range(1, len(shown) + 1), [one.weight for one in shown], color=colours)
+    ax.set(xlabel="member, largest weight first", ylabel="weight")
+    whole_numbers(ax.xaxis)
+    ax.grid(False, axis="x")
+    if len(members) > MOST_MEMBERS:
+        ax.set_title(f"the {MOST_MEMBERS} largest of {len(members)}")
 
 
 def _blocks(
@@ -211,12 +205,14 @@ def _blocks(
 ) -> None:
     for place, block in enumerate(blocks[:MOST_BARS]):
         left = 0.0
-        own = sorted((one for one in members if one.block == block), key=lambda one: -one.weight)
-        for one in own:
+        for one in (one for one in members if one.block == block):
             # the edge tells members of one kind apart
             ax.barh(place, one.weight, left=left, color=colour[one.kind], edgecolor=PAPER)
             left += one.weight
     shown = [f"block {block}" if names is None else names[block] for block in blocks[:MOST_BARS]]
     ax.set_yticks(range(len(shown)), shown, parse_math=False)
+    ax.set_xlabel("weight")
+    ax.invert_yaxis()
+    ax.grid(False, axis="y")
     if len(blocks) > MOST_BARS:
         ax.set_title(f"the first {MOST_BARS} of {len(blocks)} blocks")

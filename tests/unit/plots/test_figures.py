@@ -127,9 +127,9 @@ def ensemble_file(folder: Path, weights: list[list[float]], blocks: list[list[in
 
 def test_weights_of_one_block_are_bars_largest_first(tmp_path: Path, ax: Any) -> None:
     plot_weights(ensemble_file(tmp_path, [[0.2, 0.0], [0.8]], [[0, 0], [0]]), ax=ax)
-    assert [bar.get_width() for bar in ax.patches if bar.get_width()] == [0.8, 0.2]
+    assert [bar.get_height() for bar in ax.patches if bar.get_width()] == [0.8, 0.2]
     names = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert names == ["shielded network", "constant"]
+    assert names == ["constant", "shielded network"]
 
 
 def test_weights_of_blocks_stand_beside_each_other(tmp_path: Path, ax: Any) -> None:
@@ -140,10 +140,11 @@ def test_weights_of_blocks_stand_beside_each_other(tmp_path: Path, ax: Any) -> N
     assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b"]
 
 
-def test_many_members_share_a_bar(tmp_path: Path, ax: Any) -> None:
-    plot_weights(ensemble_file(tmp_path, [[1 / 30] * 30], [[0] * 30]), ax=ax)
-    assert ax.get_yticklabels()[-1].get_text() == "6 more"
-    assert sum(bar.get_width() for bar in ax.patches) == pytest.approx(1.0)
+def test_of_very_many_members_the_largest_are_shown(tmp_path: Path, ax: Any) -> None:
+    weights = [*np.full(150, 0.006), *np.full(50, 0.002)]
+    plot_weights(ensemble_file(tmp_path, [weights], [[0] * 200]), ax=ax)
+    assert sum(bar.get_height() for bar in ax.patches) == pytest.approx(0.9)
+    assert ax.get_title() == "the 150 largest of 200"
 
 
 # ---- distributions ------------------------------------------------------------------------------

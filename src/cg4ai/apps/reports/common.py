@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -45,7 +46,7 @@ def training(saved: Saved, sentences: Sequence[str]) -> Section:
         parts += [
             Drawing(caption, partial(_converged, saved, what, tolerance))
             for what, caption in CONVERGENCE.items()
-            if what == "objective" or (lacking if what == "slack" else _grew(saved, what))
+            if (lacking if what == "slack" else _grew(saved, what))
         ]
     rows = [
         {name: record.get(key) for key, name in SHOWN.items()} for record in saved.history[-LAST:]
@@ -58,7 +59,8 @@ def training(saved: Saved, sentences: Sequence[str]) -> Section:
 
 def _grew(saved: Saved, what: str) -> bool:
     """Whether a figure shows more of it than the table does."""
-    return len(saved.history) >= FEW and len({record.get(what) for record in saved.history}) > 1
+    known = {record.get(what) for record in saved.history} - {None, math.inf}
+    return len(known) > 1 and (what == "objective" or len(saved.history) >= FEW)
 
 
 def _converged(saved: Saved, what: Any, tolerance: float | None, ax: Any) -> None:
