@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from cg4ai.apps.folders import ARRAYS
 from cg4ai.errors import RunFolderError
 from cg4ai.extras import optional
+from cg4ai.plots.drawing import png
 from cg4ai.runs import files
 
 if TYPE_CHECKING:
@@ -41,7 +41,5 @@ def saved_arrays(run: Path) -> dict[str, NDArray[Any]]:
 
 def write(figure: Figure, target: Path) -> Path:
     """Written whole or not at all, since other processes may draw the same figure."""
-    packed = io.BytesIO()
-    figure.savefig(packed, dpi=150, format="png")
-    files.write_bytes(target, packed.getvalue())
+    files.write_bytes(target, png(figure))
     return target

@@ -1,6 +1,7 @@
 """One thread per test process: with several processes, more threads only get in each other's way.
 
-Set before torch or NumPy is imported, and inherited by the programs that tests start.
+Set before torch or NumPy is imported, and inherited by the programs that tests start. Reports take
+half a second of each small run: those of tests/integration/test_reports.py must do.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
+os.environ["CG4AI_NO_REPORT"] = "1"
 
 # the same examples in every run, so that a suite that passed passes again; new ones are looked for
 # with HYPOTHESIS_PROFILE=explore

@@ -286,7 +286,7 @@ def run_mixture(unit: Unit, plan: Plan, *, force: bool = False) -> dict[str, Any
     """Train, or go on; None if interrupted."""
     wanted, folder = wanted_mixture(unit, plan), unit.folder(plan.folder)
     app = PublishedDigits() if isinstance(wanted, PublishedSettings) else Study()
-    trained = perform(app, wanted, out=folder, resume=not force, force=force)
+    trained = perform(app, wanted, out=folder, resume=not force, force=force, report=not plan.lean)
     return None if trained.evaluation is None else trained.summary
 
 

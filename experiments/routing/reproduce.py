@@ -216,7 +216,9 @@ def _attempt(job: tuple[str, RouteSettings], plan: Plan, *, force: bool) -> Atte
     folder, app = plan.out / name, APPLICATIONS[plan.mode]
     try:
         with stopped_at(plan.until):
-            routed = perform(app, asked, out=folder, resume=not force, force=force)
+            routed = perform(
+                app, asked, out=folder, resume=not force, force=force, report=not plan.lean
+            )
     except KeyboardInterrupt:
         return Attempt(name, None, "interrupted", interrupted=True)
     except OF_ONE_RUN as error:

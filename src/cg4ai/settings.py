@@ -248,6 +248,7 @@ class RunOptions(Checked):
     force: bool = setting(False, "Replace an earlier run in DIR.")
     quiet: bool = setting(False, "Show no progress.")
     json: bool = setting(False, "Progress and result as JSON lines on stdout.")
+    no_report: bool = setting(False, "Write no report.html, which takes about a second.")
 
     def inconsistencies(self) -> list[str]:
         faults = []

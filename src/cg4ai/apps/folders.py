@@ -17,10 +17,12 @@ from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 
 ARRAYS = "arrays.safetensors"
+REPORT = "report.html"
 DESCRIPTION = "description"
 STUDIES = ("failures",)  # folders below a run's, of what was found out about it later
 POSITIONS = "positions"  # in a description: of nodes, for pictures alone
 PATCH_OF = "patch_of"  # in a description: the folder of the run that was patched
+PATCHES = "patches"  # in an ensemble's description: the files that were added, in order
 APPLICATIONS = {"train": "tabular", "route": "routing", "digits": "digits"}
 
 
@@ -52,7 +54,7 @@ def open_run(
     if not resume or not (out / "run.json").exists():
         record = {**_located(settings), DESCRIPTION: app.describe(prepared)}
         created = Run.create(out, app.name, record, force=force)
-        for path in [*out.glob("*.cg4ai"), *out.glob("*.jsonl"), out / ARRAYS]:
+        for path in [*out.glob("*.cg4ai"), *out.glob("*.jsonl"), *out.glob("*.html"), out / ARRAYS]:
             path.unlink(missing_ok=True)
         for study in STUDIES:  # of the run that was there
             shutil.rmtree(out / study, ignore_errors=True)

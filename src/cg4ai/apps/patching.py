@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from cg4ai.apps.csvdata import CsvTable, read_csv
-from cg4ai.apps.folders import DESCRIPTION, PATCH_OF, application, trained
+from cg4ai.apps.folders import DESCRIPTION, PATCH_OF, PATCHES, application, trained
 from cg4ai.apps.protocol import Rule, Task, Trained
+from cg4ai.apps.reports.write import reported
 from cg4ai.apps.wording import outcome_in_numbers
 from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
 from cg4ai.ensemble.patched import Changes, changes
@@ -27,7 +28,6 @@ from cg4ai.runs.folder import Run
 from cg4ai.solving.loop import patch
 from cg4ai.solving.result import Result
 
-PATCHES = "patches"  # in an ensemble's description: the files that were added, in order
 CERTIFICATES = "*.cg4ai"
 OBJECTIVE = "inputs of the objective"
 
@@ -46,6 +46,7 @@ class PatchedRun:
     members: int
     changes: tuple[tuple[str, Changes], ...]
     void: tuple[str, ...]
+    unreported: str = ""  # why there is no report
 
     @property
     def kept(self) -> bool:
@@ -64,8 +65,9 @@ class PatchedRun:
                     "holds": one.holds,
                     "strength": one.strength,
                     "statement": str(one).splitlines()[0],
+                    "added": number >= self.earlier,
                 }
-                for one in result.audits
+                for number, one in enumerate(result.audits)
             ],
             "changes": {
                 name: {
@@ -105,10 +107,12 @@ def patch_run(
     out: Path | None = None,
     data: Path | None = None,
     progress: Callable[[IterationRecord], None] | None = None,
+    report: bool = True,
 ) -> PatchedRun:
     """Add the rules or cases in the files `add`; with `out` the patched run is saved there.
 
-    Changes are reported at the inputs of the objective and at those of the table `data`.
+    Changes are reported at the inputs of the objective and at those of the table `data`. With
+    `report` its page, report.html, is written, too.
     """
     if out is not None and out.resolve() == folder.resolve():
         raise InvalidInput(f"{folder} is the run to patch: choose another --out, it stays as it is")
@@ -154,6 +158,7 @@ def patch_run(
         if new is not None:
             result.ensemble.save(new.folder)
             new.finish(made.summary)
+            made = replace(made, unreported=reported(new.folder, app, wanted=report))
         return made
     finally:
         if new is not None:

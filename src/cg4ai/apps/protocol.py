@@ -1,4 +1,4 @@
-"""What it takes to be an application: prepare, problem, evaluate, describe, restore, report.
+"""What it takes to be an application: prepare, problem, evaluate, describe, restore, report, story.
 
 `runner` drives every application through these and owns all else: folders, resuming, interrupts,
 saving, exit codes. A run's folder keeps the description that `describe` gave, and `restore` makes
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from cg4ai.solving.clock import Deadline
 from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
+
+if TYPE_CHECKING:
+    from cg4ai.apps.reports.story import Saved, Story
 
 PORTIONS = (0.001, 0.01, 0.04, 0.16, 1.0)  # of a measurement that has a limit, one by one
 
@@ -326,4 +329,8 @@ class Application(Protocol[S, P]):
 
     def guarantees(self, summary: Mapping[str, Any]) -> list[Guarantee]:
         """What the result says of each rule."""
+        ...
+
+    def story(self, saved: Saved) -> Story:
+        """What the report of a run that has ended tells, from its folder alone."""
         ...

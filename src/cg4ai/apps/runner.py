@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, cast
 
-from cg4ai.apps.folders import ARRAYS, DESCRIPTION, about_of, check_application, open_run
+from cg4ai.apps.folders import ARRAYS, DESCRIPTION, REPORT, about_of, check_application, open_run
 from cg4ai.apps.protocol import Application, Evaluation, P, Review, S, Task
+from cg4ai.apps.reports.write import reported
 from cg4ai.apps.tables import wrapped
 from cg4ai.apps.wording import outcome_in_numbers
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -35,6 +36,7 @@ from cg4ai.solving.loop import imposed
 from cg4ai.solving.result import Result
 
 KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130
+REPORT_S = 1.0  # kept of a time limit for the report, a tenth of short ones
 USUAL_THREADS = 2  # more hardly ever help: members are small
 
 
@@ -64,6 +66,7 @@ class Outcome(Generic[P]):
     prepared: P
     result: Result
     evaluation: Evaluation | None
+    unreported: str = ""  # why there is no report, where one was to be written
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -100,6 +103,7 @@ def execute(
             described=chosen.described,
             screen=screen,
             started=started,
+            report=not options.no_report,
         )
     except KeyboardInterrupt:
         outcome = None
@@ -115,8 +119,16 @@ def execute(
             words = wrapped(words, shutil.get_terminal_size().columns)
         print(words)
         if options.out is not None:
-            print(f"\nSaved in {options.out}; try: cg4ai predict {options.out} DATA.csv")
+            print(f"\n{saved_in(options.out)}")
+    if outcome.unreported:
+        print(outcome.unreported, file=sys.stderr)
     return KEPT if outcome.evaluation.kept else NOT_KEPT
+
+
+def saved_in(folder: Path) -> str:
+    """Where a run is, and what to do with it."""
+    look = f" (open {folder / REPORT} to see it)" if (folder / REPORT).exists() else ""
+    return f"Saved in {folder}{look}; try: cg4ai predict {folder} DATA.csv"
 
 
 def say_interrupted(name: str, out: Path | None) -> None:
@@ -183,8 +195,12 @@ def perform(
     described: Mapping[str, Any] | None = None,
     screen: Screen | None = None,
     started: float | None = None,
+    report: bool = True,
 ) -> Outcome[P]:
-    """Train (or go on), save, evaluate; see `Outcome` for what an interrupt leaves."""
+    """Train (or go on), save, evaluate; see `Outcome` for what an interrupt leaves.
+
+    With `report` and a folder, what came out is also written as a page, report.html.
+    """
     import torch
 
     screen = screen or Screen()
@@ -204,9 +220,14 @@ def perform(
         run = open_run(app, settings, prepared, out, resume=resume, force=force)
     try:
         task = app.listening(task, run)
-        return _train(
-            app, prepared, task, run, screen, time_limit_s=settings.time_limit_s, started=started
-        )
+        limit = settings.time_limit_s
+        if report and run is not None and math.isfinite(limit):
+            limit -= min(REPORT_S, limit / 10)
+        outcome = _train(app, prepared, task, run, screen, time_limit_s=limit, started=started)
+        if run is not None and outcome.evaluation is not None:
+            fault = reported(run.folder, app, wanted=report)
+            outcome = replace(outcome, unreported=fault)
+        return outcome
     finally:
         if run is not None:
             run.close()

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from cg4ai.pages import escaped
+
 TableRows = Sequence[Mapping[str, Any]]
 
 
@@ -27,8 +29,8 @@ def markdown(rows: TableRows, *, digits: int = 5) -> str:
     names = _columns(rows)
     marks = ["---:" if _numeric(rows, name) else "---" for name in names]
     body = [[cell(row.get(name), digits=digits) for name in names] for row in rows]
-    escaped = [[_escaped(text) for text in line] for line in [names, *body]]
-    lines = [escaped[0], marks, *escaped[1:]]
+    cells = [[_piped(text) for text in line] for line in [names, *body]]
+    lines = [cells[0], marks, *cells[1:]]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
@@ -49,6 +51,21 @@ def plain(rows: TableRows, *, digits: int = 5) -> str:
         for line in lines
     ]
     return "\n".join(aligned) + "\n"
+
+
+def html(rows: TableRows, *, digits: int = 5) -> str:
+    """An HTML table; whatever cells say, it is text."""
+    if not rows:
+        return ""
+    names = _columns(rows)
+    kind = {name: ' class="number"' if _numeric(rows, name) else "" for name in names}
+    head = "".join(f"<th{kind[name]}>{escaped(name)}</th>" for name in names)
+    lines = [f"<tr>{head}</tr>"]
+    for row in rows:
+        cells = [(kind[name], escaped(cell(row.get(name), digits=digits))) for name in names]
+        lines.append(f"<tr>{''.join(f'<td{mark}>{text}</td>' for mark, text in cells)}</tr>")
+    body = "\n".join(lines[1:])
+    return f"<table>\n<thead>{lines[0]}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 
 def csv_text(rows: TableRows) -> str:
@@ -111,7 +128,7 @@ def _exact(value: object) -> object:
     return cell(value)
 
 
-def _escaped(text: str) -> str:
+def _piped(text: str) -> str:
     return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split())
 
 

@@ -32,6 +32,8 @@ SINGLE_STOPS = {
     StopReason.NO_IMPROVING_COLUMN: "training found no better single member",
 }
 STRENGTHS = {
+    Strength.VIOLATED: "found broken",
+    Strength.UNVERIFIED: "nothing is established",
     Strength.AUDITED: "recomputed at every listed input; says nothing of other inputs",
     Strength.ATTACKED: "violations were searched for in the region; a search is no proof",
     Strength.BOUNDED: "a solver's bound excludes violations in the region; unchecked",
@@ -74,6 +76,16 @@ def contradicting(summary: Mapping[str, Any]) -> list[str]:
     """One sentence on the rules that cannot all be kept, if some were found."""
     conflict = summary.get("conflict")
     return [f"Conflict: {conflict}."] if conflict else []
+
+
+def remarks(summary: Mapping[str, Any]) -> list[str]:
+    """What whoever reads a result must keep in mind, whatever the application."""
+    note = summary.get("note")
+    return [
+        *cut_short(summary),
+        *contradicting(summary),
+        *([f"Note: {note}."] if note else []),
+    ]
 
 
 def outcome_in_numbers(result: Result, *, preparing_s: float = 0.0) -> dict[str, Any]:
@@ -168,6 +180,19 @@ def guarantee_of(entry: Mapping[str, Any]) -> Guarantee:
 
 def report(result: dict[str, Any]) -> str:
     """The report on a summary."""
+    lines = trained(result)
+    lines += contradicting(result)
+    if result["note"]:
+        lines.append(f"Note: {result['note']}.")
+    if result["audits"]:
+        lines += ["", audit_report(result["audits"], result["outputs"])]
+    else:
+        lines += ["", "There were no rules, so nothing is guaranteed."]
+    return "\n".join(lines)
+
+
+def trained(result: Mapping[str, Any]) -> list[str]:
+    """How training ended, and what came of it."""
     lines = [
         f"Stopped after {counted(result['iterations'], 'iteration')} and "
         f"{result['seconds']:.1f} s: {result['stopped_because']}.",
@@ -177,14 +202,7 @@ def report(result: dict[str, Any]) -> str:
     ]
     if result.get("shield"):
         lines.append(f"{result['shield'].capitalize()}.")
-    lines += contradicting(result)
-    if result["note"]:
-        lines.append(f"Note: {result['note']}.")
-    if result["audits"]:
-        lines += ["", audit_report(result["audits"], result["outputs"])]
-    else:
-        lines += ["", "There were no rules, so nothing is guaranteed."]
-    return "\n".join(lines)
+    return lines
 
 
 def _members(result: Mapping[str, Any]) -> str:
@@ -197,7 +215,7 @@ def _members(result: Mapping[str, Any]) -> str:
 
 def audit_report(entries: Sequence[dict[str, Any]], outputs: Sequence[str] = ()) -> str:
     """A table of the requirements, what each strength means, and the rows that are violated."""
-    table = plain([_table_row(entry) for entry in entries], digits=3)
+    table = plain([audit_row(entry) for entry in entries], digits=3)
     broken = [entry for entry in entries if not entry["holds"]]
     met = len(entries) - len(broken)
     lines = [f"{met} of {len(entries)} requirements met", ""]
@@ -219,14 +237,15 @@ def audit_report(entries: Sequence[dict[str, Any]], outputs: Sequence[str] = ())
     if broken:
         lines += ["", "Not met, worst first"]
         for entry in broken:
-            lines += _violated(entry)
+            lines += [f"  {line}" for line in violated(entry)]
         if len(outputs) > 1:
             names = ", ".join(f"{number} = {name}" for number, name in enumerate(outputs))
             lines.append(f"  (classes: {names})")
     return "\n".join(lines)
 
 
-def _table_row(entry: dict[str, Any]) -> dict[str, Any]:
+def audit_row(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What a table shows of one audit."""
     listed = entry["strength"] == Strength.AUDITED
     worst, holds = entry["worst_violation"], entry["holds"]
     return {
@@ -238,11 +257,12 @@ def _table_row(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _violated(entry: dict[str, Any]) -> list[str]:
+def violated(entry: Mapping[str, Any]) -> list[str]:
+    """The worst rows that one requirement misses, and how many there are."""
     lines = []
     for one in entry["violated"][:SHOWN]:
         source = f" ({one['source']})" if one["source"] else ""
-        lines.append(f"  missed by {one['missed_by']:.3g}: {one['text']}{source}")
+        lines.append(f"missed by {one['missed_by']:.3g}: {one['text']}{source}")
     if len(entry["violated"]) > SHOWN:
-        lines.append(f"  and {len(entry['violated']) - SHOWN} more of {entry['requirement']}")
+        lines.append(f"and {len(entry['violated']) - SHOWN} more of {entry['requirement']}")
     return lines

@@ -14,6 +14,7 @@ import numpy as np
 
 from cg4ai.apps.folders import trained
 from cg4ai.apps.protocol import Proposition
+from cg4ai.apps.reports.write import refreshed
 from cg4ai.checker.words import at_most
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.ensemble import Ensemble
@@ -67,6 +68,8 @@ def run(folder: Path, options: CertifyOptions) -> int:
             _certify(opened, ensemble, job, number=number, options=options)
             for number, job in enumerate(jobs, start=1)
         ]
+    if fault := refreshed(folder):
+        print(fault, file=sys.stderr)
     return PROVEN if all(proven) else NOT_PROVEN
 
 

@@ -76,6 +76,7 @@ def run(
     json: bool,
 ) -> int:
     """Study, and print what came out; returns the exit code."""
+    from cg4ai.apps.reports.write import refreshed
     from cg4ai.apps.routing.failures import report, settled, study
     from cg4ai.runs import files
 
@@ -87,6 +88,8 @@ def run(
             print(f"failure {row['failure']}: {row['outcome']}", file=sys.stderr, flush=True)
 
     rows = study(folder, which, effort, n_jobs=jobs, until=until, heard=heard)
+    if fault := refreshed(folder):
+        print(fault, file=sys.stderr)
     if not json:
         print(report(rows))
         print(

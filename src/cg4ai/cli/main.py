@@ -29,6 +29,7 @@ from cg4ai.cli.failures import failures
 from cg4ai.cli.options import settings_command
 from cg4ai.cli.patch import patch
 from cg4ai.cli.predict import predict
+from cg4ai.cli.report import report
 from cg4ai.cli.runs import (
     DIGITS_EXAMPLE,
     ROUTE_EXAMPLES,
@@ -142,6 +143,10 @@ app.command(
     short_help="Write a page to move inputs on and look at a run.",
     epilog="\b\nExamples:\n  cg4ai explore router\n  cg4ai explore run --out model.html",
 )(explore)
+app.command(
+    short_help="Write the report of a run, or of all runs in a folder.",
+    epilog="\b\nExamples:\n  cg4ai report run\n  cg4ai report runs --out runs.html",
+)(report)
 settings_command(
     app,
     RouteSettings,

@@ -29,6 +29,9 @@ def patch(
         Path | None, typer.Option(metavar="DATA.csv", help="Further inputs to report changes at.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    no_report: Annotated[
+        bool, typer.Option("--no-report", help="Write no report.html, which takes about a second.")
+    ] = False,
 ) -> None:
     """Add rules or cases to the run in DIR, which stays as it is, without starting again.
 
@@ -38,13 +41,16 @@ def patch(
     are kept; 3: some are not; 2: bad input.
     """
     from cg4ai.apps.patching import patch_run
+    from cg4ai.apps.runner import saved_in
     from cg4ai.runs import files
 
     target = out or folder.with_name(f"{folder.name}-patched")
-    made = patch_run(folder, add, out=target, data=data)
+    made = patch_run(folder, add, out=target, data=data, report=not no_report)
     if json:
         sys.stdout.write(files.json_line(made.summary).decode())
     else:
         print(made)
-        print(f"\nSaved in {target}; try: cg4ai predict {target} DATA.csv")
+        print(f"\n{saved_in(target)}")
+    if made.unreported:
+        print(made.unreported, file=sys.stderr)
     raise typer.Exit(KEPT if made.kept else NOT_KEPT)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from cg4ai.arrays import among
 from cg4ai.ensemble import shapes
@@ -188,6 +189,23 @@ def audit(
     return _recomputed(requirement, ensemble, rows, tolerance, threshold, held_out)
 
 
+class Recomputed(NamedTuple):
+    """Outputs (n, r) at the inputs of rows, and by how much each row (m,) is missed."""
+
+    outputs: Tensor
+    violations: Array
+
+
+def row_violations(requirement: Requirement, ensemble: Ensemble, rows: Rows) -> Recomputed:
+    """What the mixture makes of a requirement's own rows; negative where there is room."""
+    if isinstance(requirement, DecisionRate):
+        outputs = votes(torch.as_tensor(ensemble.answers(rows.inputs)))
+    else:
+        outputs = predictions(ensemble, rows.inputs)
+    with torch.no_grad():
+        return Recomputed(outputs, shortfall(rows.bounds, rows.values(outputs).numpy()))
+
+
 def _recomputed(
     requirement: Requirement,
     ensemble: Ensemble,
@@ -197,12 +215,7 @@ def _recomputed(
     held_out: Array | None,
 ) -> Audit:
     """What predictions at the listed inputs make of every row."""
-    if isinstance(requirement, DecisionRate):
-        outputs = votes(torch.as_tensor(ensemble.answers(rows.inputs)))
-    else:
-        outputs = predictions(ensemble, rows.inputs)
-    with torch.no_grad():
-        violations = shortfall(rows.bounds, rows.values(outputs).numpy())
+    outputs, violations = row_violations(requirement, ensemble, rows)
     order = np.argsort(-violations, kind="stable")
     violated = order[violations[order] > tolerance]
     thresholded = {}

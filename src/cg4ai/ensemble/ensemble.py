@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from cg4ai.ensemble.claims import Explanation, Ranks
     from cg4ai.ensemble.patched import Patched
     from cg4ai.ensemble.shield import ShieldedEnsemble
+    from cg4ai.ensemble.slack import Slack
     from cg4ai.rules import Requirement
     from cg4ai.rules.guards import Guard
 
@@ -281,6 +282,12 @@ class Ensemble(Mixture):
         from cg4ai.ensemble.audit import audit
 
         return audit(requirement, self, tolerance=tolerance)
+
+    def slack(self, requirement: Requirement, inputs: Any = None) -> Slack:
+        """How much room a requirement has, row by row or at `inputs` (n, d); see `Slack`."""
+        from cg4ai.ensemble.slack import slack
+
+        return slack(self, requirement, inputs)
 
     def as_module(self) -> EnsembleModule:
         """An `nn.Module` with the same predictions, (n, d) -> (n, r) float64, for use elsewhere.

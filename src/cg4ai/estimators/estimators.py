@@ -13,7 +13,6 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from cg4ai.ensemble.audit import Audit
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.estimators.fitting import ConstrainedEstimator, checked_requirements, row_weights
 from cg4ai.estimators.holdout import LabelledData, merged
@@ -44,8 +43,8 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
     Outputs, as in `Linear(X, coefficients, ...)` and `Rate(..., output=1)`, are counted in the
     order of `classes_`. With a single class in y there is a second output without a label.
     {PARAMETERS}
-    Further parameters
-    ------------------
+    Other Parameters
+    ----------------
     scores : "probability" makes every member output probabilities (for `Probability`, `Rate`, and
         `Margin` on the scale 0 to 1); "logit" makes them output logits.
     output_limit : with scores="logit", the largest size of a logit on known inputs: networks are
@@ -117,13 +116,9 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
                     f"class_weight gives {label!r} the weight {weight!r}; use a number >= 0"
                 )
 
-    def audit(self, requirement: Requirement, *, tolerance: float = 1e-6) -> Audit:
-        """Recompute any requirement, also one that was not trained for, from predictions.
-
-        Labels are those of y, as in `fit`; `ensemble_.audit` takes positions in `classes_`.
-        """
-        check_is_fitted(self, "ensemble_")
-        return super().audit(self._by_position(requirement), tolerance=tolerance)
+    def _as_trained(self, requirement: Requirement) -> Requirement:
+        """Labels are those of y, as in `fit`; the ensemble takes positions in `classes_`."""
+        return super()._as_trained(self._by_position(requirement))
 
     @staticmethod
     def requirement_labels(labels: Any, y: Any) -> IntArray:
@@ -210,8 +205,8 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
     (see `cg4ai.fit_with_requirements` for pipelines). Defaults of tolerances and penalties are
     relative to the spread of y; what `settings` gives is taken as it is.
     {PARAMETERS}
-    Further parameters
-    ------------------
+    Other Parameters
+    ----------------
     quantiles : with loss="pinball", the quantiles of y (n,) to predict, rising numbers between 0
         and 1, (0.1, 0.5, 0.9) by default. Outputs are (n, quantiles) and never cross (`Ordered`).
 

@@ -14,6 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from cg4ai.conflicts import contradiction
 from cg4ai.ensemble.audit import Audit
+from cg4ai.ensemble.slack import Slack
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.estimators.holdout import HeldOutPricer, LabelledData, split
 from cg4ai.estimators.judgement import Judge, Score
@@ -30,7 +31,7 @@ from cg4ai.estimators.kinds import (
 )
 from cg4ai.estimators.parameters import Parameters, one_of
 from cg4ai.estimators.simple import SHRINKAGE, simple_members
-from cg4ai.estimators.sparse import dense_parts
+from cg4ai.estimators.sparse import dense, dense_parts
 from cg4ai.estimators.watching import watched
 from cg4ai.layout import Layout
 from cg4ai.members.factories import picklable
@@ -51,6 +52,7 @@ from cg4ai.rules.rates import GroupRates
 from cg4ai.solving.arranging import output_set_of
 from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
+from cg4ai.solving.representation import result_html
 from cg4ai.solving.result import Result
 from cg4ai.solving.shaping import shaped
 from cg4ai.solving.voting import voted
@@ -83,6 +85,19 @@ class ConstrainedEstimator(Parameters):
         several = isinstance(self.members, list | tuple)
         kinds = [picklable(kind) for kind in kinds_of(self.members)]
         return {**state, "members": type(self.members)(kinds) if several else kinds[0]}
+
+    def _repr_html_inner(self) -> str:
+        return str(super()._repr_html_inner()) + self._stated()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._stated()
+        return bundle
+
+    def _stated(self) -> str:
+        """What is guaranteed, under scikit-learn's own diagram; nothing before `fit`."""
+        return result_html(self.result_) if hasattr(self, "result_") else ""
 
     def fit(
         self,
@@ -294,11 +309,24 @@ class ConstrainedEstimator(Parameters):
         return tuple(found)
 
     def audit(self, requirement: Requirement, *, tolerance: float = 1e-6) -> Audit:
-        """Recompute any requirement, also one that was not trained for, from predictions."""
+        """Recompute any requirement, also one that was not trained for, from predictions.
+
+        Labels are those of y, as in `fit`; `ensemble_.audit` takes positions in `classes_`.
+        """
         check_is_fitted(self, "ensemble_")
+        return self.ensemble_.audit(self._as_trained(requirement), tolerance=tolerance)
+
+    def slack(self, requirement: Requirement, X: Any = None) -> Slack:
+        """How much room a requirement has: at its rows or, over a region, at those of X in it."""
+        check_is_fitted(self, "ensemble_")
+        inputs = None if X is None else dense(self._validated(X, reset=False))
+        return self.ensemble_.slack(self._as_trained(requirement), inputs)
+
+    def _as_trained(self, requirement: Requirement) -> Requirement:
+        """The requirement by positions of columns and outputs, as the ensemble knows it."""
         if isinstance(requirement, Shape | OutputRule | Placed):
-            requirement = self._by_names(requirement)
-        return self.ensemble_.audit(requirement, tolerance=tolerance)
+            return self._by_names(requirement)  # type: ignore[no-any-return]
+        return requirement
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self, "ensemble_")

@@ -79,8 +79,8 @@ PARAMETERS = """
         a list, where each is asked only if those before it improved nothing, and for proofs.
     verbose : 1 prints a line for each iteration, 2 also how far the training of members is.
 
-    Attributes after `fit`
-    ----------------------
+    Attributes
+    ----------
     audit_ : what was found for each requirement, recomputed from predictions; print it.
     score_ : how well it predicts rows that no member was trained on, beside a constant, a linear
         model and the best mixture of its members without the rules: `score_.model`,

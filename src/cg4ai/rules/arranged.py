@@ -70,7 +70,8 @@ class OutputSet:
 
     def examined(self) -> OutputSet:
         """Itself, if all that is said of it holds; for sets from files."""
-        rules: list[OutputRule] = [Range(self.low, self.high)]
+        ended = np.isfinite(self.low).any() or np.isfinite(self.high).any()
+        rules: list[OutputRule] = [Range(self.low, self.high)] if ended else []
         rules += [Ordered(chain) for chain in self.chains]
         rules += [SumTo(one.value, one.outputs, low=None) for one in self.totals]
         if joined(rules, self.output_size).digest != self.digest:

@@ -166,13 +166,26 @@ class Result:
         }
 
     def __str__(self) -> str:
+        audits = [str(audit) for audit in self.audits]
+        return "\n".join([*self.outcome(), *audits, *self.further()])
+
+    def _repr_html_(self) -> str:
+        from cg4ai.solving.representation import result_html
+
+        return result_html(self)
+
+    def outcome(self) -> list[str]:
+        """Two lines: how it ended, and what the mixture is."""
         gap = "" if self.gap is None else f", proven gap {self.gap:.2g}"
-        lines = [
+        return [
             f"stopped: {self.stop_reason.value} after {len(self.history)} iterations, "
             f"{self.columns} columns, {self.rows} rows, {self.seconds:.1f} s",
             f"mixture: {len(self.ensemble)} active members, loss {self.loss:.6g}{gap}",
         ]
-        lines += [str(audit) for audit in self.audits]
+
+    def further(self) -> list[str]:
+        """Lines on what is known beside the audits: distance from optimal, shield, conflict."""
+        lines = []
         if self.single is not None:
             lines.append(str(self.single))
         elif self.gap is None:
@@ -187,7 +200,7 @@ class Result:
             lines.append(f"left out at the time limit: {', '.join(self.cut)}")
         if self.note:
             lines.append(f"note: {self.note}")
-        return "\n".join(lines)
+        return lines
 
 
 def finish(run: RunState, reason: StopReason) -> Result:

@@ -1,6 +1,8 @@
 """Text for people: sentences fit the terminal, tables keep their columns."""
 
+from cg4ai.apps import tables
 from cg4ai.apps.tables import wrapped
+from pages_read import Page
 
 
 def test_sentences_are_broken_between_words_and_tables_are_left_alone() -> None:
@@ -13,3 +15,15 @@ def test_sentences_are_broken_between_words_and_tables_are_left_alone() -> None:
         table,
         "short",
     ]
+
+
+def test_html_tables_hold_texts_as_they_are_and_numbers_to_the_right() -> None:
+    rows: list[dict[str, object]] = [
+        {"<name>": "a & <b>", "value": 0.123456},
+        {"<name>": 'c "d"', "value": None},
+    ]
+    page = Page(tables.html(rows, digits=3))
+    assert page.texts["th"] == ["<name>", "value"]
+    assert page.texts["td"] == ["a & <b>", "0.123", 'c "d"']
+    assert page.values("class") == ["number"] * 3
+    assert tables.html([]) == ""

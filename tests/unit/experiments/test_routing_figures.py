@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cg4ai.apps.routing.journal import found_overloads
 from cg4ai.errors import RunFolderError
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
@@ -85,14 +86,14 @@ def test_overloads_of_groups_in_training_are_drawn_beside_those_of_the_mixture()
         "met_utilisation": np.array([1.4, 0.999]),  # the second is a near miss
         "met_demands": np.array([[1.0, 1.0], [2.0, 2.0]]),
     }
-    found = routing_figures._found(CUTS | met)
+    found = found_overloads(CUTS | met)
     assert found["iteration"].tolist() == [0, 0, 1, 2, 5]
     assert found["utilisation"].tolist() == [1.2, 1.3, 1.4, 1.05, 1.01]
     assert found["training"].tolist() == [False, False, True, False, False]
-    alone = routing_figures._found(met)
+    alone = found_overloads(met)
     assert alone["arc"].tolist() == [2]
     assert alone["demands"].tolist() == [[1.0, 1.0]]
-    assert len(routing_figures._found({})["arc"]) == 0
+    assert len(found_overloads({})["arc"]) == 0
 
 
 def test_overloads_are_the_worst_of_each_iteration() -> None:

@@ -23,6 +23,7 @@ from cg4ai.apps.digits.problem import Demand, demand, digit_settings, digits_pro
 from cg4ai.apps.digits.report import guarantees, report
 from cg4ai.apps.digits.separation import Attack, PixelFlips, SmallestChange
 from cg4ai.apps.digits.settings import DigitsSettings, Recipe
+from cg4ai.apps.digits.story import story
 from cg4ai.apps.protocol import (
     Evaluation,
     Guarantee,
@@ -34,6 +35,7 @@ from cg4ai.apps.protocol import (
     Signature,
     Task,
 )
+from cg4ai.apps.reports.story import Saved, Story
 from cg4ai.apps.runner import Outcome, Screen, perform
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -173,6 +175,9 @@ class DigitsApplication:
 
     def guarantees(self, summary: Mapping[str, Any]) -> list[Guarantee]:
         return guarantees(summary)
+
+    def story(self, saved: Saved) -> Story:
+        return story(saved)
 
 
 @dataclass(frozen=True)

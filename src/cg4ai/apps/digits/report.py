@@ -9,11 +9,10 @@ from cg4ai.apps.protocol import Guarantee
 from cg4ai.apps.tables import plain
 from cg4ai.apps.wording import (
     STOPS,
-    contradicting,
     counted,
-    cut_short,
     distance_from_optimal,
     preparing,
+    remarks,
     single_model,
     stopped_because,
 )
@@ -35,7 +34,28 @@ REQUIRED = {
 
 def report(summary: Mapping[str, Any]) -> str:
     """The result for people: a table of accuracies, what is guaranteed, where the time went."""
-    rows = [
+    lines = [
+        f"{summary['scenario']}, {summary['rule']} rule: {summary['n']} training images of "
+        f"{summary['data']}, seed {summary['seed']}.",
+        stopped(summary),
+        "",
+        plain(accuracies(summary)),
+        guarantee(summary),
+        *scenario_lines(summary),
+        "",
+        *mixture(summary),
+        *distance(summary),
+        f"Seconds: {preparing(summary)}training {summary['pricing_s']:.1f}, attacks and scans "
+        f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
+        f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",
+        *remarks(summary),
+    ]
+    return "\n".join(lines)
+
+
+def accuracies(summary: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Test accuracies, a row for each classifier."""
+    return [
         {"": name, "test accuracy": f"{100 * summary[key]:.2f} %"}
         for name, key in (
             ("this mixture", "test_accuracy"),
@@ -43,37 +63,26 @@ def report(summary: Mapping[str, Any]) -> str:
             ("one member alone (base)", "single_accuracy"),
         )
     ]
-    lines = [
-        f"{summary['scenario']}, {summary['rule']} rule: {summary['n']} training images of "
-        f"{summary['data']}, seed {summary['seed']}.",
+
+
+def stopped(summary: Mapping[str, Any]) -> str:
+    """When training ended, and why."""
+    reason, single = StopReason(summary["stop_reason"]), bool(summary.get("single"))
+    return (
         f"Stopped after {counted(summary['iterations'], 'iteration')} and "
-        f"{summary['total_s']:.1f} s: "
-        f"{_stopped(summary)}.",
-        "",
-        plain(rows),
-        guarantee(summary),
-        *_scenario_lines(summary),
-        "",
+        f"{summary['total_s']:.1f} s: {stopped_because(reason, single=single, words=STOPPED)}."
+    )
+
+
+def mixture(summary: Mapping[str, Any]) -> list[str]:
+    """How many members there are."""
+    return [
         f"Members: {summary['columns']} trained, {summary['active_members']} in the mixture.",
         *single_model(summary),
-        *_distance(summary),
-        f"Seconds: {preparing(summary)}training {summary['pricing_s']:.1f}, attacks and scans "
-        f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
-        f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",
-        *cut_short(summary),
-        *contradicting(summary),
     ]
-    if summary["note"]:
-        lines.append(f"Note: {summary['note']}.")
-    return "\n".join(lines)
 
 
-def _stopped(summary: Mapping[str, Any]) -> str:
-    reason, single = StopReason(summary["stop_reason"]), bool(summary.get("single"))
-    return stopped_because(reason, single=single, words=STOPPED)
-
-
-def _distance(summary: Mapping[str, Any]) -> list[str]:
+def distance(summary: Mapping[str, Any]) -> list[str]:
     """By the weights of least loss: those returned may be closer to equal, and lose some of it."""
     if summary["constraints_only"]:
         return ["Distance from optimal: there is no loss to minimise, only rows to meet."]
@@ -120,7 +129,7 @@ def _size(change: float | None) -> str:
     return "none found" if change is None else f"{change:.2f}"
 
 
-def _within(summary: Mapping[str, Any]) -> list[str]:
+def within(summary: Mapping[str, Any]) -> list[str]:
     """What is known of images near those of training."""
     lines = []
     if "balls" in summary:
@@ -141,9 +150,10 @@ def _within(summary: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _scenario_lines(summary: Mapping[str, Any]) -> list[str]:
+def scenario_lines(summary: Mapping[str, Any]) -> list[str]:
+    """What only this scenario reports."""
     if "balls" in summary:
-        return _within(summary)
+        return within(summary)
     if summary["scenario"] == "robust":
         return [
             f"Withstand the attack, {part} images: {100 * summary[f'withstand_{part}_before']:.1f}"

@@ -16,6 +16,7 @@ import numpy as np
 
 from cg4ai.apps.folders import about_of
 from cg4ai.apps.protocol import Evaluation, Guarantee, Review, Solver, Task
+from cg4ai.apps.reports.story import Saved, Story
 from cg4ai.apps.routing.agents import budgeted
 from cg4ai.apps.routing.answers import MOST_STORED, LowerBound, further_prices
 from cg4ai.apps.routing.data import Instance, instance
@@ -45,6 +46,7 @@ from cg4ai.apps.routing.ratio_proof import write_ratio
 from cg4ai.apps.routing.report import guarantees, report
 from cg4ai.apps.routing.settings import LEAN, RouteSettings
 from cg4ai.apps.routing.shield import record_cuts
+from cg4ai.apps.routing.story import story
 from cg4ai.apps.routing.tail import GapTail
 from cg4ai.apps.routing.traffic_files import read_traffic
 from cg4ai.apps.routing.traffic_problem import traffic_problem
@@ -327,6 +329,9 @@ class Routing:
 
     def guarantees(self, summary: Mapping[str, Any]) -> list[Guarantee]:
         return guarantees(summary)
+
+    def story(self, saved: Saved) -> Story:
+        return story(saved)
 
 
 def _check_failures(settings: RouteSettings, made: Instance) -> None:

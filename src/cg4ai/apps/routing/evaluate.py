@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch
 from cg4ai.apps.protocol import Evaluation, Review
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.demands import FreshDemands, in_words
+from cg4ai.apps.routing.loads import WorstLoads, gap_arrays, load_arrays
 from cg4ai.apps.routing.optimal import OptimalRouting, bottleneck
 from cg4ai.apps.routing.problem import capacity, first_request
 from cg4ai.apps.routing.separation import FEASIBLE, UNROUTED, Attack, timed_attack
@@ -81,12 +82,12 @@ def evaluate(
     if settings.baseline:  # plain networks train as long once more
         review = replace(review, deadline=review.deadline.reserving(PLAIN * training_s))
     attack_seed = derived_seed(seed, 0, "final attack") % 2**31
-    shielded = bool(ensemble.guards)
+    shielded, worst = bool(ensemble.guards), WorstLoads(instance)
     searched = bool(problem.requirements)  # trees keep the capacities by their leaves
     if shielded:
-        known = _shielded(instance, ensemble, seed=seed)
+        known = _shielded(instance, ensemble, worst, seed=seed)
     else:
-        known = _audited(result) if searched else _at_corners(instance, ensemble)
+        known = _audited(result) if searched else _at_corners(instance, ensemble, worst)
     summary = {**_about(instance, settings, problem, result), **known}
     arrays: dict[str, Array] = {}
     # even its smallest portion takes about as long as the search that training ended with
@@ -94,15 +95,16 @@ def evaluate(
     if searched and review.begins("searching for overloads", needed=needed):
         found = timed_attack(instance, ensemble, settings, seed=attack_seed, review=review)
         summary |= _attacked(found)
+        worst.note(found.links, found.demands)
     validation = None
     settings = settings.sized(len(instance.path_demand))
     if review.begins(f"distance from optimal routing on {settings.validation} demand vectors"):
         validation = validated(instance, settings, review)
         splits = ensemble.predict(validation.vectors)
-        arrays |= {
-            "optimal_mlu": validation.best.mlu,
-            "predicted_mlu": validation.mlu(instance, splits),
-        }
+        loads = worst.see(validation.vectors, splits)
+        best, reached = validation.best.mlu, loads.max(axis=1)
+        arrays |= {"optimal_mlu": best, "predicted_mlu": reached, **load_arrays(loads)}
+        arrays |= gap_arrays(validation.vectors, reached, best)
         summary |= {
             "validation": len(validation.vectors),
             "mean_optimal_mlu": float(validation.best.mlu.mean()),
@@ -117,7 +119,7 @@ def evaluate(
             arrays |= costs
             summary |= cost_gaps(costs)
     if validation is not None and shielded:
-        summary |= _shield_measured(instance, ensemble, settings, validation, review)
+        summary |= _shield_measured(instance, ensemble, settings, validation, review, worst)
         reported = summary.get("shield", {"unrouted": 0.0})
         summary["unrouted"] = max(summary["unrouted"], reported["unrouted"])
     if validation is not None and review.begins("speed"):
@@ -136,7 +138,7 @@ def evaluate(
     kept = summary["worst_utilisation"] <= FEASIBLE and summary.get("unrouted", 0.0) <= UNROUTED
     if not kept:  # a shield holds whatever is measured of it; a violation is one all the same
         summary["strength"] = Strength.VIOLATED
-    return Evaluation(summary, kept, arrays)
+    return Evaluation(summary, kept, arrays | worst.arrays())
 
 
 def validated(instance: Instance, settings: RouteSettings, review: Review) -> Validation:
@@ -194,20 +196,23 @@ def _audited(result: Result) -> dict[str, Any]:
     return {"worst_utilisation": 1.0 + float(worst), "strength": strength, "attack": {}}
 
 
-def _at_corners(instance: Instance, ensemble: Ensemble) -> dict[str, Any]:
+def _at_corners(instance: Instance, ensemble: Ensemble, worst: WorstLoads) -> dict[str, Any]:
     """The most that the leaves of trees load a link with; what that establishes says the proof."""
     rules = proof_rules_of(capacity(instance, Recipe()), output_size=ensemble.output_size)
     found = leaves_of(ensemble, *instance.region.bounds())
-    worst = max(highest(found, rules.affine, arc) for arc in range(len(instance.arcs)))
-    return {"worst_utilisation": worst, "strength": Strength.UNVERIFIED, "attack": {}}
+    links = [highest(found, rules.affine, arc) for arc in range(len(instance.arcs))]
+    worst.note(np.array(links), None)
+    return {"worst_utilisation": max(links), "strength": Strength.UNVERIFIED, "attack": {}}
 
 
-def _shielded(instance: Instance, ensemble: Ensemble, *, seed: int) -> dict[str, Any]:
+def _shielded(
+    instance: Instance, ensemble: Ensemble, worst: WorstLoads, *, seed: int
+) -> dict[str, Any]:
     """What a shield establishes, in case there is no time to measure it: looked at a little."""
     few = instance.sample(CHUNK, derived_seed(seed, 0, "shielded"))
     vectors = np.concatenate([edge_vectors(instance), few])
-    worst = instance.utilisation(vectors, ensemble.predict(vectors)).max()
-    return {"worst_utilisation": float(worst), "strength": Strength.SHIELDED, "attack": {}}
+    most = float(worst.see(vectors, ensemble.predict(vectors)).max())
+    return {"worst_utilisation": most, "strength": Strength.SHIELDED, "attack": {}}
 
 
 def _shield_measured(
@@ -216,6 +221,7 @@ def _shield_measured(
     settings: RouteSettings,
     validation: Validation,
     review: Review,
+    worst: WorstLoads,
 ) -> dict[str, Any]:
     """How often and how much the shield acts, and what it costs; as far as time allows."""
     found: dict[str, Any] = {}
@@ -230,7 +236,8 @@ def _shield_measured(
                 inputs=math.ceil(settings.shield_inputs * share),
                 seed=settings.seed,
             )
-            found = {"shield": asdict(report), "worst_utilisation": report.worst}
+            found = {"shield": report.numbers(), "worst_utilisation": report.worst}
+            worst.note(report.links, report.vector)
     return found
 
 

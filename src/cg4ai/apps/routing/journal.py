@@ -7,6 +7,7 @@ the run goes on; a resumed run repeats lines exactly, so repeated lines count on
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,6 +98,20 @@ class CutJournal:
 
     def _lines(self) -> dict[bytes, dict[str, Any]]:
         return dict(files.read_lines(self.path))
+
+
+def found_overloads(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Overloads of the mixture and of groups in training, in the order of iterations."""
+    parts = [name for name in ("cut", "met") if f"{name}_arc" in arrays]
+    fields = ("iteration", "arc", "utilisation", "demands")
+    if not parts:
+        return {name: np.zeros(0) for name in (*fields, "training")}
+    found = {name: np.concatenate([arrays[f"{p}_{name}"] for p in parts]) for name in fields}
+    counts = [len(arrays[f"{p}_arc"]) for p in parts]
+    found["training"] = np.repeat([p == "met" for p in parts], counts)
+    over = found["utilisation"] > 1.0  # attacks while training keep near misses, too
+    order = np.flatnonzero(over)[np.argsort(found["iteration"][over], kind="stable")]
+    return {name: values[order] for name, values in found.items()}
 
 
 @dataclass(frozen=True)

@@ -45,12 +45,12 @@ def normalised(
     later = measured.later
     best = instance.optimal(later).mlu
     inside = instance.region.contains(later)
-    rows: dict[str, dict[str, float]] = {}
+    ratios: dict[str, dict[str, float]] = {}
     arrays = {"later_optimal_mlu": best, "later_inside": inside.astype(np.float64)}
     for name, router in routers.items():
         splits = router.predict(later, outside="ignore")
         mlu = instance.utilisation(later, splits).max(axis=1)
-        rows[name] = figures(mlu / best)
+        ratios[name] = figures(mlu / best)
         if name == OURS:
             arrays["later_mlu"] = mlu
     found: dict[str, Any] = {
@@ -69,8 +69,8 @@ def normalised(
     for name, make in _classical(instance, measured).items():
         if review.begins(name):
             mlu, chosen = make()
-            rows[name] = figures(mlu / best[chosen])
-    return {**found, "ratio": rows}, arrays
+            ratios[name] = figures(mlu / best[chosen])
+    return {**found, "ratio": ratios}, arrays
 
 
 def _classical(
@@ -111,11 +111,25 @@ def _classical(
 
 def in_words(found: Mapping[str, Any]) -> list[str]:
     """The `traffic` of a summary for people."""
-    first, last, begin, end = found["times"]
-    table = [
+    return [
+        "",
+        *judged_on(found),
+        "MLU over the optimum on the later matrices:",
+        plain(rows(found)),
+    ]
+
+
+def rows(found: Mapping[str, Any]) -> list[dict[str, str]]:
+    """A row for each router and routing: MLU over the optimum on the later matrices."""
+    return [
         {"": name, **{key: f"{value:.4f}" for key, value in row.items()}}
         for name, row in found["ratio"].items()
     ]
+
+
+def judged_on(found: Mapping[str, Any]) -> list[str]:
+    """The matrices learned from and judged on, and the set that was made of the first."""
+    first, last, begin, end = found["times"]
     worst = ""
     if "worst_optimum" in found:
         worst = f"; the worst optimum found in it is {found['worst_optimum']:.4f}"
@@ -127,10 +141,7 @@ def in_words(found: Mapping[str, Any]) -> list[str]:
         "guarantee does not cover them."
     )
     return [
-        "",
         f"Learned from {found['earlier']} matrices ({first} to {last}), judged on {found['later']} "
         f"later ones ({begin} to {end}), of which {found['inside']:.2%} lie in the set.{said}",
         f"The best constant split keeps {found['level']:.4f} on the whole set{worst}.",
-        "MLU over the optimum on the later matrices:",
-        plain(table),
     ]

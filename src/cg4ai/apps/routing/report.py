@@ -11,11 +11,10 @@ from cg4ai.apps.routing.separation import FEASIBLE, UNROUTED
 from cg4ai.apps.tables import plain
 from cg4ai.apps.wording import (
     STOPS,
-    contradicting,
     counted,
-    cut_short,
     distance_from_optimal,
     preparing,
+    remarks,
     single_model,
     stopped_because,
 )
@@ -28,7 +27,7 @@ MINIMISED = {
     "cost": "mean path cost over the training scenarios",
     "traffic": "mean MLU over the optimum of earlier matrices, rare large ratios counted in",
 }
-USUAL_SET = "every demand between zero and its largest volume"
+SET, USUAL_SET = "Demand vectors:", "every demand between zero and its largest volume"
 STOPPED = {
     **STOPS,
     StopReason.STALLED: "no overload is left and the mixture hardly improves any more",
@@ -51,36 +50,50 @@ MOVED = {
 def report(summary: Mapping[str, Any]) -> str:
     """The result for people: a table, what is guaranteed, where the time went."""
     lines = [
+        *about(summary),
+        stopped(summary),
+        "",
+        plain(comparison(summary)),
+        *_beside(summary),
+        guarantee(summary),
+        *ratio(summary),
+        *(in_words(summary["traffic"]) if "traffic" in summary else ()),
+        "",
+        *mixture(summary),
+        *distance(summary),
+        f"Seconds: {preparing(summary)}training {summary['pricing_s']:.1f}, searching overloads "
+        f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
+        f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",
+        *speed(summary),
+        *remarks(summary),
+    ]
+    return "\n".join(lines)
+
+
+def about(summary: Mapping[str, Any]) -> list[str]:
+    """What the router is for."""
+    return [
         f"{summary['network']}: {summary['demands']} demands, up to {summary['paths']} paths each, "
         f"{summary['links']} links in use; {_worst_case(summary)} loads some link to "
         f"{summary['corner_mlu']:.6g}.",
         *_set(summary),
         *AGENTS[summary.get("sees", "all")],
         _scaling(summary),
-        f"Stopped after {counted(summary['iterations'], 'iteration')} and "
-        f"{summary['total_s']:.1f} s: {_stopped(summary)}.",
-        "",
-        plain(_table(summary)),
-        *_beside(summary),
-        guarantee(summary),
-        *_ratio(summary),
-        *(in_words(summary["traffic"]) if "traffic" in summary else ()),
-        "",
-        _members(summary),
-        *single_model(summary),
-        *distance_from_optimal(
-            summary, MINIMISED["traffic" if "traffic" in summary else summary["objective"]]
-        ),
-        f"Seconds: {preparing(summary)}training {summary['pricing_s']:.1f}, searching overloads "
-        f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
-        f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",
-        *_speed(summary),
-        *cut_short(summary),
-        *contradicting(summary),
     ]
-    if summary["note"]:
-        lines.append(f"Note: {summary['note']}.")
-    return "\n".join(lines)
+
+
+def stopped(summary: Mapping[str, Any]) -> str:
+    """When training ended, and why."""
+    return (
+        f"Stopped after {counted(summary['iterations'], 'iteration')} and "
+        f"{summary['total_s']:.1f} s: {_reason(summary)}."
+    )
+
+
+def distance(summary: Mapping[str, Any]) -> list[str]:
+    """How far from optimal the objective of training can be."""
+    minimised = MINIMISED["traffic" if "traffic" in summary else summary["objective"]]
+    return distance_from_optimal(summary, minimised)
 
 
 def _worst_case(summary: Mapping[str, Any]) -> str:
@@ -92,10 +105,10 @@ def _worst_case(summary: Mapping[str, Any]) -> str:
 def _set(summary: Mapping[str, Any]) -> list[str]:
     """The set of demands, where it is not the usual box."""
     words = summary.get("demand_set", USUAL_SET)
-    return [] if words == USUAL_SET else [f"Demand vectors: {words}."]
+    return [] if words == USUAL_SET else [f"{SET} {words}."]
 
 
-def _ratio(summary: Mapping[str, Any]) -> list[str]:
+def ratio(summary: Mapping[str, Any]) -> list[str]:
     """How far from the optimum the router can ever be, where that was asked for."""
     if "ratio" not in summary:
         return []
@@ -110,7 +123,7 @@ def _ratio(summary: Mapping[str, Any]) -> list[str]:
     return [f"{words}, but the checker did not accept the proof: {proof['note']}."]
 
 
-def _stopped(summary: Mapping[str, Any]) -> str:
+def _reason(summary: Mapping[str, Any]) -> str:
     reason = StopReason(summary["stop_reason"])
     whole = summary["guarantee"] == "shielded" or summary["members"] == "tree"
     if whole and reason is StopReason.ITERATION_LIMIT:
@@ -118,7 +131,8 @@ def _stopped(summary: Mapping[str, Any]) -> str:
     return stopped_because(reason, single=bool(summary.get("single")), words=STOPPED)
 
 
-def _table(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+def comparison(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The router, and plain networks where they were trained, a row each."""
     routers = [("this mixture", ""), ("plain networks", "plain_")]
     return [
         {
@@ -181,7 +195,7 @@ def _scaling(summary: Mapping[str, Any]) -> str:
     )
 
 
-def _speed(summary: Mapping[str, Any]) -> list[str]:
+def speed(summary: Mapping[str, Any]) -> list[str]:
     if "speedup" not in summary:
         return []
     return [
@@ -191,7 +205,7 @@ def _speed(summary: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _members(summary: Mapping[str, Any]) -> str:
+def mixture(summary: Mapping[str, Any]) -> list[str]:
     """Networks and constant splits apart, and the rows by where they come from."""
     constants, active = summary["constants"], summary["active_constants"]
     networks, kept = summary["columns"] - constants, summary["active_members"] - active
@@ -205,10 +219,11 @@ def _members(summary: Mapping[str, Any]) -> str:
     plural = MEMBERS[summary["members"]].replace(" and ", " or ")
     trained, left = (f"{count} {kind if count == 1 else plural}" for count in (networks, kept))
     beside = counted(constants, "constant split")
-    return (
+    return [
         f"Members: {trained} trained beside {beside}; {left} and "
-        f"{counted(active, 'constant split')} in the mixture; {rows}."
-    )
+        f"{counted(active, 'constant split')} in the mixture; {rows}.",
+        *single_model(summary),
+    ]
 
 
 def guarantee(summary: Mapping[str, Any]) -> str:
@@ -247,7 +262,7 @@ def guarantees(summary: Mapping[str, Any]) -> list[Guarantee]:
     holds = not words.startswith("NOT KEPT")
     strength = summary["strength"] if holds else Strength.VIOLATED
     found = [Guarantee("capacity", holds, str(strength), words)]
-    for line in _ratio(summary):
+    for line in ratio(summary):
         proven = summary["ratio_proof"]["status"] == "proven"
         strength = Strength.CERTIFIED if proven else Strength.UNVERIFIED
         found.append(Guarantee("ratio", proven, str(strength), line))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -28,7 +28,7 @@ ALL_VERTICES = 20  # up to so many demands every vertex of the box is looked at
 class Attack:
     """The highest utilisation found, where, and the effort in numbers.
 
-    `hurried`: the time was over before NLopt had ended.
+    `hurried`: the time was over before NLopt had ended. `links` (A,): the highest found of each.
     """
 
     worst_utilisation: float
@@ -37,6 +37,7 @@ class Attack:
     found_by: str
     effort: dict[str, int | str]
     hurried: bool = False
+    links: Array = field(default_factory=lambda: np.zeros(0), repr=False)
 
     @property
     def strength(self) -> Strength:
@@ -98,6 +99,7 @@ def attack(
             "seed": seed,
         },
         hurried=hurried,
+        links=1.0 + np.max([part.max(axis=0) for part in values], axis=0),
     )
 
 
@@ -123,7 +125,8 @@ def timed_attack(
         )
         before = now if found is None else found
         worst = max(now, before, key=lambda one: one.worst_utilisation)
-        found = replace(worst, effort=now.effort, hurried=now.hurried)
+        links = np.maximum(now.links, before.links)
+        found = replace(worst, effort=now.effort, hurried=now.hurried, links=links)
     assert found is not None
     if found.hurried:
         review.cut.append("NLopt, to the time that was left for it")

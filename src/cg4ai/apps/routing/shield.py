@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.demands import FreshDemands
+from cg4ai.apps.routing.loads import WorstLoads
 from cg4ai.apps.routing.problem import capacity
 from cg4ai.apps.routing.robust import anchor, worst_vectors
 from cg4ai.apps.routing.settings import Recipe
@@ -61,7 +63,8 @@ class ShieldReport:
     0 if there are none. adversarial_acting: the same share among the `inputs` adversarial and
     random vectors, on which worst and worst_unshielded are the highest utilisations and unrouted is
     how far the shares of a demand are from summing to one. cost: what predicting 1,000 validation
-    vectors takes more of the processor, as a share of that without.
+    vectors takes more of the processor, as a share of that without. links (A,): the highest
+    utilisation of each link there, and vector (D,): where one of them is fullest.
     """
 
     acting: float
@@ -75,6 +78,13 @@ class ShieldReport:
     worst_unshielded: float
     unrouted: float
     cost: float
+    links: Array = field(repr=False)
+    vector: Array = field(repr=False)
+
+    def numbers(self) -> dict[str, Any]:
+        """What a summary holds of it."""
+        arrays = ("links", "vector")
+        return {name: value for name, value in asdict(self).items() if name not in arrays}
 
 
 def measure_shield(
@@ -96,6 +106,10 @@ def measure_shield(
         float((_mlu(instance, router, vectors) - best).mean()) for router in (shielded, mixture)
     ]
     attacked = adversarial(instance, shielded, inputs, seed=seed)
+    worst = WorstLoads(instance)
+    splits = predictions(shielded, attacked).numpy()
+    worst.see(attacked, splits)
+    assert worst.vector is not None
     return ShieldReport(
         acting=float((theta > 0).mean()),
         mean_theta=float(theta[theta > 0].mean()) if theta.any() else 0.0,
@@ -104,10 +118,12 @@ def measure_shield(
         mean_gap_unshielded=gaps[1],
         inputs=len(attacked),
         adversarial_acting=float((_theta(shielded, attacked) > 0).mean()),
-        worst=float(_mlu(instance, shielded, attacked).max()),
+        worst=float(worst.links.max()),
         worst_unshielded=float(_mlu(instance, mixture, attacked).max()),
-        unrouted=instance.unrouted(predictions(shielded, attacked).numpy()),
+        unrouted=instance.unrouted(splits),
         cost=_cost(shielded, mixture, vectors[:TIMED]),
+        links=worst.links,
+        vector=worst.vector,
     )
 
 

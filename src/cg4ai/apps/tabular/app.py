@@ -10,13 +10,15 @@ from typing import Any
 from cg4ai.apps import wording
 from cg4ai.apps.csvdata import CsvTable, read_csv
 from cg4ai.apps.protocol import Evaluation, Guarantee, Review, Rule, Task
+from cg4ai.apps.reports.story import Saved, Story
 from cg4ai.apps.tabular.data import CLASSIFICATION, REGRESSION, features_of, targets_of, task_of
 from cg4ai.apps.tabular.description import Model, described, rules_digest
 from cg4ai.apps.tabular.encoding import Encoding
-from cg4ai.apps.tabular.evaluate import held_out_scores
+from cg4ai.apps.tabular.evaluate import figure_arrays, held_out_scores
 from cg4ai.apps.tabular.report import report
 from cg4ai.apps.tabular.rulefile import Subject, read_rules
 from cg4ai.apps.tabular.settings import TrainSettings
+from cg4ai.apps.tabular.story import story
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
@@ -116,7 +118,10 @@ class Tabular:
                 result,
                 classes=len(prepared.subject.outputs) if prepared.subject.classification else None,
             )
-        return Evaluation(summary, result.feasible)
+        arrays = {}
+        if review.begins("room of the rules"):
+            arrays = figure_arrays(prepared.problem, result, prepared.rules)
+        return Evaluation(summary, result.feasible, arrays)
 
     def restore(
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
@@ -128,6 +133,9 @@ class Tabular:
 
     def guarantees(self, summary: Mapping[str, Any]) -> list[Guarantee]:
         return [wording.guarantee_of(entry) for entry in summary["audits"]]
+
+    def story(self, saved: Saved) -> Story:
+        return story(saved)
 
 
 def estimator_of(

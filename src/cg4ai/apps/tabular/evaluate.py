@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cg4ai.apps.protocol import Rule
 from cg4ai.arrays import among
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.estimators.holdout import HeldOutPricer, LabelledData
@@ -17,6 +20,7 @@ from cg4ai.records import Array
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
 
+MOST_DRAWN = 1000
 MOST_ROWS = 20_000  # that the plain model is fitted to: more take long and hardly change it
 
 
@@ -35,10 +39,7 @@ def held_out_scores(problem: Problem, result: Result, *, classes: int | None) ->
         (one.training for one in problem.pricers if isinstance(one, HeldOutPricer)), weighed
     )
     x, y = np.asarray(trained.inputs), np.asarray(trained.targets)
-    new_x, new_y = np.asarray(weighed.inputs), np.asarray(weighed.targets)
-    if problem.held_out is not None:  # votes are weighed by all rows
-        kept = among(new_x, problem.held_out)
-        new_x, new_y = new_x[kept], new_y[kept]
+    new_x, new_y = _judged(problem, weighed)
     name, score = ("accuracy", _accuracy) if classes else ("R2", _r2)
     if isinstance(weighed.loss, Pinball):
         name, score = "D2", partial(_d2, weighed.loss.quantiles)
@@ -62,6 +63,39 @@ def held_out_scores(problem: Problem, result: Result, *, classes: int | None) ->
             "guess": score(guess, new_y),
         }
     }
+
+
+def _judged(problem: Problem, weighed: Supervised) -> tuple[Array, NDArray[Any]]:
+    """The rows that the mixture is judged on: those that no member was trained on, or all."""
+    x, y = np.asarray(weighed.inputs), np.asarray(weighed.targets)
+    if problem.held_out is None:
+        return x, y
+    kept = among(x, problem.held_out)  # votes are weighed by all rows
+    return x[kept], y[kept]
+
+
+def figure_arrays(
+    problem: Problem, result: Result, rules: Sequence[Rule]
+) -> dict[str, NDArray[Any]]:
+    """What figures are drawn from: outputs beside targets, and the room of every rule.
+
+    Of rows that the mixture is judged on, at most `MOST_DRAWN`, evenly; of more values of slack as
+    many quantiles.
+    """
+    weighed = problem.objective
+    if not isinstance(weighed, Supervised):
+        return {}
+    x, y = _judged(problem, weighed)
+    few = np.linspace(0, len(x) - 1, min(len(x), MOST_DRAWN)).astype(np.int64)
+    ensemble = result.ensemble
+    outputs = ensemble.predict(x[few], outside="ignore")
+    arrays = {"judged_outputs": np.asarray(outputs), "judged_targets": y[few]}
+    for number, rule in enumerate(rules):
+        values = ensemble.slack(rule.requirement, x).values
+        if len(values) > MOST_DRAWN:
+            values = np.quantile(values, np.linspace(0, 1, MOST_DRAWN))
+        arrays[f"slack_{number}"] = values
+    return arrays
 
 
 def _plain_and_guess(x: Array, y: Any, new_x: Array, *, classes: int | None) -> tuple[Any, Any]:

@@ -9,18 +9,20 @@ from cg4ai.apps import wording
 
 
 def report(summary: Mapping[str, Any]) -> str:
-    lines = [wording.report(dict(summary)), *_scores(summary), *wording.cut_short(summary)]
-    return "\n".join(lines)
+    lines = [wording.report(dict(summary))]
+    if known := scores(summary):
+        lines += ["", *known]
+    return "\n".join([*lines, *wording.cut_short(summary)])
 
 
-def _scores(summary: Mapping[str, Any]) -> list[str]:
+def scores(summary: Mapping[str, Any]) -> list[str]:
+    """How good the mixture is beside others; with a warning where guessing is as good."""
     score = summary.get("score")
     if score is None:
         return []
     guess = "the majority" if score["name"] == "accuracy" else "the mean"
     where = "that no member was trained on" if score["held_out"] else "that members were trained on"
     lines = [
-        "",
         f"{score['name']} on {score['rows']} rows {where}: {score['mixture']:.3f}{_cost(score)}; a "
         f"plain linear model {score['plain']:.3f}, always guessing {guess} {score['guess']:.3f}.",
     ]

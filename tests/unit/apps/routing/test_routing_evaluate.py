@@ -16,6 +16,7 @@ from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing import Instance, evaluate, instance
 from cg4ai.apps.routing.app import Prepared, Routing
 from cg4ai.apps.routing.evaluate import prediction_speed, tight_arrays
+from cg4ai.apps.routing.journal import found_overloads
 from cg4ai.apps.routing.problem import routing_problem, routing_settings
 from cg4ai.apps.routing.separation import Attack, attack
 from cg4ai.apps.routing.settings import RouteSettings
@@ -193,7 +194,7 @@ def test_figures_are_drawn_from_the_folder(
         routing_figures.predicted_mlu(folder, tmp_path / "mlu.png"),
         routing_figures.plain_violations(folder, tmp_path / "plain.png"),
     ]
-    if len(routing_figures._found(files.read_arrays(folder / ARRAYS))["arc"]):
+    if len(found_overloads(files.read_arrays(folder / ARRAYS))["arc"]):
         drawn.append(routing_figures.bottleneck_arc(folder, tmp_path / "arc.png"))
     for path in drawn:
         assert path.read_bytes().startswith(b"\x89PNG")

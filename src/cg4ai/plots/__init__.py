@@ -1,0 +1,26 @@
+"""Figures of runs and models, each drawn on an axis of matplotlib's, the user's own if given.
+
+matplotlib is the extra `plots`, and is imported when the first figure is drawn.
+"""
+
+from cg4ai.plots.distributions import plot_histogram, plot_ranges
+from cg4ai.plots.models import plot_calibration, plot_confusion, plot_images, plot_predictions
+from cg4ai.plots.networks import plot_found, plot_network, plot_utilisation
+from cg4ai.plots.rules import plot_slack
+from cg4ai.plots.training import plot_convergence, plot_time, plot_weights
+
+__all__ = [
+    "plot_calibration",
+    "plot_confusion",
+    "plot_convergence",
+    "plot_found",
+    "plot_histogram",
+    "plot_images",
+    "plot_network",
+    "plot_predictions",
+    "plot_ranges",
+    "plot_slack",
+    "plot_time",
+    "plot_utilisation",
+    "plot_weights",
+]

@@ -1,0 +1,212 @@
+"""Networks as pictures: links in colour and width by their utilisation, and the fullest of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cg4ai.errors import InvalidInput
+from cg4ai.extras import optional
+from cg4ai.plots.colours import BAD, FIRST, INK, PAPER, SECOND, STEPS
+from cg4ai.plots.distributions import plot_ranges
+from cg4ai.plots.drawing import axis_of, evenly, legend_above, whole_numbers
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Positions = Mapping[str, tuple[float, float]]
+KEPT = 1 + 1e-6  # the highest utilisation that still counts as kept
+MOST_NAMES = 30  # of nodes: more would hide the links
+SHOWN = 12  # of the fullest links
+THIN, THICK = 1.0, 6.0
+SIDES = [math.radians(degrees) for degrees in (0, 180, 90, 270, 45, 135, 225, 315)]
+
+
+class Linked(Protocol):
+    """What is drawn of a routing instance: its arcs, and where their nodes are if that is known."""
+
+    @property
+    def arcs(self) -> list[tuple[str, str]]: ...
+
+    @property
+    def positions(self) -> Positions | None: ...
+
+
+def plot_network(
+    instance: Linked,
+    utilisation: ArrayLike | None = None,
+    *,
+    names: bool | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """A network's links, in both directions side by side, wider and darker the fuller they are.
+
+    `utilisation` (A,) of each arc, such as a row of `instance.utilisation(demands, splits)`; above
+    one they are red and dashed. Nodes lie at their positions, or where a layout of fixed seed puts
+    them. `names`: whether nodes are named; by default those of small networks.
+    """
+    arcs = [(str(source), str(target)) for source, target in instance.arcs]
+    loads = np.zeros(len(arcs)) if utilisation is None else np.asarray(utilisation, np.float64)
+    if loads.shape != (len(arcs),):
+        raise InvalidInput(f"utilisation has shape {loads.shape}, expected ({len(arcs)},)")
+    ax = axis_of(ax)
+    places = _places(arcs, instance.positions)
+    size = max(float(np.ptp(np.array(list(places.values())), axis=0).max()), 1e-9)
+    both = set(arcs)
+    for number in np.argsort(loads, kind="stable"):  # the fullest on top
+        source, target = arcs[number]
+        ends = _line(places[source], places[target], size, aside=(target, source) in both)
+        ax.plot(*ends, **link_style(float(loads[number])), zorder=2)
+    x, y = zip(*places.values(), strict=True)
+    ax.scatter(x, y, 22, color=PAPER, edgecolors=INK, linewidths=1.1, zorder=4)
+    if len(places) <= MOST_NAMES if names is None else names:
+        _write_names(ax, places, arcs)
+    ax.set_aspect("equal")
+    ax.set_axis_off()
+    ax.margins(0.08)
+    if utilisation is not None:
+        _legend(ax, above=bool((loads > KEPT).any()))
+    return ax
+
+
+def link_style(load: float) -> dict[str, Any]:
+    """Width, colour and dashes of a link by its utilisation."""
+    if load > KEPT:
+        return {"color": BAD, "linewidth": THICK + 1, "linestyle": (0, (1.2, 0.6))}
+    step = min(int(max(load, 0.0) * len(STEPS)), len(STEPS) - 1)
+    width = THIN + (THICK - THIN) * min(max(load, 0.0), 1.0)
+    return {"color": STEPS[step], "linewidth": width, "solid_capstyle": "butt"}
+
+
+def _places(arcs: Sequence[tuple[str, str]], positions: Positions | None) -> dict[str, Any]:
+    """Where each node is drawn; degrees are put such that a kilometre is as long both ways."""
+    nodes = list(dict.fromkeys(node for arc in arcs for node in arc))
+    if positions is None:
+        networkx = optional("networkx")
+        graph = networkx.Graph()
+        graph.add_nodes_from(nodes)
+        graph.add_edges_from(arcs)
+        found = networkx.spring_layout(graph, seed=0, iterations=200)
+        flat = np.array([found[node] for node in nodes])
+        # turned such that the longest way through the network lies across the picture
+        flat = (flat - flat.mean(axis=0)) @ np.linalg.svd(flat - flat.mean(axis=0))[2].T
+        return dict(zip(nodes, map(tuple, flat.tolist()), strict=True))
+    x, y = (np.array([positions[node][axis] for node in nodes]) for axis in (0, 1))
+    if np.abs(x).max() <= 180 and np.abs(y).max() <= 90:
+        x = x * math.cos(math.radians(float(y.mean())))
+    return dict(zip(nodes, zip(x.tolist(), y.tolist(), strict=True), strict=True))
+
+
+def _line(a: Any, b: Any, size: float, *, aside: bool) -> tuple[list[float], list[float]]:
+    """From a to b; where there is a way back, to the right of the middle between the two."""
+    (ax, ay), (bx, by) = a, b
+    length = math.hypot(bx - ax, by - ay) or 1.0
+    shift = 0.011 * size if aside else 0.0
+    dx, dy = shift * (by - ay) / length, -shift * (bx - ax) / length
+    return [ax + dx, bx + dx], [ay + dy, by + dy]
+
+
+def _write_names(ax: Axes, places: Mapping[str, Any], arcs: Sequence[tuple[str, str]]) -> None:
+    """Each name on the side of its node where the fewest links are."""
+    for node, (x, y) in places.items():
+        linked = [places[b if a == node else a] for a, b in arcs if node in (a, b)]
+        taken = np.array([math.atan2(other[1] - y, other[0] - x) for other in linked])
+        away = [np.cos(taken - angle).max() for angle in SIDES]
+        angle = SIDES[int(np.argmin(away))]
+        across, up = math.cos(angle), math.sin(angle)
+        ax.annotate(
+            node,
+            (x, y),
+            xytext=(7 * across, 7 * up),
+            textcoords="offset points",
+            ha="center" if abs(across) < 0.4 else "left" if across > 0 else "right",
+            va="center" if abs(up) < 0.4 else "bottom" if up > 0 else "top",
+            fontsize="small",
+            parse_math=False,
+            bbox={"facecolor": PAPER, "alpha": 0.75, "edgecolor": "none", "pad": 0.6},
+            zorder=3,
+        )
+
+
+def _legend(ax: Axes, *, above: bool) -> None:
+    ends = np.linspace(0, 1, len(STEPS) + 1)
+    named = [
+        (f"to {high:.0%}", link_style(float((low + high) / 2))) for low, high in pairwise(ends)
+    ]
+    named += [("above", link_style(2.0))] if above else []
+    handles = [ax.plot([], [], label=name, **style)[0] for name, style in named]
+    ax.legend(
+        handles=handles,
+        title="share of the capacity",
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        ncols=len(named),
+        handlelength=1.6,
+        columnspacing=1.0,
+    )
+
+
+def plot_utilisation(
+    loads: ArrayLike,
+    links: Sequence[str],
+    *,
+    worst: ArrayLike | None = None,
+    shown: int = SHOWN,
+    ax: Axes | None = None,
+) -> Axes:
+    """The fullest links: what they carry at demand vectors, and the worst that was found of each.
+
+    `loads` (n, A): utilisations at n vectors. `links`: names of the A links. `worst` (A,): the
+    highest found by a search. See `plot_ranges` for what bars and marks are.
+    """
+    values = np.atleast_2d(np.asarray(loads, np.float64))
+    most = values.max(axis=0) if worst is None else np.asarray(worst, np.float64)
+    if values.shape[1:] != (len(links),) or most.shape != (len(links),):
+        raise InvalidInput(
+            f"loads are of {values.shape[1]} links and the worst of {most.size}, but {len(links)} "
+            "are named"
+        )
+    chosen = np.argsort(-most, kind="stable")[:shown]
+    return plot_ranges(
+        values[:, chosen],
+        [links[number] for number in chosen],
+        label="share of the capacity",
+        vectors="vectors",
+        worst=None if worst is None else most[chosen],
+        limit=1.0,
+        limit_name="capacity",
+        ax=ax,
+    )
+
+
+def plot_found(
+    iterations: ArrayLike,
+    utilisation: ArrayLike,
+    *,
+    training: ArrayLike | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Overloads by the iteration in which they were found, each a mark at its utilisation.
+
+    `training` (n,): which are those of networks in training, in place of the mixture.
+    """
+    when, loads = np.asarray(iterations), np.asarray(utilisation, np.float64)
+    early = np.zeros(len(when), bool) if training is None else np.asarray(training, bool)
+    ax = axis_of(ax)
+    for own, name, colour, mark, aside in (
+        (~early, "of the mixture", FIRST, "o", -0.12),
+        (early, "of networks in training", SECOND, "x", 0.12),
+    ):
+        few = np.flatnonzero(own)[evenly(loads[own])]
+        if len(few):
+            ax.plot(when[few] + aside, loads[few], mark, color=colour, markersize=4, label=name)
+    ax.axhline(1.0, color=BAD, linestyle="--", linewidth=1.4, label="capacity")
+    whole_numbers(ax.xaxis)
+    ax.set(xlabel="iteration", ylabel="share of the capacity")
+    legend_above(ax)
+    return ax
