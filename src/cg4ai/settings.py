@@ -248,6 +248,9 @@ class RunOptions(Checked):
     force: bool = setting(False, "Replace an earlier run in DIR.")
     quiet: bool = setting(False, "Show no progress.")
     json: bool = setting(False, "Progress and result as JSON lines on stdout.")
+    log_tensorboard: Path | None = setting(
+        None, "Write each iteration there for TensorBoard to show.", metavar="DIR"
+    )
 
     def inconsistencies(self) -> list[str]:
         faults = []

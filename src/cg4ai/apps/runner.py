@@ -24,6 +24,7 @@ from cg4ai.apps.folders import ARRAYS, DESCRIPTION, about_of, check_application,
 from cg4ai.apps.protocol import Application, Evaluation, P, Review, S, Task
 from cg4ai.apps.tables import wrapped
 from cg4ai.apps.wording import outcome_in_numbers
+from cg4ai.callbacks import TensorBoard
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.pricing.gradient.training import step_listener
 from cg4ai.records import IterationRecord, StopReason
@@ -31,7 +32,7 @@ from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from cg4ai.settings import MOST_THREADS, Checked, RunOptions, Settings
 from cg4ai.solving.clock import Deadline
-from cg4ai.solving.loop import imposed
+from cg4ai.solving.loop import Callbacks, imposed
 from cg4ai.solving.result import Result
 
 KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130
@@ -100,6 +101,7 @@ def execute(
             described=chosen.described,
             screen=screen,
             started=started,
+            callbacks=_logging(options),
         )
     except KeyboardInterrupt:
         outcome = None
@@ -183,6 +185,7 @@ def perform(
     described: Mapping[str, Any] | None = None,
     screen: Screen | None = None,
     started: float | None = None,
+    callbacks: Callbacks | None = None,
 ) -> Outcome[P]:
     """Train (or go on), save, evaluate; see `Outcome` for what an interrupt leaves."""
     import torch
@@ -205,7 +208,14 @@ def perform(
     try:
         task = app.listening(task, run)
         return _train(
-            app, prepared, task, run, screen, time_limit_s=settings.time_limit_s, started=started
+            app,
+            prepared,
+            task,
+            run,
+            screen,
+            time_limit_s=settings.time_limit_s,
+            started=started,
+            callbacks=callbacks,
         )
     finally:
         if run is not None:
@@ -221,6 +231,7 @@ def _train(
     *,
     time_limit_s: float,
     started: float,
+    callbacks: Callbacks | None,
 ) -> Outcome[P]:
     if run is not None and run.history():
         screen.message(f"resuming after {len(run.history())} iterations")
@@ -230,7 +241,9 @@ def _train(
     progress = _listening(task, screen)
     listening = step_listener.set(screen.step)
     try:
-        result = task.solver(task.problem, settings, progress=progress, run=run)
+        result = task.solver(
+            task.problem, settings, progress=progress, run=run, callbacks=callbacks
+        )
     finally:
         step_listener.reset(listening)
     interrupted = result.stop_reason is StopReason.INTERRUPTED
@@ -264,6 +277,10 @@ def _evaluate(
     cut = [*result.cut, *review.cut]
     spent = {"evaluation_s": time.perf_counter() - started, "cut": cut}
     return replace(found, summary={**found.summary, **spent})
+
+
+def _logging(options: RunOptions) -> Callbacks:
+    return [] if options.log_tensorboard is None else [TensorBoard(options.log_tensorboard)]
 
 
 def _listening(task: Task, screen: Screen) -> Callable[[IterationRecord], None]:

@@ -82,7 +82,8 @@ class ConstrainedEstimator(Parameters):
             return state
         several = isinstance(self.members, list | tuple)
         kinds = [picklable(kind) for kind in kinds_of(self.members)]
-        return {**state, "members": type(self.members)(kinds) if several else kinds[0]}
+        members = type(self.members)(kinds) if several else kinds[0]
+        return {**state, "members": members, "callbacks": None}
 
     def fit(
         self,
@@ -102,7 +103,7 @@ class ConstrainedEstimator(Parameters):
         """
         problem, settings = self.problem(X, y, requirements, sample_weight), self.run_settings()
         with _threads_for(self._work()), watched(self.verbose, progress) as told:
-            result = solve(problem, settings, progress=told)
+            result = solve(problem, settings, progress=told, callbacks=self.callbacks)
             self.adopt(proven_afterwards(result, problem.requirements, settings))
         for caution in self.cautions_:
             warnings.warn(caution, FitWarning, stacklevel=2)
