@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.6.0"
 
 if TYPE_CHECKING:
+    from cg4ai.batches import Batches
     from cg4ai.checker import check
     from cg4ai.ensemble.ensemble import Ensemble
     from cg4ai.ensemble.saved import load
@@ -52,6 +53,7 @@ _HOMES = {
     "AffineBound": "rules",
     "AffineCoefficients": "rules",
     "Ball": "rules",
+    "Batches": "batches",
     "Box": "rules",
     "Cg4aiError": "errors",
     "Concave": "rules",
@@ -93,6 +95,7 @@ _HOMES = {
 __all__ = [  # noqa: RUF022 - grouped as the documentation is
     "ConstrainedClassifier",
     "ConstrainedRegressor",
+    "Batches",
     "Linear",
     "AffineCoefficients",
     "AffineBound",

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from cg4ai.batches import batches_of
 from cg4ai.conflicts import contradiction
 from cg4ai.ensemble.audit import Audit
 from cg4ai.errors import FitWarning, InvalidInput
-from cg4ai.estimators.holdout import HeldOutPricer, LabelledData, split
+from cg4ai.estimators.holdout import HeldOutPricer, Kind, LabelledData
 from cg4ai.estimators.judgement import Judge, Score
 from cg4ai.estimators.kinds import (
     EXACT,
@@ -30,11 +31,12 @@ from cg4ai.estimators.kinds import (
 )
 from cg4ai.estimators.parameters import Parameters, one_of
 from cg4ai.estimators.simple import SHRINKAGE, simple_members
-from cg4ai.estimators.sparse import dense_parts
+from cg4ai.estimators.sparse import dense, dense_parts, file_parts
+from cg4ai.estimators.streamed import Examples, Given, check_kinds, look
 from cg4ai.estimators.watching import watched
 from cg4ai.layout import Layout
 from cg4ai.members.factories import picklable
-from cg4ai.objectives import LossFunction, Supervised
+from cg4ai.objectives import LossFunction
 from cg4ai.proofs.afterwards import proven_afterwards
 from cg4ai.protocols import Members, Pricer
 from cg4ai.records import Array, IntArray, IterationRecord, StopReason
@@ -88,12 +90,12 @@ class ConstrainedEstimator(Parameters):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         requirements: Sequence[Requirement] = (),
         sample_weight: Any = None,
         progress: Callable[[IterationRecord], None] | None = None,
     ) -> Self:
-        """Train on (X, y) under the requirements.
+        """Train on (X, y) under the requirements; or on `cg4ai.Batches`, which hold both.
 
         `sample_weight` (n,) weighs the rows; a weight of 2 means what two copies mean. `progress`
         is called with the record of each iteration. What does not fit is refused before anything
@@ -112,21 +114,49 @@ class ConstrainedEstimator(Parameters):
     def problem(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         requirements: Sequence[Requirement] = (),
         sample_weight: Any = None,
     ) -> Problem:
         """The problem that `fit` solves: for `cg4ai.solve` with settings or a run of your own."""
         raise NotImplementedError
 
+    def _given(
+        self, X: Any, y: Any, sample_weight: Any, *, labelled: bool = False, **checks: Any
+    ) -> Given:
+        """The rows to fit, with their range remembered; of batches those kept in memory."""
+        batches = batches_of(X)
+        if batches is None:
+            inputs, targets = self._validated(X, y, **checks)
+            inputs = dense(inputs)
+            self.input_range_ = _range(inputs)
+            return Given(inputs, targets, row_weights(sample_weight, inputs))
+        if y is not None or sample_weight is not None:
+            raise InvalidInput("Batches hold targets and weights themselves: write fit(batches)")
+        check_kinds(kinds_of(self.members))
+
+        def check(inputs: Any, targets: Any, first: bool) -> Any:
+            return self._validated(inputs, targets, reset=first, **checks)
+
+        looked = look(batches, check, seed=self.seed(), labelled=labelled)
+        if self.batch_size is None and not looked.complete:
+            raise InvalidInput(
+                f"batch_size=None trains on all rows at once, and of {looked.count} rows "
+                f"{batches.keep} are kept in memory; give a number, or leave it to 'auto'"
+            )
+        self.input_range_ = np.stack([looked.low, looked.high])
+        return Given.of(looked)
+
     def _problem(
         self,
-        data: LabelledData,
+        examples: Examples,
         task: Task,
         requirements: Sequence[Requirement],
         loss: str | LossFunction,
     ) -> Problem:
-        kind = one_of(self.objective, "objective", ("mixture", "average"))
+        average = one_of(self.objective, "objective", ("mixture", "average")) == "average"
+        kind: Kind = "average" if average else "mixture"
+        data = examples.data
         requirements = [
             self._by_names(one) if isinstance(one, Shape | OutputRule | Placed) else one
             for one in requirements
@@ -147,35 +177,35 @@ class ConstrainedEstimator(Parameters):
                     "which lie in [0, 1] and sum to 1 already; set scores='logit' to bind logits, "
                     "or bind probabilities by Linear over a Box"
                 )
-        kinds = kinds_of(self.members)
+        kinds = examples.kinds(kinds_of(self.members))
         task = self._with_rates(task, requirements)
+        if self.votes_ and examples.looked is not None:
+            raise InvalidInput(
+                "decisions are bound by members that are fitted to all rows at once, which "
+                "Batches are not; bind scores by Rate, or fit to a sample of the rows"
+            )
         self.target_scale_ = task.spread
         self.check_training()
         pricers: Sequence[Pricer] = pricers_for(kinds, self, task)
         exact = all(isinstance(kind, str) and kind in EXACT for kind in kinds)
         least = _least_held_out(requirements, modules=all(is_module(kind) for kind in kinds))
-        fraction = self.share_held_out(len(data.inputs), exact=exact, least=least)
+        fraction = self.share_held_out(examples.count, exact=exact, least=least)
         trained = weighed = data
-        if fraction:
-            generator = np.random.default_rng(self.seed())
-            trained, weighed = split(data, fraction, generator)
-            if not len(weighed.inputs):
-                raise InvalidInput(
-                    f"validation_fraction={fraction} of {len(data.inputs)} rows leaves none to "
-                    "weigh members by; set validation_fraction=0"
-                )
-            training = _supervised(trained, loss, kind)
+        if fraction or examples.looked is not None:
+            trained, weighed = examples.parted(fraction, np.random.default_rng(self.seed()))
+            training = examples.objective(trained, loss, kind)
             pricers = [HeldOutPricer(pricer, training, weighed.inputs) for pricer in pricers]
-        self.n_held_out_ = len(weighed.inputs) if fraction else 0
+        held_out = None if weighed is data else weighed.inputs
+        self.n_held_out_ = 0 if held_out is None else len(held_out)
         self._judge = Judge(trained, weighed, task.outputs, task.quantiles)
         problem = Problem(
             # votes are weighed by all rows: their errors there are hardly learnt by heart
-            objective=_supervised(data if self.votes_ else weighed, loss, kind),
+            objective=(data if self.votes_ else weighed).objective(loss, kind),
             requirements=tuple(requirements),
             pricers=pricers,
             layout=Layout.single(task.outputs),
             start=self._start(kinds, task, trained),
-            held_out=weighed.inputs if fraction else None,
+            held_out=held_out,
         )
         output_set_of(problem)
         conflict = contradiction(
@@ -302,9 +332,13 @@ class ConstrainedEstimator(Parameters):
         return self.ensemble_.audit(requirement, tolerance=tolerance)
 
     def _scores(self, X: Any) -> Array:
+        return np.concatenate([self.ensemble_.predict(part) for part in self._parts(X)])
+
+    def _parts(self, X: Any) -> Iterator[Array]:
+        """The rows of X, checked, as many at a time as are predicted at once."""
         check_is_fitted(self, "ensemble_")
-        x = self._validated(X, reset=False)
-        return np.concatenate([self.ensemble_.predict(part) for part in dense_parts(x)])
+        for part in file_parts(X):
+            yield from dense_parts(self._validated(part, reset=False))
 
     def _validated(self, X: Any, *y: Any, **checks: Any) -> Any:
         """X, or X and y, as scikit-learn checks them; NaN where all members take it."""
@@ -333,12 +367,6 @@ class ConstrainedEstimator(Parameters):
                 'use members="boosting" (or "tree", "forest"), or put an imputer, such as '
                 "sklearn.impute.SimpleImputer, before this step in a pipeline"
             ) from error
-
-    def _looked_at(self, inputs: Array) -> None:
-        """Remember the range of each feature, where it is not missing."""
-        empty = np.isnan(inputs).all(0)
-        known = np.where(empty, 0.0, inputs)
-        self.input_range_ = np.stack([np.nanmin(known, 0), np.nanmax(known, 0)])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -375,14 +403,11 @@ def _least_held_out(requirements: Sequence[Requirement], *, modules: bool) -> fl
     return 0.1 if decided or modules else 0.2
 
 
-def _supervised(data: LabelledData, loss: str | LossFunction, kind: str) -> Supervised:
-    return Supervised(
-        data.inputs,
-        data.targets,
-        loss,
-        "average" if kind == "average" else "mixture",
-        None if np.all(data.weights == data.weights[0]) else data.weights,
-    )
+def _range(inputs: Array) -> Array:
+    """(2, d): the least and largest of each feature, where it is not missing."""
+    empty = np.isnan(inputs).all(0)
+    known = np.where(empty, 0.0, inputs)
+    return np.stack([np.nanmin(known, 0), np.nanmax(known, 0)])
 
 
 def row_weights(sample_weight: Any, inputs: Array) -> Array:
