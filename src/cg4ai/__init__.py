@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cg4ai.ensemble.saved import load
     from cg4ai.errors import Cg4aiError, FitWarning
     from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
+    from cg4ai.estimators.frames import predict_frame
     from cg4ai.estimators.pipelines import fit_with_requirements, transformed
     from cg4ai.objectives import Objective
     from cg4ai.proofs.certificate import write_certificate
@@ -87,6 +88,7 @@ _HOMES = {
     "check": "checker",
     "fit_with_requirements": "estimators.pipelines",
     "load": "ensemble.saved",
+    "predict_frame": "estimators.frames",
     "solve": "solving.loop",
     "transformed": "estimators.pipelines",
     "write_certificate": "proofs.certificate",
@@ -131,6 +133,7 @@ __all__ = [  # noqa: RUF022 - grouped as the documentation is
     "check",
     "transformed",
     "fit_with_requirements",
+    "predict_frame",
     "Cg4aiError",
     "FitWarning",
 ]

@@ -15,7 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from cg4ai.ensemble.audit import Audit
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.estimators.fitting import ConstrainedEstimator, checked_requirements
+from cg4ai.estimators.fitting import ConstrainedEstimator, Outside, checked_requirements
+from cg4ai.estimators.frames import names_of
 from cg4ai.estimators.judgement import quantile_score
 from cg4ai.estimators.kinds import Task
 from cg4ai.estimators.parameters import PARAMETERS, is_number, one_of
@@ -167,7 +168,10 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
 
         Under a `DecisionRate`, too: it binds what `predict` decides, not these.
         """
-        scores = self._scores(X)
+        return self._chances(self._scores(X))
+
+    def _chances(self, scores: Array) -> Array:
+        """Scores (n, outputs) as probabilities (n, classes)."""
         if len(self.classes_) == 1:
             return np.ones((len(scores), 1))
         if self.scores == "logit":
@@ -182,10 +186,21 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         """
         return np.concatenate([self.classes_[self._decided(part)] for part in self._parts(X)])
 
-    def _decided(self, x: Array) -> IntArray:
+    def _named_predictions(self, X: Any, outside: Outside) -> dict[str, NDArray[Any]]:
+        parts = list(self._parts(X))
+        chances = self._chances(self._scores_of(parts, outside))
+        decided = np.concatenate([self._decided(part, "ignore") for part in parts])
+        each = {f"probability {label}": chances[:, k] for k, label in enumerate(self.classes_)}
+        return {self.target_name_: self.classes_[decided], **each}
+
+    def _output_labels(self) -> list[str]:
+        return list(map(str, self.classes_))
+
+    def _decided(self, x: Array, outside: Outside = "warn") -> IntArray:
         if self.ensemble_.votes:
-            return self.ensemble_.decide(x)
-        return np.asarray(self.ensemble_.predict(x)[:, : len(self.classes_)].argmax(1), np.int64)
+            return self.ensemble_.decide(x, outside=outside)
+        scores = self.ensemble_.predict(x, outside=outside)[:, : len(self.classes_)]
+        return np.asarray(scores.argmax(1), np.int64)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -219,7 +234,8 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
     ) -> Problem:
         given = self._given(X, y, sample_weight, multi_output=True, y_numeric=True)
         levels = self._levels(given.targets)
-        self.output_names_ = tuple(map(str, getattr(y, "columns", ())))
+        self.output_names_ = names_of(y)
+        self._quantiles = levels
         self._flat = given.targets.ndim == 1 and not levels
         examples = given.examples(Encoding(partial(_columns, copies=len(levels) or 1)))
         data = examples.data
@@ -261,6 +277,19 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
         """The mixture's outputs, (n,) or (n, outputs) as y was; (n, quantiles) with quantiles."""
         scores = self._scores(X)
         return scores[:, 0] if self._flat else scores
+
+    def _named_predictions(self, X: Any, outside: Outside) -> dict[str, NDArray[Any]]:
+        scores = self._scores_of(self._parts(X), outside)
+        return dict(zip(self._output_labels(), scores.T, strict=True))
+
+    def _output_labels(self) -> list[str]:
+        if self._quantiles:
+            return [f"quantile {one:g}" for one in self._quantiles]
+        if self._flat:
+            return [self.target_name_]
+        count = self.ensemble_.output_size
+        named = len(self.output_names_) == count
+        return list(self.output_names_) if named else [f"output {k}" for k in range(count)]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from cg4ai.arrays import same_columns
 from cg4ai.batches import batches_of
 from cg4ai.conflicts import contradiction
 from cg4ai.ensemble.audit import Audit
+from cg4ai.ensemble.claims import Explanation
+from cg4ai.ensemble.ensemble import FEATURE_NAMES, OUTPUT_NAMES
 from cg4ai.errors import FitWarning, InvalidInput
+from cg4ai.estimators.frames import (
+    ENCODE,
+    PREDICTION,
+    checked_columns,
+    checked_target,
+    misaligned,
+    names_of,
+    predict_frame,
+)
 from cg4ai.estimators.holdout import HeldOutPricer, Kind, LabelledData
 from cg4ai.estimators.judgement import Judge, Score
 from cg4ai.estimators.kinds import (
@@ -67,6 +80,7 @@ USUAL_LOSSES = (
     "cross_entropy",
 )  # others do not aim at the score
 
+Outside = Literal["warn", "ignore"]
 LIMITS = {
     StopReason.COLUMN_LIMIT: "column_limit",
     StopReason.ITERATION_LIMIT: "iteration_limit",
@@ -126,8 +140,10 @@ class ConstrainedEstimator(Parameters):
     ) -> Given:
         """The rows to fit, with their range remembered; of batches those kept in memory."""
         batches = batches_of(X)
+        self.target_name_ = PREDICTION if len(names_of(y)) != 1 else names_of(y)[0]
+        self._misaligned = misaligned(X, y)
         if batches is None:
-            inputs, targets = self._validated(X, y, **checks)
+            inputs, targets = self._validated(X, checked_target(y), **checks)
             inputs = dense(inputs)
             self.input_range_ = _range(inputs)
             return Given(inputs, targets, row_weights(sample_weight, inputs))
@@ -252,13 +268,9 @@ class ConstrainedEstimator(Parameters):
 
     def _check_names(self, requirement: Requirement) -> None:
         """Refuse a requirement whose DataFrame has other columns, or another order, than X."""
-        named = getattr(requirement, "feature_names", None)
+        named = getattr(requirement, "feature_names", None) or ()
         known = tuple(map(str, getattr(self, "feature_names_in_", ())))
-        if named and known and named != known:
-            raise InvalidInput(
-                f"{requirement.name} has the columns {list(named)}, but X has {list(known)}; give "
-                "the same columns in the same order"
-            )
+        same_columns(named, known, requirement.name, "X")
 
     def _start(
         self, kinds: Sequence[Any], task: Task, trained: LabelledData
@@ -288,6 +300,8 @@ class ConstrainedEstimator(Parameters):
         notes = [text for text in (result.note, str(self.score_), *self.cautions_) if text]
         self.result_ = replace(result, note="; ".join(notes))
         self.ensemble_ = result.ensemble
+        self.ensemble_.about[FEATURE_NAMES] = list(map(str, getattr(self, "feature_names_in_", ())))
+        self.ensemble_.about[OUTPUT_NAMES] = self._output_labels()
         self.audit_ = result.audits
         self.history_ = result.history
         self.stop_reason_ = result.stop_reason
@@ -296,7 +310,8 @@ class ConstrainedEstimator(Parameters):
 
     def _cautions(self, result: Result, score: Score) -> tuple[str, ...]:
         """What whoever uses this model should know first."""
-        found = [
+        found = [self._misaligned] if self._misaligned else []
+        found += [
             f"a requirement is violated: {audit}" for audit in result.audits if not audit.holds
         ]
         if result.conflict is not None:
@@ -331,8 +346,29 @@ class ConstrainedEstimator(Parameters):
             requirement = self._by_names(requirement)
         return self.ensemble_.audit(requirement, tolerance=tolerance)
 
+    def predict_frame(self, X: Any, *, explain: bool = False) -> Any:
+        """Predictions as a DataFrame with the index of X; see `cg4ai.predict_frame`."""
+        return predict_frame(self, X, explain=explain)
+
+    def _named_predictions(self, X: Any, outside: Outside) -> dict[str, NDArray[Any]]:
+        """Columns (n,) of predictions by name."""
+        raise NotImplementedError
+
+    def _output_labels(self) -> list[str]:
+        """What the outputs are called."""
+        raise NotImplementedError
+
+    def _explanation(self, X: Any) -> Explanation:
+        """What is established about each prediction, as `ensemble_.predict(X, explain=True)`."""
+        parts = list(self._parts(X))
+        return self.ensemble_.predict(np.concatenate(parts), explain=True)  # type: ignore[no-any-return]
+
     def _scores(self, X: Any) -> Array:
-        return np.concatenate([self.ensemble_.predict(part) for part in self._parts(X)])
+        return self._scores_of(self._parts(X), "warn")
+
+    def _scores_of(self, parts: Iterable[Array], outside: Outside) -> Array:
+        """(n, outputs) of checked inputs; what lies outside regions is warned of, or not."""
+        return np.concatenate([self.ensemble_.predict(part, outside=outside) for part in parts])
 
     def _parts(self, X: Any) -> Iterator[Array]:
         """The rows of X, checked, as many at a time as are predicted at once."""
@@ -343,6 +379,7 @@ class ConstrainedEstimator(Parameters):
     def _validated(self, X: Any, *y: Any, **checks: Any) -> Any:
         """X, or X and y, as scikit-learn checks them; NaN where all members take it."""
         finite: Any = "allow-nan" if take_missing(self.members) else True
+        X = checked_columns(X)
         try:
             return validate_data(
                 self,
@@ -356,9 +393,7 @@ class ConstrainedEstimator(Parameters):
         except ValueError as error:
             if "could not convert string to float" in str(error):
                 raise InvalidInput(
-                    f"X holds text ({error}), and members take numbers: put a ColumnTransformer, "
-                    "such as one with a OneHotEncoder, before this step in a pipeline; "
-                    "cg4ai.fit_with_requirements passes rules through it"
+                    f"X holds text ({error}), and members take numbers: {ENCODE}"
                 ) from error
             if "Input X contains NaN" not in str(error):
                 raise
