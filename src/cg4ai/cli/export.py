@@ -7,9 +7,14 @@ from typing import Annotated
 
 import typer
 
+from cg4ai.cli.completion import run_folders
+
 
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that route wrote.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="Folder that route wrote.", autocompletion=run_folders),
+    ],
     *,
     agents: Annotated[
         Path | None,
