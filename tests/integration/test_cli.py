@@ -100,6 +100,7 @@ def test_every_command_has_help_with_an_example() -> None:
         "check",
         "digits",
         "demo",
+        "doctor",
     ):
         assert name in listed.stdout
         shown = CliRunner().invoke(app, [name, "--help"])

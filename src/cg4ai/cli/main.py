@@ -1,8 +1,8 @@
 """The command `cg4ai`: the names of its commands, in the order of help, and how errors end.
 
 Nothing heavy is imported here, so that `cg4ai --help` answers at once. Exit codes: 0 all
-requirements met; 1 unexpected failure, and for certify and check: not proven; 2 bad input; 3 some
-requirement or guarantee not met; 130 interrupted.
+requirements met; 1 unexpected failure, for certify and check: not proven, for doctor: it does not
+work; 2 bad input; 3 some requirement or guarantee not met; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from cg4ai.cli.audit import audit
 from cg4ai.cli.certify import certify
 from cg4ai.cli.check import check
 from cg4ai.cli.demo import demo
+from cg4ai.cli.doctor import doctor
 from cg4ai.cli.export import export
 from cg4ai.cli.failures import failures
 from cg4ai.cli.options import settings_command
@@ -163,6 +164,10 @@ app.command(
     short_help="A two-minute demonstration on built-in data.",
     epilog="\b\nExample:\n  cg4ai demo --out demo-run",
 )(demo)
+app.command(
+    short_help="Say what is installed and whether it works.",
+    epilog="\b\nExample:\n  cg4ai doctor --json",
+)(doctor)
 
 
 if __name__ == "__main__":
