@@ -94,6 +94,7 @@ def test_every_command_has_help_with_an_example() -> None:
         "predict",
         "audit",
         "show",
+        "new-network",
         "route",
         "failures",
         "certify",

@@ -26,6 +26,7 @@ from cg4ai.cli.demo import demo
 from cg4ai.cli.doctor import doctor
 from cg4ai.cli.export import export
 from cg4ai.cli.failures import failures
+from cg4ai.cli.new_network import NEW_NETWORK_EXAMPLES, new_network
 from cg4ai.cli.options import settings_command
 from cg4ai.cli.patch import patch
 from cg4ai.cli.predict import predict
@@ -129,6 +130,11 @@ app.command(
     short_help="Show a run: settings, history, result.",
     epilog="\b\nExample:\n  cg4ai show run",
 )(show)
+app.command(
+    name="new-network",
+    short_help="Check a network file of your own and write it for route.",
+    epilog=NEW_NETWORK_EXAMPLES,
+)(new_network)
 settings_command(
     app,
     RouteSettings,
