@@ -53,9 +53,9 @@ class Batches:
         (x, y) or (x, y, weight); or batches of these, (m, d), (m,) and (m,), in anything that can
         be read more than once: a `DataLoader`, a list, a function that returns an iterator. They
         should be shuffled.
-    held_out: (X, y) or (X, y, weights) in memory, to weigh members by. None takes rows of the data
-        themselves, which are never trained on, nor are equal ones: needed where rows differ each
-        time they are read, as augmented ones do.
+    held_out: (X, y) or (X, y, weights) in memory, to weigh members by. Needed where rows differ
+        each time they are read, as augmented ones do. None takes rows of the data themselves; those
+        are never trained on, nor are equal ones.
     keep: how many different rows are held in memory.
     """
 
@@ -119,7 +119,7 @@ class _Arrays:
                 f"Batches(X, y) reads arrays where they lie: X must have the shape (n, d), got "
                 f"{type(inputs).__name__ if shapes[0] is None else shapes[0]}"
             )
-        if shapes[1] is None:
+        if shapes[1] is None or hasattr(targets, "iloc"):  # a Series is indexed by its labels
             targets = np.asarray(targets)
         lengths = {"X": shapes[0][0], "y": len(targets)}
         if weights is not None:

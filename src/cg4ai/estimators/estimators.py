@@ -191,7 +191,7 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         chances = self._chances(self._scores_of(parts, outside))
         decided = np.concatenate([self._decided(part, "ignore") for part in parts])
         each = {f"probability {label}": chances[:, k] for k, label in enumerate(self.classes_)}
-        return {self.target_name_: self.classes_[decided], **each}
+        return {self._target_name: self.classes_[decided], **each}
 
     def _output_labels(self) -> list[str]:
         return list(map(str, self.classes_))
@@ -286,7 +286,7 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
         if self._quantiles:
             return [f"quantile {one:g}" for one in self._quantiles]
         if self._flat:
-            return [self.target_name_]
+            return [self._target_name]
         count = self.ensemble_.output_size
         named = len(self.output_names_) == count
         return list(self.output_names_) if named else [f"output {k}" for k in range(count)]

@@ -11,24 +11,15 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from cg4ai.arrays import same_columns
-from cg4ai.batches import batches_of
 from cg4ai.conflicts import contradiction
 from cg4ai.ensemble.audit import Audit
 from cg4ai.ensemble.claims import Explanation
 from cg4ai.ensemble.ensemble import FEATURE_NAMES, OUTPUT_NAMES
 from cg4ai.errors import FitWarning, InvalidInput
-from cg4ai.estimators.frames import (
-    ENCODE,
-    PREDICTION,
-    checked_columns,
-    checked_target,
-    misaligned,
-    names_of,
-    predict_frame,
-)
+from cg4ai.estimators.frames import predict_frame
 from cg4ai.estimators.holdout import HeldOutPricer, Kind, LabelledData
 from cg4ai.estimators.judgement import Judge, Score
 from cg4ai.estimators.kinds import (
@@ -40,12 +31,11 @@ from cg4ai.estimators.kinds import (
     kinds_of,
     network,
     pricers_for,
-    take_missing,
 )
-from cg4ai.estimators.parameters import Parameters, one_of
+from cg4ai.estimators.parameters import one_of
+from cg4ai.estimators.reading import ReadingEstimator
 from cg4ai.estimators.simple import SHRINKAGE, simple_members
-from cg4ai.estimators.sparse import dense, dense_parts, file_parts
-from cg4ai.estimators.streamed import Examples, Given, check_kinds, look
+from cg4ai.estimators.streamed import Examples
 from cg4ai.estimators.watching import watched
 from cg4ai.layout import Layout
 from cg4ai.members.factories import picklable
@@ -89,8 +79,8 @@ LIMITS = {
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ConstrainedEstimator(Parameters):
-    """What the two estimators share beside their parameters; not public."""
+class ConstrainedEstimator(ReadingEstimator):
+    """What the two estimators share beside parameters and reading; not public."""
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
@@ -134,34 +124,6 @@ class ConstrainedEstimator(Parameters):
     ) -> Problem:
         """The problem that `fit` solves: for `cg4ai.solve` with settings or a run of your own."""
         raise NotImplementedError
-
-    def _given(
-        self, X: Any, y: Any, sample_weight: Any, *, labelled: bool = False, **checks: Any
-    ) -> Given:
-        """The rows to fit, with their range remembered; of batches those kept in memory."""
-        batches = batches_of(X)
-        self.target_name_ = PREDICTION if len(names_of(y)) != 1 else names_of(y)[0]
-        self._misaligned = misaligned(X, y)
-        if batches is None:
-            inputs, targets = self._validated(X, checked_target(y), **checks)
-            inputs = dense(inputs)
-            self.input_range_ = _range(inputs)
-            return Given(inputs, targets, row_weights(sample_weight, inputs))
-        if y is not None or sample_weight is not None:
-            raise InvalidInput("Batches hold targets and weights themselves: write fit(batches)")
-        check_kinds(kinds_of(self.members))
-
-        def check(inputs: Any, targets: Any, first: bool) -> Any:
-            return self._validated(inputs, targets, reset=first, **checks)
-
-        looked = look(batches, check, seed=self.seed(), labelled=labelled)
-        if self.batch_size is None and not looked.complete:
-            raise InvalidInput(
-                f"batch_size=None trains on all rows at once, and of {looked.count} rows "
-                f"{batches.keep} are kept in memory; give a number, or leave it to 'auto'"
-            )
-        self.input_range_ = np.stack([looked.low, looked.high])
-        return Given.of(looked)
 
     def _problem(
         self,
@@ -208,7 +170,9 @@ class ConstrainedEstimator(Parameters):
         fraction = self.share_held_out(examples.count, exact=exact, least=least)
         trained = weighed = data
         if fraction or examples.looked is not None:
-            trained, weighed = examples.parted(fraction, np.random.default_rng(self.seed()))
+            auto = self.validation_fraction == "auto"
+            made = np.random.default_rng(self.seed())
+            trained, weighed = examples.parted(fraction, made, about=auto)
             training = examples.objective(trained, loss, kind)
             pricers = [HeldOutPricer(pricer, training, weighed.inputs) for pricer in pricers]
         held_out = None if weighed is data else weighed.inputs
@@ -300,8 +264,9 @@ class ConstrainedEstimator(Parameters):
         notes = [text for text in (result.note, str(self.score_), *self.cautions_) if text]
         self.result_ = replace(result, note="; ".join(notes))
         self.ensemble_ = result.ensemble
-        self.ensemble_.about[FEATURE_NAMES] = list(map(str, getattr(self, "feature_names_in_", ())))
         self.ensemble_.about[OUTPUT_NAMES] = self._output_labels()
+        if hasattr(self, "feature_names_in_"):
+            self.ensemble_.about[FEATURE_NAMES] = list(map(str, self.feature_names_in_))
         self.audit_ = result.audits
         self.history_ = result.history
         self.stop_reason_ = result.stop_reason
@@ -370,45 +335,6 @@ class ConstrainedEstimator(Parameters):
         """(n, outputs) of checked inputs; what lies outside regions is warned of, or not."""
         return np.concatenate([self.ensemble_.predict(part, outside=outside) for part in parts])
 
-    def _parts(self, X: Any) -> Iterator[Array]:
-        """The rows of X, checked, as many at a time as are predicted at once."""
-        check_is_fitted(self, "ensemble_")
-        for part in file_parts(X):
-            yield from dense_parts(self._validated(part, reset=False))
-
-    def _validated(self, X: Any, *y: Any, **checks: Any) -> Any:
-        """X, or X and y, as scikit-learn checks them; NaN where all members take it."""
-        finite: Any = "allow-nan" if take_missing(self.members) else True
-        X = checked_columns(X)
-        try:
-            return validate_data(
-                self,
-                X,
-                *y,
-                dtype=np.float64,
-                accept_sparse="csr",
-                ensure_all_finite=finite,
-                **checks,
-            )
-        except ValueError as error:
-            if "could not convert string to float" in str(error):
-                raise InvalidInput(
-                    f"X holds text ({error}), and members take numbers: {ENCODE}"
-                ) from error
-            if "Input X contains NaN" not in str(error):
-                raise
-            raise InvalidInput(
-                f"Input X contains NaN, and members={self.members!r:.80} take no missing values; "
-                'use members="boosting" (or "tree", "forest"), or put an imputer, such as '
-                "sklearn.impute.SimpleImputer, before this step in a pipeline"
-            ) from error
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = take_missing(self.members)
-        return tags
-
 
 def _shapes(requirements: Sequence[Requirement], task: Task) -> tuple[Shape, ...]:
     """The shapes among the requirements; those that these outputs cannot have are refused."""
@@ -436,26 +362,6 @@ def _least_held_out(requirements: Sequence[Requirement], *, modules: bool) -> fl
     if any(one.margin == "auto" for one in decided):
         return 1 / 3
     return 0.1 if decided or modules else 0.2
-
-
-def _range(inputs: Array) -> Array:
-    """(2, d): the least and largest of each feature, where it is not missing."""
-    empty = np.isnan(inputs).all(0)
-    known = np.where(empty, 0.0, inputs)
-    return np.stack([np.nanmin(known, 0), np.nanmax(known, 0)])
-
-
-def row_weights(sample_weight: Any, inputs: Array) -> Array:
-    """(n,) weights of the rows, ones by default."""
-    if sample_weight is None:
-        return np.ones(len(inputs))
-    weights: Array = _check_sample_weight(sample_weight, inputs, dtype=np.float64)
-    if (weights < 0).any() or not weights.any():
-        raise InvalidInput(
-            f"sample_weight must be numbers >= 0 that are not all 0, got {weights.min()} to "
-            f"{weights.max()}"
-        )
-    return weights
 
 
 def checked_requirements(requirements: Any) -> list[Requirement]:

@@ -2,15 +2,13 @@
 
 Members are weighed by rows that are held out, and those are few; all that needs the other rows,
 gradient training, takes them batch by batch. So one pass over the data finds what must be known of
-all of them (ranges, labels, how many), and keeps some, chosen by a hash of the row: whatever order
-they come in, the same ones, and of equal rows all or none.
+all of them (ranges, labels, how many), and keeps some, chosen by a hash of the row (kept.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -20,11 +18,11 @@ from numpy.typing import NDArray
 from cg4ai.batches import Batches, Raw, Source
 from cg4ai.errors import InvalidInput
 from cg4ai.estimators.holdout import Kind, LabelledData, joined, merged, split
+from cg4ai.estimators.kept import Hashes, Kept, row_hashes
 from cg4ai.estimators.kinds import is_fitted, is_module
 from cg4ai.objectives import Batch, LossFunction, Supervised
 from cg4ai.records import Array, IntArray
 
-Hashes = NDArray[np.uint64]
 Check = Callable[[Any, Any, bool], tuple[Array, NDArray[Any]]]  # x, y, whether they are the first
 TRIES = 1000  # reads in a row that gave nothing to train on
 
@@ -56,7 +54,7 @@ class Looked:
 
 def look(batches: Batches, check: Check, *, seed: int, labelled: bool) -> Looked:
     """Read all rows once; `labelled` counts the distinct targets."""
-    kept: _Kept | None = None
+    kept: Kept | None = None
     count, weighted = 0, False
     often: dict[Any, int] = {}
     low = high = np.empty(0)
@@ -65,12 +63,13 @@ def look(batches: Batches, check: Check, *, seed: int, labelled: bool) -> Looked
         weights, count = _weights(raw, count), count + len(inputs)
         weighted |= raw.weights is not None
         if kept is None:
-            kept = _Kept(batches.keep, seed)
+            kept = Kept(batches.keep, seed)
             low, high = inputs.min(0), inputs.max(0)
         low, high = np.minimum(low, inputs.min(0)), np.maximum(high, inputs.max(0))
         if labelled:
-            for label, times in zip(*np.unique(targets, return_counts=True), strict=True):
-                often[label.item()] = often.get(label.item(), 0) + int(times)
+            distinct, times = np.unique(targets, return_counts=True)
+            for label, count_of in zip(distinct.tolist(), times.tolist(), strict=True):
+                often[label] = often.get(label, 0) + count_of
         kept.add(inputs, targets, weights)
     assert kept is not None  # sources without rows are refused by themselves
     if not kept.held:
@@ -132,68 +131,6 @@ def _weights(raw: Raw, before: int) -> Array:
             f"weights must be numbers >= 0, got {raw.weights[place]} in row {before + place}"
         )
     return np.asarray(raw.weights, np.float64)
-
-
-class _Kept:
-    """The distinct rows of smallest hashes so far, each with the weight of all its copies."""
-
-    def __init__(self, most: int, seed: int) -> None:
-        self.most, self.seed = most, seed
-        self.full = False  # whether rows were left out
-        self._largest = np.uint64(0)
-        self._parts: list[tuple[Array, NDArray[Any], Array, Hashes]] = []
-
-    @property
-    def held(self) -> int:
-        return sum(len(part[0]) for part in self._parts)
-
-    def add(self, inputs: Array, targets: NDArray[Any], weights: Array) -> None:
-        hashes = row_hashes(inputs, targets, self.seed)
-        fits = weights > 0
-        if self.full:
-            fits &= hashes <= self._largest
-        if fits.any():
-            self._parts.append((inputs[fits], targets[fits], weights[fits], hashes[fits]))
-        if self.held > 2 * self.most:  # seldom, for it copies all that are kept
-            self._parts = [self.rows()]
-
-    def rows(self) -> tuple[Array, NDArray[Any], Array, Hashes]:
-        """In order of their hashes, equal ones as one, as many as are kept."""
-        inputs, targets, weights, hashes = (
-            np.concatenate(parts) for parts in zip(*self._parts, strict=True)
-        )
-        distinct, first, which = np.unique(hashes, return_index=True, return_inverse=True)
-        total = np.zeros(len(distinct))
-        np.add.at(total, which.ravel(), weights)
-        self.full = self.full or len(distinct) > self.most
-        kept = first[: self.most]
-        self._largest = distinct[: self.most][-1]
-        return inputs[kept], targets[kept], total[: self.most], distinct[: self.most]
-
-
-def row_hashes(inputs: Array, targets: NDArray[Any], seed: int) -> Hashes:
-    """(n, d) and (n, ...) -> (n,): 64 bits that depend on the values of each row alone."""
-    parts = [inputs.astype(np.float64) + 0.0]  # no -0.0
-    parts.append(_as_numbers(targets).reshape(len(inputs), -1))
-    bits = _mixed(np.ascontiguousarray(np.column_stack(parts)).view(np.uint64))
-    salts = np.random.default_rng(seed).integers(2**63, size=bits.shape[1], dtype=np.uint64)
-    return _mixed(_mixed(bits ^ salts).sum(axis=1, dtype=np.uint64))  # columns are not exchanged
-
-
-def _as_numbers(targets: NDArray[Any]) -> Array:
-    """Labels of any kind as numbers, the same for the same label wherever it stands."""
-    if targets.dtype.kind in "biuf":
-        return targets.astype(np.float64) + 0.0
-    distinct, which = np.unique(targets.astype(str), return_inverse=True)
-    digests = [blake2b(one.encode(), digest_size=6).digest() for one in distinct]
-    return np.array([int.from_bytes(one) for one in digests], np.float64)[which]
-
-
-def _mixed(bits: Hashes) -> Hashes:
-    """Every bit depends on all: numbers that are whole have zeros for most of theirs."""
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(bits ^ (bits >> np.uint64(31)))
 
 
 @dataclass(frozen=True)
@@ -258,9 +195,9 @@ class Examples:
         return ["network" if isinstance(kind, str) else kind for kind in kinds]
 
     def parted(
-        self, fraction: float, generator: np.random.Generator
+        self, fraction: float, generator: np.random.Generator, *, about: bool = False
     ) -> tuple[LabelledData, LabelledData]:
-        """(to train on, to weigh by)."""
+        """(to train on, to weigh by); `about` so many: fewer where few rows are kept."""
         if self.looked is None:
             trained, weighed = split(self.data, fraction, generator)
             if not len(weighed.inputs):
@@ -269,18 +206,19 @@ class Examples:
                     "to weigh members by; set validation_fraction=0"
                 )
             return trained, weighed
-        first = self.looked.own or self._held_out(fraction)
+        most = len(self.data.inputs) // 3 if about else self.count
+        first = self.looked.own or min(most, self._held_out(fraction, about=about))
         places = np.arange(len(self.data.inputs))
         return self.data.take(places[first:]), self.data.take(places[:first])
 
-    def _held_out(self, fraction: float) -> int:
+    def _held_out(self, fraction: float, *, about: bool) -> int:
         count, kept = round(fraction * self.count), len(self.data.inputs)
         if count < 1:
             raise InvalidInput(
                 f"validation_fraction={fraction} weighs members by all {self.count} rows, which "
                 "are not in memory; leave it to 'auto', or give Batches(..., held_out=(X, y))"
             )
-        if count > kept // 2:
+        if count > kept // 2 and not about:
             raise InvalidInput(
                 f"validation_fraction={fraction} of {self.count} rows are {count} to hold in "
                 f"memory, where {kept} are kept; give Batches(..., keep={4 * count}) or a "

@@ -164,11 +164,8 @@ class _Loop:
     def _one_model_follows(self, decision: Decision) -> bool:
         """Whether the end of the mixture's turn is not that of the run."""
         state = self.state
-        over = (  # what no mixture meets, none does
-            StopReason.INTERRUPTED,
-            StopReason.CALLBACK,
-            StopReason.INFEASIBLE,
-        )
+        # who says stop means all of it; what no mixture meets, no member does
+        over = (StopReason.INTERRUPTED, StopReason.CALLBACK, StopReason.INFEASIBLE)
         return (
             state.settings.single_model
             and not state.turn_of_one_model

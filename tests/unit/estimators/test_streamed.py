@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pandas import DataFrame
+from pandas import DataFrame, Series
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
@@ -28,7 +28,8 @@ from cg4ai import (
 )
 from cg4ai.batches import LEAST_KEPT, at_once
 from cg4ai.errors import InvalidInput
-from cg4ai.estimators.streamed import Looked, Streamed, look, row_hashes
+from cg4ai.estimators.kept import row_hashes
+from cg4ai.estimators.streamed import Looked, Streamed, look
 from cg4ai.runs.folder import Run
 from cg4ai.solving.problem import unwrapped
 
@@ -167,7 +168,7 @@ def test_rows_held_out_are_never_trained_on_and_all_others_are(problem: Any) -> 
     seen = {row.tobytes() for row in drawn.numpy()}
     assert len(drawn) == 200_000
     assert not held & seen
-    assert len(held) == 4800  # a fifth of 24,000
+    assert len(held) == LEAST_KEPT // 3
     assert held | seen == {row.tobytes() for row in MANY}
 
 
@@ -183,7 +184,7 @@ def test_it_learns_from_all_rows_under_rules_over_their_whole_range() -> None:
     assert model.predict(MANY).max() <= 6.0 + 1e-6
     assert model.input_range_[:, 2].tolist() == [MANY[:, 2].min(), MANY[:, 2].max()]
     assert model.score(MANY, MANY_VALUES) > model.score_.linear + 0.1
-    assert model.score_.rows == model.n_held_out_ == 4800
+    assert model.score_.rows == model.n_held_out_ == LEAST_KEPT // 3
 
 
 def test_a_resumed_run_ends_as_it_would_have(tmp_path: Path) -> None:
@@ -198,6 +199,24 @@ def test_a_resumed_run_ends_as_it_would_have(tmp_path: Path) -> None:
     resumed = solved(Run.open(tmp_path / "one"))
     whole = solved(Run.create(tmp_path / "other", "train", {}))
     np.testing.assert_array_equal(resumed.predict(MANY), whole.predict(MANY))
+
+
+def test_of_few_rows_kept_a_third_is_held_out() -> None:
+    model = ConstrainedRegressor(**QUICK)
+    twice = np.concatenate([MANY, -MANY])  # 48,000 rows: a fifth would be most of those kept
+    made = model.problem(Batches(twice, np.tile(MANY_VALUES, 2), keep=LEAST_KEPT))
+    assert model.n_held_out_ == len(made.objective.inputs) == LEAST_KEPT // 3
+
+
+def test_series_and_labels_of_any_kind_go_by_position() -> None:
+    order = np.random.default_rng(3).permutation(90)
+    frame = DataFrame(SMALL, columns=["a", "b", "c"], index=order)
+    labels = Series(LABELS.astype(object), index=order)
+    whole = ConstrainedClassifier(**QUICK).fit(SMALL, LABELS)
+    for batches in (Batches(frame, labels), Batches(parts(SMALL, LABELS.astype(object)))):
+        read = ConstrainedClassifier(**QUICK).fit(batches)
+        chances = read.ensemble_.predict(SMALL)
+        np.testing.assert_array_equal(chances, whole.predict_proba(SMALL))
 
 
 def test_modules_of_the_users_own_are_trained_on_batches() -> None:
@@ -374,6 +393,8 @@ def test_targets_beside_batches_decisions_and_pipelines_are_refused() -> None:
     pipeline = make_pipeline(StandardScaler(), ConstrainedRegressor(**QUICK))
     with pytest.raises(InvalidInput, match="transform them where they are read"):
         fit_with_requirements(pipeline, LARGE, None, [])
+    with pytest.raises(InvalidInput, match=r"rows 0 to 16383 .*continuous"):
+        ConstrainedClassifier(**QUICK).fit(LARGE)
     with pytest.raises(InvalidInput, match="held_out has the label 7"):
         ConstrainedClassifier(**QUICK).fit(Batches(MANY, labels, held_out=(MANY[:3], [0, 1, 7])))
 
