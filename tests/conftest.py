@@ -6,6 +6,7 @@ Set before torch or NumPy is imported, and inherited by the programs that tests 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -23,3 +24,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 def pytest_configure(config: pytest.Config) -> None:
     # tests keep fits short by their limits; what else a fit warns of is an error in a test
     config.addinivalue_line("filterwarnings", "ignore:training was ended by:cg4ai.FitWarning")
+
+
+@pytest.fixture(scope="session")
+def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with finished runs of all applications, to be read or copied, never changed."""
+    from finished_runs import train_all  # heavy, and most tests need none
+
+    folder = tmp_path_factory.mktemp("finished")
+    train_all(folder)
+    return folder

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+from itertools import islice
+
+MOST_COMPARED = 1000  # words: comparing with each takes time, and rows may have any number of names
 
 
 class Cg4aiError(Exception):
@@ -46,8 +50,15 @@ class FitWarning(UserWarning):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` for the closest known word, or an empty string."""
+    """` (did you mean 'x'?)` for the closest of the first known words, or an empty string."""
     if len(word) > 100:  # nobody meant that, and the search takes the square of the length
         return ""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word, islice(known, MOST_COMPARED), n=1, cutoff=0.6)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether it says that memory was asked for in vain, as torch does by a RuntimeError."""
+    if isinstance(error, RuntimeError):
+        return re.search("allocat|out of memory", str(error)) is not None
+    return isinstance(error, MemoryError)

@@ -14,6 +14,7 @@ EXTRA_OF = {
     "networkx": "routing",
     "nlopt": "routing",
     "onnx": "onnx",
+    "onnxruntime": "onnx",
     "onnxscript": "onnx",
     "prometheus_client": "serve",
     "topohub": "routing",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import shutil
@@ -15,43 +16,29 @@ import cg4ai
 from cg4ai.apps.digits import digits
 from cg4ai.cli.main import main
 from cg4ai.runs.files import read_json, write_json
+from finished_runs import ROUTE, sets
 from small_network import NETWORK
-
-ROUTE = (
-    *("scenarios=30", "priced=50", "first_steps=60", "later_steps=30", "batch_size=64"),
-    *("starts=2", "rounds=3", "validation=200", "attack_starts=4", "attack_vectors=500"),
-)
-DIGITS = ("group=12", "steps=120", "learning_rate=0.02", "batch_size=32", "blur=0.0", "rounds=2")
-
-
-def sets(pairs: tuple[str, ...]) -> list[str]:
-    return [part for pair in pairs for part in ("--set", pair)]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the runs `train`, `route` and `digits`, and the data of the first."""
-    folder = tmp_path_factory.mktemp("applications")
-    made = np.random.default_rng(0)
-    x = made.uniform(size=(60, 2))
-    y = 3 * x[:, 0] - x[:, 1] + 0.1 * made.normal(size=60)
-    lines = [f"{a},{b},{c}" for (a, b), c in zip(x.tolist(), y.tolist(), strict=True)]
-    (folder / "house.csv").write_text("size,age,price\n" + "\n".join(lines) + "\n")
-    rules = [{"rule": "linear", "name": "range", "box": {}, "at_least": -0.5, "at_most": 2.5}]
-    (folder / "house.json").write_text(json.dumps(rules))
-    (folder / "small.json").write_text(json.dumps(NETWORK))
-    common = ["--quiet", "--threads", "1", "--out"]
-    train = ["train", str(folder / "house.csv"), "--target", "price", "--steps", "60"]
-    train += ["--rules", str(folder / "house.json"), "--hidden", "4", "--iteration-limit", "3"]
-    route = ["route", str(folder / "small.json"), "--demands", "2", "--hidden", "6"]
-    for name, command in (
-        ("train", train),
-        ("route", [*route, *sets(ROUTE)]),
-        ("digits", ["digits", "hard", "--n", "20", *sets(DIGITS)]),
-    ):
-        assert main([*command, *common, str(folder / name)]) == 0
-    (folder / "small.json").unlink()  # from now on the folder of the run must do
-    return folder
+def runs(finished_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the finished runs: tests here certify and resume them."""
+    return Path(
+        shutil.copytree(finished_runs, tmp_path_factory.mktemp("applications"), dirs_exist_ok=True)
+    )
+
+
+def digest_of(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def in_csv(value: object) -> str:
+    """A value of JSON as it stands in a cell."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return repr(value) if isinstance(value, float) else str(value)
 
 
 def table(text: str) -> list[dict[str, str]]:
@@ -112,6 +99,82 @@ def test_inputs_outside_the_region_are_marked_warned_of_once_and_refused(
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "line 3" in shown.err
+
+
+@pytest.mark.parametrize("name", ["train", "route"])
+def test_predictions_in_json_are_those_in_csv(
+    runs: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = {"train": "age,size", "route": "a->d,b->d"}[name]
+    rows = [dict(zip(head.split(","), pair, strict=True)) for pair in ((0.4, 0.25), (900, 0))]
+    piped = {
+        "csv": "\n".join([head, "0.4,0.25", "900,0"]),
+        "json": json.dumps(rows),
+    }
+    written = {}
+    for read in piped:
+        for form in ("csv", "json"):
+            stream = io.TextIOWrapper(io.BytesIO(piped[read].encode()))
+            monkeypatch.setattr("sys.stdin", stream)
+            asked = ["--format", form, "--details", "--explain"]
+            assert main(["predict", str(runs / name), "-", *asked]) == 0
+            shown = capsys.readouterr()
+            written[read, form] = shown.out
+            where = "line 3" if read == "csv" else "row 2"
+            assert "1 of 2 rows lie outside the region" in shown.err
+            assert f"first on {where} of standard input" in shown.err
+    assert written["csv", "csv"] == written["json", "csv"]
+    content = json.loads(written["json", "json"], parse_constant=lambda word: pytest.fail(word))
+    assert [row["outside the region"] for row in content["rows"]] == [False, True]
+    assert len(content["warnings"]) == 1
+    assert content["model"] == digest_of(runs / name / "ensemble.json")
+    for plain, row in zip(table(written["csv", "csv"]), content["rows"], strict=True):
+        assert list(plain) == list(row)
+        for column, text in plain.items():
+            assert text == in_csv(row[column])
+
+
+def test_json_files_are_read_and_written(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in.json").write_text('{"rows": [{"size": 0.5, "age": 0.5}]}')
+    command = ["predict", str(runs / "train"), str(tmp_path / "in.json"), "--format", "json"]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert list(json.loads(printed)["rows"][0]) == ["price", "outside the region"]
+    assert main([*command, "--output", str(tmp_path / "out.json")]) == 0
+    assert (tmp_path / "out.json").read_text() == printed
+
+
+@pytest.mark.parametrize(
+    ("name", "document", "words"),
+    [
+        ("train", '[{"size": 1}]', "no column 'age'"),
+        ("train", '[{"size": 1, "ago": 1}]', "did you mean 'ago'"),
+        ("train", '[{"size": 1, "age": "old"}]', "row 1, column 'age' is 'old', not a finite"),
+        ("train", "[", "is not valid JSON"),
+        ("route", '[{"a->d": 1, "b->d": -2}]', "row 1, column 'b->d' is -2, but demands are"),
+        ("digits", '[{"pixel 0": 0}]', "no column 'pixel 1'"),
+    ],
+)
+def test_bad_rows_get_one_line(
+    runs: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    document: str,
+    words: str,
+) -> None:
+    (tmp_path / "in.json").write_text(document)
+    assert main(["predict", str(runs / name), str(tmp_path / "in.json")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+
+
+def test_a_fallback_is_for_routers(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["predict", str(runs / "train"), str(runs / "house.csv"), "--fallback", "0.1"]
+    assert main(command) == 2
+    assert "a fallback is for routers" in capsys.readouterr().err
 
 
 def test_a_digit_classifier_predicts_and_is_audited_by_images(

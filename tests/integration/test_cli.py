@@ -17,7 +17,9 @@ import typer
 from typer.testing import CliRunner
 
 import cg4ai
+from cg4ai.cli import demo
 from cg4ai.cli.main import app, guarded, main
+from small_network import NETWORK
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "rule-files.md"
 HEAVY = ("torch", "numpy", "sklearn", "pandas", "scipy", "highspy", "matplotlib", "rich")
@@ -62,7 +64,9 @@ def house(*arguments: str) -> list[str]:
 # ---- starting ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["train", "--help"], ["serve", "--help"]]
+)
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys; from cg4ai.cli.main import main; code = main(sys.argv[1:]); "
@@ -92,11 +96,14 @@ def test_every_command_has_help_with_an_example() -> None:
     for name in (
         "train",
         "predict",
+        "serve",
         "audit",
         "show",
         "new-network",
         "route",
         "failures",
+        "explore",
+        "export",
         "certify",
         "check",
         "digits",
@@ -486,6 +493,23 @@ def test_demo(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "2 of 2 requirements met" in output
     assert "plain network" in output
     assert main(["show", "demo"]) == 0
+
+
+def test_the_demo_leaves_a_run_to_look_at(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (work / "small.json").write_text(json.dumps(NETWORK))
+    small = {"network": "small.json", "demands": 2, "threads": 1, "first_steps": 30}
+    small |= {"scenarios": 20, "priced": 40, "validation": 50, "shield_inputs": 200, "timed": 10}
+    monkeypatch.setattr(demo, "ASKED", small)
+    for _ in range(2):  # again in place of the first
+        assert main(["demo"]) == 0
+        assert "demo-run/explorer.html in a browser" in capsys.readouterr().out
+    assert (work / "demo-run" / "explorer.html").stat().st_size > 10_000
+    (work / "notes").mkdir()
+    (work / "notes" / "mine.txt").touch()
+    assert main(["demo", "--out", "notes"]) == 2
+    assert (work / "notes" / "mine.txt").exists()
 
 
 def test_too_little_memory_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,6 +82,8 @@ def test_numbers_of_jobs_are_checked() -> None:
 def test_one_place_fans_out_and_it_names_no_backend() -> None:
     sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "experiments").rglob("*.py")]
     texts = {path.name: path.read_text(encoding="utf-8") for path in sources}
-    users = {name for name, text in texts.items() if re.search(r"\bParallel\(|PoolExecutor", text)}
+    # a pool of one thread, behind which a server computes, fans nothing out
+    pools = re.compile(r"\bParallel\(|PoolExecutor\((?!1\b)")
+    users = {name for name, text in texts.items() if pools.search(text)}
     assert users == {"fanout.py"}
     assert not re.search(r"backend=|import (dask|ray)", texts["fanout.py"])

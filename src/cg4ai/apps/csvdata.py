@@ -8,6 +8,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -18,25 +19,38 @@ from cg4ai.records import Array
 
 @dataclass(frozen=True)
 class CsvTable:
-    """The texts of a CSV file; `lines[i]` is the line of the file on which row i ends."""
+    """The texts of a CSV file; `lines[i]` is the line of the file on which row i ends.
+
+    What came otherwise, such as the rows of `cg4ai.apps.jsondata`, says so in place of a path, and
+    counts in another `unit` than lines.
+    """
 
     path: Path
     names: tuple[str, ...]
     cells: list[list[str]] = field(repr=False)
     lines: list[int] = field(repr=False)
-    sha256: str
+    sha256: str = ""
+    unit: str = "line"
 
     def __len__(self) -> int:
         return len(self.cells)
 
+    def place(self, row: int) -> str:
+        """`line 3`: where a row stands."""
+        return f"{self.unit} {self.lines[row]}"
+
     def position(self, name: str) -> int:
         """Where a column stands; InvalidInput with the closest name if there is none."""
-        if name not in self.names:
+        if name not in self._positions:
             raise InvalidInput(
                 f"{self.path} has no column {name!r}{did_you_mean(name, self.names)}; it has "
                 f"{listed(self.names)}"
             )
-        return self.names.index(name)
+        return self._positions[name]
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.names)}
 
     def cells_of(self, name: str) -> list[str]:
         """One column as it stands in the file, empty cells too."""
@@ -48,7 +62,7 @@ class CsvTable:
         for row, fit in enumerate(fits):
             if not fit:
                 raise InvalidInput(
-                    f"{self._where(row, name)} is {self.cells_of(name)[row]!r}, not {what}; "
+                    f"{self.where(row, name)} is {self.cells_of(name)[row]!r}, not {what}; "
                     "correct it, empty the cell if it is unknown, or remove the row"
                 )
 
@@ -57,7 +71,7 @@ class CsvTable:
         column = self.cells_of(name)
         if "" in column:
             raise InvalidInput(
-                f"{self._where(column.index(''), name)} is empty; fill it in or remove the row"
+                f"{self.where(column.index(''), name)} is empty; fill it in or remove the row"
             )
         return column
 
@@ -72,18 +86,19 @@ class CsvTable:
         bad = [row for row, value in enumerate(values) if value is None]
         if bad and len(bad) > len(values) / 2:
             raise InvalidInput(
-                f"column {name!r} of {self.path} holds text (line {self.lines[bad[0]]}: "
+                f"column {name!r} of {self.path} holds text ({self.place(bad[0])}: "
                 f"{column[bad[0]]!r}), but must hold numbers; encode it as numbers first"
             )
         if bad:
             raise InvalidInput(
-                f"{self._where(bad[0], name)} is {column[bad[0]]!r}, not a finite number; "
+                f"{self.where(bad[0], name)} is {column[bad[0]]!r}, not a finite number; "
                 "correct it or remove the row"
             )
         return [value for value in values if value is not None]
 
-    def _where(self, row: int, name: str) -> str:
-        return f"{self.path}, line {self.lines[row]}, column {name!r}"
+    def where(self, row: int, name: str) -> str:
+        """`data.csv, line 3, column 'size'`, for messages."""
+        return f"{self.path}, {self.place(row)}, column {name!r}"
 
 
 def as_number(text: str) -> float | None:
@@ -104,12 +119,21 @@ def listed(names: Sequence[str], most: int = 12) -> str:
 def read_csv(path: str | Path) -> CsvTable:
     """A comma-separated file with a header; every row must have as many cells as the header."""
     path = Path(path)
+    return csv_table(read_data(path), path)
+
+
+def read_data(path: Path) -> bytes:
+    """All of a data file; InvalidInput if it cannot be read."""
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise InvalidInput(
             f"cannot read {path}: {error.strerror or error}; check the name of the data file"
         ) from error
+
+
+def csv_table(data: bytes, path: Path) -> CsvTable:
+    """The table that the bytes of a file hold; `path` is what messages call it."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -7,6 +7,7 @@ recomputed at the very input, as an audit does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,10 @@ TOLERANCE = 1e-6  # as of audits
 def explained(
     ensemble: Ensemble, rules: Sequence[Rule], inputs: Array, found: Explanation
 ) -> list[dict[str, Any]]:
-    """For each input how far a shield moved its outputs, and of each rule slack and strength."""
+    """For each input how far a shield moved its outputs, and of each rule slack and strength.
+
+    Slack is None where a rule says nothing of the input.
+    """
     columns: dict[str, list[Any]] = {MOVED: found.theta.tolist()}
     outputs = np.asarray(found.outputs)
     stated = [rule.requirement for rule in rules]
@@ -40,7 +44,7 @@ def explained(
             if rule.name == name:
                 slack = np.fmin(slack, slack_at(ensemble, rule, inputs, outputs))
         recorded = found.by_requirement.get(name)
-        columns[f"{name}: slack"] = ["" if np.isnan(one) else float(one) for one in slack]
+        columns[f"{name}: slack"] = [None if np.isnan(one) else float(one) for one in slack]
         columns[f"{name}: {STRENGTH}"] = [
             _strength(one, None if recorded is None else str(recorded[number]))
             for number, one in enumerate(slack)
@@ -80,15 +84,33 @@ def slack_at(ensemble: Ensemble, rule: Requirement, inputs: Array, outputs: Arra
 
 def _listed(ensemble: Ensemble, rule: Requirement, inputs: Array) -> Array:
     """The least slack of the rows at inputs that the rule lists."""
-    slack = np.full(len(inputs), np.nan)
+    known = listed_slack(ensemble, rule)
+    if known is None:
+        return np.full(len(inputs), np.nan)
+    _, which = same_inputs(np.concatenate([known.inputs, inputs]))
+    least = np.full(which.max() + 1, np.inf)
+    np.minimum.at(least, which[: len(known.inputs)], known.slack)
+    found = least[which[len(known.inputs) :]]
+    return np.where(np.isinf(found) & (found > 0), np.nan, found)
+
+
+@dataclass(frozen=True, eq=False)
+class ListedSlack:
+    """Inputs (m, d) that a rule lists, and its least slack (m,) at each."""
+
+    inputs: Array
+    slack: Array
+
+
+def listed_slack(ensemble: Ensemble, rule: Requirement) -> ListedSlack | None:
+    """None for a rule that ties inputs together, or lists none."""
+    rule.check(ensemble.input_size, ensemble.output_size)
     rows = rule.rows(0)
     if rows is None or not isinstance(rule, Placed) or getattr(rows, "mixing", None) is not None:
-        return slack
-    at = rows.index if isinstance(rows, LinearRows) else np.arange(len(rows))
+        return None
+    at: Any = rows.index if isinstance(rows, LinearRows) else np.arange(len(rows))
     with torch.no_grad():
         own = -shortfall(rows.bounds, rows.values(predictions(ensemble, rows.inputs)).numpy())
-    _, which = same_inputs(np.concatenate([rows.inputs, inputs]))
-    least = np.full(which.max() + 1, np.inf)
-    np.minimum.at(least, which[: len(rows.inputs)][at], own)
-    found = least[which[len(rows.inputs) :]]
-    return np.where(np.isinf(found) & (found > 0), np.nan, found)
+    least = np.full(len(rows.inputs), np.inf)
+    np.minimum.at(least, at, own)
+    return ListedSlack(rows.inputs, least)

@@ -19,6 +19,7 @@ from cg4ai.runs.folder import Run
 ARRAYS = "arrays.safetensors"
 DESCRIPTION = "description"
 STUDIES = ("failures",)  # folders below a run's, of what was found out about it later
+POSITIONS = "positions"  # in a description: of nodes, for pictures alone
 PATCH_OF = "patch_of"  # in a description: the folder of the run that was patched
 APPLICATIONS = {"train": "tabular", "route": "routing", "digits": "digits"}
 
@@ -75,7 +76,8 @@ def check_same(run: Run, app: Application[S, P], settings: S, prepared: P) -> No
         may_differ=app.may_differ,
     )
     now, then = files.jsonable(app.describe(prepared)), run.settings.get(DESCRIPTION) or {}
-    other = sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))
+    names = (now.keys() | then.keys()) - {POSITIONS}  # of which older runs say nothing
+    other = sorted(name for name in names if now.get(name) != then.get(name))
     if other:
         raise InvalidSettings(
             f"the run in {run.folder} was started with other data: {', '.join(other)} differ; "

@@ -58,7 +58,15 @@ class PatchedRun:
             **outcome_in_numbers(result),
             "trained": self.trained,
             "kept": self.kept,
-            "audits": [str(one).splitlines()[0] for one in result.audits],
+            "audits": [
+                {
+                    "requirement": one.requirement,
+                    "holds": one.holds,
+                    "strength": one.strength,
+                    "statement": str(one).splitlines()[0],
+                }
+                for one in result.audits
+            ],
             "changes": {
                 name: {
                     "inputs": found.inputs,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,8 +154,74 @@ class Proposition:
     totals: Totals | None = None
 
 
+@dataclass(frozen=True)
+class Signature:
+    """What a model takes and gives: names of both, of their columns, and where inputs lie."""
+
+    takes: str
+    inputs: list[str]
+    gives: str
+    outputs: list[str]
+    lower: Array
+    upper: Array
+
+    def sample(self, count: int, seed: int = 0) -> Array:
+        """Random inputs (count, d) between the ends."""
+        return np.random.default_rng(seed).uniform(self.lower, self.upper, (count, len(self.lower)))
+
+
+@dataclass(frozen=True)
+class InputColumn:
+    """A column that predictions are made from.
+
+    In the region numbers lie in [least, most]; `values` are those of text, of which others stand
+    for none. `may_be_empty`: a cell may be left empty where its value is unknown. The examples of
+    all columns are a row inside the region.
+    """
+
+    name: str
+    example: float | bool | str
+    kind: Literal["number", "boolean", "text"] = "number"
+    least: float | None = None
+    most: float | None = None
+    values: tuple[str, ...] = ()
+    may_be_empty: bool = False
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What goes into predictions and what comes out, as tables have it; `region`: of the rules.
+
+    A `Signature` has the features instead that columns are encoded to.
+    """
+
+    title: str
+    inputs: tuple[InputColumn, ...]
+    outputs: tuple[str, ...]
+    region: str
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a run says of one rule at its end, in the words of its report."""
+
+    rule: str
+    holds: bool
+    strength: str
+    words: str
+
+
 class Trained(Protocol):
     """A finished run as commands ask it, whatever the application."""
+
+    @property
+    def signature(self) -> Signature:
+        """What the mixture takes and gives."""
+        ...
+
+    def interface(self) -> Interface:
+        """Columns that predictions are made from, with their ranges, and names of what they are."""
+        ...
 
     def inputs(self, table: CsvTable) -> Array:
         """The inputs (n, d) that stand in a table, matched by the names of its columns."""
@@ -169,6 +235,10 @@ class Trained(Protocol):
         self, inputs: Array, outputs: Array, *, details: bool
     ) -> Sequence[Mapping[str, Any]]:
         """One row of a table per input, with names; `details` adds what follows from them."""
+        ...
+
+    def explorer(self, ensemble: Ensemble, folder: Path, summary: Mapping[str, Any]) -> str:
+        """A page that computes predictions itself, as one HTML file; `folder`: of the run."""
         ...
 
     def rules(self, file: Path | None, table: CsvTable | None) -> list[Rule]:
@@ -253,4 +323,8 @@ class Application(Protocol[S, P]):
 
     def report(self, summary: Mapping[str, Any]) -> str:
         """The result for people."""
+        ...
+
+    def guarantees(self, summary: Mapping[str, Any]) -> list[Guarantee]:
+        """What the result says of each rule."""
         ...

@@ -1,4 +1,4 @@
-"""Rows of results as text tables, for summaries, reports and benchmark output.
+"""Rows of results as text: tables for summaries, reports and benchmark output; CSV and JSON.
 
 Rows are dicts; the columns are all their keys in the order first seen, and a missing value is an
 empty cell. Columns that hold only numbers are aligned to the right.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -59,6 +61,23 @@ def csv_text(rows: TableRows) -> str:
     writer.writerow(names)
     writer.writerows([_exact(row.get(name)) for name in names] for row in rows)
     return target.getvalue()
+
+
+def json_text(value: Any) -> str:
+    """One line of strict JSON; NaN and infinity, which it has not, are null."""
+    try:
+        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # rare, and looking at every number first would take as long again
+        return json.dumps(finite(value), allow_nan=False, separators=(",", ":"))
+
+
+def finite(value: Any) -> Any:
+    """The same with None for NaN and infinity at any depth: JSON has neither."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def cell(value: object, *, digits: int = 5) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from cg4ai.apps.protocol import Rule
+from cg4ai.apps.protocol import Guarantee, Rule
 from cg4ai.apps.tables import plain
 from cg4ai.ensemble.audit import Audit
 from cg4ai.records import StopReason, Strength
@@ -159,6 +159,12 @@ def audit_entry(audit: Audit, rule: Rule) -> dict[str, Any]:
         "decision_rates": {str(name): rate for name, rate in audit.decision_rates.items()},
         "effort": dict(audit.effort),
     }
+
+
+def guarantee_of(entry: Mapping[str, Any]) -> Guarantee:
+    """One audit of a summary, for whoever is told what holds."""
+    strength = entry["strength"] if entry["holds"] else Strength.VIOLATED
+    return Guarantee(entry["requirement"], entry["holds"], str(strength), entry["statement"])
 
 
 def report(result: dict[str, Any]) -> str:

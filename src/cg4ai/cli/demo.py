@@ -5,6 +5,7 @@ The other demonstration, a tumour classifier, is in demo_tumours.py.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,8 @@ fill some link to 99 %.
 Two routers learn from the best splits of many demand vectors, none of which overload anything: a
 plain network, and one of the same kind under that rule.
 """
+
+FOLDER = Path("demo-run")
 
 # as `cg4ai route` trains it, in about half a minute on one core; networks that imitate what keeps
 # a rule break it rarely, and where random vectors hardly show it
@@ -46,7 +49,11 @@ def demo(
         str, typer.Option(help="routing, or cancer: a tumour classifier under rules.")
     ] = "routing",
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep the trained mixture here.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep the run here; demo-run if left out, in place of an earlier one.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
 ) -> None:
@@ -62,14 +69,22 @@ def demo(
 
 def _route(out: Path | None, *, seed: int) -> int:
     """Train both, compare them, say what is guaranteed; returns the exit code."""
+    from cg4ai.apps.exploring import explored
     from cg4ai.apps.routing.app import APPLICATION
-    from cg4ai.apps.runner import KEPT, execute
+    from cg4ai.apps.runner import KEPT, NOT_KEPT, execute
     from cg4ai.cli.progress import progress
     from cg4ai.settings import RunOptions
 
+    folder = FOLDER if out is None else out
     print(INTRODUCTION, flush=True)
     with progress() as screen:
-        code = execute(APPLICATION, {**ASKED, "seed": seed}, RunOptions(out=out), screen)
+        options = RunOptions(out=folder, force=out is None and (FOLDER / "run.json").exists())
+        code = execute(APPLICATION, {**ASKED, "seed": seed}, options, screen)
     if code == KEPT:
         print(MEANING)
+    if code in (KEPT, NOT_KEPT):
+        page = folder / "explorer.html"
+        explored(folder, page)
+        print(f"\nMove the demands yourself: open {page.absolute()} in a browser.")
+        print(f"It was written by: {Path(sys.argv[0])} explore {folder}")
     return code

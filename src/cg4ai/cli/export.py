@@ -3,39 +3,108 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cg4ai.cli.completion import run_folders
 
+if TYPE_CHECKING:
+    from cg4ai.apps.protocol import Signature
+
+COMPARED = 1000  # inputs at which a file is compared with predict
+
 
 def export(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="RUN", help="Folder that route wrote.", autocompletion=run_folders),
+        typer.Argument(
+            metavar="RUN",
+            help="Folder that train, route or digits wrote.",
+            autocompletion=run_folders,
+        ),
     ],
     *,
+    onnx: Annotated[
+        Path | None, typer.Option(metavar="FILE.onnx", help="One ONNX model, shield included.")
+    ] = None,
+    float32: Annotated[
+        bool, typer.Option("--float32", help="With --onnx: in 32 bits, with what that costs.")
+    ] = False,
+    torch: Annotated[
+        Path | None, typer.Option(metavar="FILE.pt2", help="A program of torch.export.")
+    ] = None,
     agents: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="New folder: one policy per node, as JSON."),
+        typer.Option(metavar="DIR", help="Of a router: new folder, one policy per node."),
     ] = None,
 ) -> None:
     """Write what a run has trained as files that other programs run.
 
-    --agents DIR takes a router that was trained with --sees own or source apart: a file for each
-    node that sends, and policy.py, which computes the node's splits from it with NumPy alone.
+    --onnx and --torch: mixture, completion and shield as one graph for any number of inputs, in
+    double precision, equal to cg4ai predict but for rounding; inputs are features in the order
+    that the file names. What is guaranteed is guaranteed of double precision: with --float32 the
+    difference is measured and said. --agents DIR takes a router apart that was trained with --sees
+    own or source: a file for each node that sends, and policy.py, which computes the node's splits
+    from it with NumPy alone.
     """
     from cg4ai.apps.folders import trained
     from cg4ai.errors import InvalidInput
 
-    if agents is None:
-        raise InvalidInput("nothing to export: name a folder with --agents DIR")
-    ensemble, described = trained(folder)
-    taken_apart = getattr(described, "export_agents", None)
-    if taken_apart is None:
+    if onnx is None and torch is None and agents is None:
         raise InvalidInput(
-            f"{folder} is no run of cg4ai route: --agents takes routers apart, node by node"
+            "nothing to export: name a file with --onnx FILE or --torch FILE, or a folder with "
+            "--agents DIR"
         )
-    for line in taken_apart(ensemble, agents):
-        print(line)
+    if float32 and onnx is None:
+        raise InvalidInput("--float32 is about --onnx FILE")
+    ensemble, described = trained(folder)
+    if agents is not None:
+        taken_apart = getattr(described, "export_agents", None)
+        if taken_apart is None:
+            raise InvalidInput(
+                f"{folder} is no run of cg4ai route: --agents takes routers apart, node by node"
+            )
+        for line in taken_apart(ensemble, agents):
+            print(line)
+    if onnx is not None:
+        print(_onnx(ensemble, described.signature, onnx, "float32" if float32 else "float64"))
+    if torch is not None:
+        print(_program(ensemble, described.signature, torch))
+
+
+def _onnx(ensemble: Any, signature: Signature, path: Path, precision: Any) -> str:
+    from cg4ai.ensemble.export import difference, onnx_model
+    from cg4ai.errors import MissingExtra
+    from cg4ai.runs import files
+
+    names = (signature.takes, signature.gives)
+    columns = {"inputs": signature.inputs, "outputs": signature.outputs}
+    model = onnx_model(ensemble, precision=precision, names=names, columns=columns)
+    try:
+        apart = difference(ensemble, model, signature.sample(COMPARED))
+        said = f"at {COMPARED} random inputs at most {apart:.1e} away from predict"
+    except MissingExtra:
+        said = "not compared with predict, since onnxruntime is not installed"
+    files.write_bytes(path, model)
+    kept = "; what is guaranteed is so in float64 alone" if precision == "float32" else ""
+    return f"{path} written: {_shape(signature)}, {precision}, {said}{kept}"
+
+
+def _program(ensemble: Any, signature: Signature, path: Path) -> str:
+    import io
+
+    import torch
+
+    from cg4ai.ensemble.export import exported
+    from cg4ai.runs import files
+
+    stream = io.BytesIO()
+    torch.export.save(exported(ensemble.to("cpu").as_module(), ensemble.input_size), stream)
+    files.write_bytes(path, stream.getvalue())
+    return f"{path} written: {_shape(signature)}, float64; torch.export.load(file).module() runs it"
+
+
+def _shape(signature: Signature) -> str:
+    given, made = len(signature.inputs), len(signature.outputs)
+    return f"{signature.takes} (n, {given}) -> {signature.gives} (n, {made})"

@@ -24,6 +24,7 @@ from cg4ai.cli.certify import certify
 from cg4ai.cli.check import check
 from cg4ai.cli.demo import demo
 from cg4ai.cli.doctor import doctor
+from cg4ai.cli.explore import explore
 from cg4ai.cli.export import export
 from cg4ai.cli.failures import failures
 from cg4ai.cli.new_network import NEW_NETWORK_EXAMPLES, new_network
@@ -38,8 +39,9 @@ from cg4ai.cli.runs import (
     route,
     train,
 )
+from cg4ai.cli.serve import serve
 from cg4ai.cli.show import show
-from cg4ai.errors import Cg4aiError, SolverFailure
+from cg4ai.errors import Cg4aiError, SolverFailure, out_of_memory
 
 FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
@@ -75,7 +77,7 @@ def guarded(commands: typer.Typer, arguments: Sequence[str] | None, name: str) -
         print(f"error: {_one_line(text)}", file=sys.stderr)
         return FAILURE if isinstance(error, SolverFailure) else BAD_INPUT
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not re.search("allocat|out of memory", str(error)):
+        if not out_of_memory(error):
             raise
         text = "there is not enough memory; ask for smaller or fewer members or data"
         print(f"error: {text}", file=sys.stderr)
@@ -116,8 +118,15 @@ settings_command(
 app.command(
     short_help="Predict with a trained mixture.",
     epilog="\b\nExamples:\n  cg4ai predict run new_patients.csv --output predictions.csv\n"
-    "  cg4ai predict router demands.csv --details",
+    "  cg4ai predict router demands.csv --details\n"
+    "  cat demands.json | cg4ai predict router - --format json",
 )(predict)
+app.command(
+    short_help="Answer predictions over HTTP.",
+    epilog="\b\nExamples:\n  cg4ai serve router\n"
+    "  CG4AI_TOKEN=secret cg4ai serve run --host 0.0.0.0 --port 8080 --watch 5\n"
+    "  curl --silent localhost:8000/example | curl --silent localhost:8000/predict --data @-",
+)(serve)
 app.command(
     short_help="Check rules against a trained mixture.",
     epilog="\b\nExample:\n  cg4ai audit run --rules rules.json --data new_patients.csv",
@@ -130,6 +139,10 @@ app.command(
     short_help="Show a run: settings, history, result.",
     epilog="\b\nExample:\n  cg4ai show run",
 )(show)
+app.command(
+    short_help="Write a page to move inputs on and look at a run.",
+    epilog="\b\nExamples:\n  cg4ai explore router\n  cg4ai explore run --out model.html",
+)(explore)
 app.command(
     name="new-network",
     short_help="Check a network file of your own and write it for route.",
@@ -156,8 +169,9 @@ app.command(
     epilog="\b\nExample:\n  cg4ai check router/certificate.cg4ai --run router",
 )(check)
 app.command(
-    short_help="Write a trained router as one policy per node.",
-    epilog="\b\nExample:\n  cg4ai export router --agents agents",
+    short_help="Write a run as ONNX, for torch, or as agents.",
+    epilog="\b\nExamples:\n  cg4ai export run --onnx model.onnx\n"
+    "  cg4ai export router --agents agents",
 )(export)
 settings_command(
     app,

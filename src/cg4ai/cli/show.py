@@ -42,7 +42,11 @@ def show(
         print(_report(application(opened.command), summary, folder))
         _studies(folder)
     else:
-        print(_indented("\n".join(f"{name} = {value}" for name, value in summary.items())))
+        for name, value in summary.items():
+            lines = [f"{name} = {value}"]
+            if name == "audits" and all(isinstance(entry, dict) for entry in value):
+                lines = [entry.get("statement", "") for entry in value]
+            print(_indented("\n".join(lines)))
 
 
 def _studies(folder: Path) -> None:

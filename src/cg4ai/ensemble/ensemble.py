@@ -288,12 +288,30 @@ class Ensemble(Mixture):
 
         return audit(requirement, self, tolerance=tolerance)
 
-    def as_module(self) -> nn.Module:
+    def as_module(self) -> EnsembleModule:
         """An `nn.Module` with the same predictions, (n, d) -> (n, r) float64, for use elsewhere.
 
         It moves, saves its state and exports like any other.
         """
         return EnsembleModule(self)
+
+    def export_onnx(
+        self,
+        path: str | Path,
+        *,
+        precision: Literal["float64", "float32"] = "float64",
+        input_name: str = "inputs",
+        output_name: str = "outputs",
+    ) -> Path:
+        """Write mixture, completion and shield as one ONNX model for any number of inputs.
+
+        In float64 it gives the same as `predict`; what is claimed of this ensemble does not hold
+        for a float32 model (see `cg4ai.ensemble.export.difference`).
+        """
+        from cg4ai.ensemble.export import export_onnx
+
+        names = (input_name, output_name)
+        return export_onnx(self, Path(path), precision=precision, names=names)
 
     def traceable(self, inputs: Tensor) -> Tensor:
         """`outputs` without branches that depend on the data."""
@@ -396,11 +414,22 @@ class EnsembleModule(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Inputs of any floating dtype on the device of the module."""
+        return self._current().traceable(inputs.to(torch.float64))
+
+    def theta(self, inputs: Tensor) -> Tensor:
+        """(n, d) -> (n,): how far a shield moves each output; 0 where there is none."""
+        return self._current().theta(inputs.to(torch.float64))
+
+    def votes(self, inputs: Tensor) -> Tensor:
+        """(n, d) -> (n, r): the weight of the members that vote for each class."""
+        return self._current().shares(inputs.to(torch.float64))
+
+    def _current(self) -> Ensemble:
+        """While the module is traced or called functionally, others stand for its tensors."""
         tensors, ensemble = self.tensors(), self._ensemble
-        # while the module is traced or called functionally, others stand for its tensors
         if any(tensor is not self._seen.get(name) for name, tensor in tensors.items()):
-            ensemble = ensemble.with_tensors(tensors)
-        return ensemble.traceable(inputs.to(torch.float64))
+            return ensemble.with_tensors(tensors)
+        return ensemble
 
 
 def _loaded(module: EnsembleModule, _: object) -> None:

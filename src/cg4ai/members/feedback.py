@@ -180,12 +180,12 @@ class FeedbackArchitecture:
         """`forward` for inputs of any number, with little memory beyond the result."""
         count = len(parameters["weight_0"])
         width = max(*self.network.hidden, self.output_size, len(self.loads.matrix), 1)
-        steps = layers.chunk_steps(count, len(inputs), width=width, device=inputs.device)
+        steps = layers.chunk_steps(count, inputs.shape[0], width=width, device=inputs.device)
 
         def evaluate(members: slice, rows: slice) -> Tensor:
             return self._answers(layers.slice_members(parameters, members), inputs[rows])
 
-        return in_chunks(evaluate, count, len(inputs), steps=steps, axis=2).transpose(1, 2)
+        return in_chunks(evaluate, count, inputs.shape[0], steps=steps, axis=2).transpose(1, 2)
 
     def _answers(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(count, r, n): feature-major, as the layers below are."""

@@ -97,12 +97,13 @@ class FlowMembers:
     def outputs(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (len(self), n, output_size)."""
         x = checked_inputs(inputs, self.input_size, self.device)
+        # one graph for any number of inputs
+        parts = (x,) if torch.compiler.is_compiling() else torch.split(x, AT_ONCE)
         members = [
-            torch.cat([self._split(number, part) for part in torch.split(x, AT_ONCE)])
-            for number in range(len(self))
+            torch.cat([self._split(number, part) for part in parts]) for number in range(len(self))
         ]
         if not members:
-            return x.new_zeros(0, len(x), self.output_size)
+            return x.new_zeros(0, x.shape[0], self.output_size)
         return torch.stack(members)
 
     def _split(self, number: int, x: Tensor) -> Tensor:
@@ -111,7 +112,7 @@ class FlowMembers:
         slope, offset = own["slope"][number, node], own["offset"][number, node]
         flow = (torch.einsum("nrd,nd->nr", slope, x) + offset).clamp_min(0.0)
         group = own["group"]
-        nothing = flow.new_zeros(2, len(x), self._groups)
+        nothing = flow.new_zeros(2, x.shape[0], self._groups)
         whole = nothing[0].index_add(1, group, flow).index_select(1, group)
         even = nothing[1].index_add(1, group, torch.ones_like(flow)).index_select(1, group)
         share = flow / torch.where(whole > 0, whole, 1.0)
@@ -122,7 +123,7 @@ class FlowMembers:
         feature, threshold, left, right = (
             self._own[name][number] for name in ("feature", "threshold", "left", "right")
         )
-        node = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+        node = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
         for _ in range(self._depths[number]):
             below = x.gather(1, feature[node, None])[:, 0] <= threshold[node]
             node = torch.where(below, left[node], right[node])

@@ -64,7 +64,7 @@ def first_product(weight: Tensor, bias: Tensor | None, inputs: Tensor) -> Tensor
     """
     count, size, inner = weight.shape
     if bias is None:
-        return (weight.reshape(count * size, inner) @ inputs.T).view(count, size, len(inputs))
+        return (weight.reshape(count * size, inner) @ inputs.T).view(count, size, inputs.shape[0])
     if inputs.ndim == 3:
         return torch.baddbmm(bias.unsqueeze(-1), weight, inputs.transpose(1, 2))
     flat = torch.addmm(bias.reshape(count * size, 1), weight.reshape(count * size, inner), inputs.T)
@@ -96,7 +96,7 @@ def _joined(weight: Tensor, bias: Tensor) -> Tensor:
 
 def with_ones(inputs: Tensor) -> Tensor:
     """Inputs (n, d) with a last column of ones."""
-    return torch.cat([inputs, inputs.new_ones(len(inputs), 1)], dim=1)
+    return torch.cat([inputs, inputs.new_ones(inputs.shape[0], 1)], dim=1)
 
 
 def erf_unit(values: Tensor) -> Tensor:

@@ -165,7 +165,7 @@ class Mixture:
         """(n, d) -> (n,): the weight of the anchor at each input, where members have shields."""
         if inputs.device != self.device:
             return self.theta(inputs.to(self.device)).to(inputs.device)
-        total = torch.zeros(len(inputs), dtype=torch.float64, device=self.device)
+        total = torch.zeros(inputs.shape[0], dtype=torch.float64, device=self.device)
         for part, share in zip(self.used, self._shares, strict=True):
             own: Callable[[Tensor], Tensor] | None = getattr(part.members, "theta", None)
             if own is not None:

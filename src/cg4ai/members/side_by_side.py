@@ -135,7 +135,7 @@ class SideBySideArchitecture:
         """(n, d) -> (count, n, output_size), differentiable in parameters and inputs."""
         flat = self.sight.masked({name: one.flatten(0, 1) for name, one in parameters.items()})
         found = layers.outputs(flat, self.network.normalise(inputs), self.network.form)
-        count, width, n = len(parameters["weight_0"]), self.network.output_size, len(inputs)
+        count, width, n = len(parameters["weight_0"]), self.network.output_size, inputs.shape[0]
         together = found.reshape(count, len(self.sizes) * width, n)
         if together.shape[1] != self.output_size:
             together = together.index_select(1, torch.as_tensor(self.places, device=inputs.device))
@@ -145,12 +145,12 @@ class SideBySideArchitecture:
         """`forward` for inputs of any number, with little memory beyond the result."""
         count = len(parameters["weight_0"])
         width = len(self.sizes) * max(*self.network.hidden, self.network.output_size)
-        steps = layers.chunk_steps(count, len(inputs), width=width, device=inputs.device)
+        steps = layers.chunk_steps(count, inputs.shape[0], width=width, device=inputs.device)
 
         def evaluate(members: slice, rows: slice) -> Tensor:
             return self.forward(layers.slice_members(parameters, members), inputs[rows])
 
-        return in_chunks(evaluate, count, len(inputs), steps=steps, axis=1)
+        return in_chunks(evaluate, count, inputs.shape[0], steps=steps, axis=1)
 
     def members(self, parameters: Parameters) -> SideBySideMembers:
         return SideBySideMembers(self, parameters)

@@ -66,6 +66,6 @@ def test_rules_of_one_name_are_one_and_what_is_broken_is_said(ensemble: Ensemble
     told = explained(ensemble, rules, X, ensemble.predict(X, explain=True))
     assert [row["ends: slack"] for row in told] == [-1.0] * 3
     assert [row["ends: strength"] for row in told] == ["violated"] * 3
-    assert [row["listed: slack"] for row in told] == [0.5, "", ""]
+    assert [row["listed: slack"] for row in told] == [0.5, None, None]
     assert [row["listed: strength"] for row in told] == ["audited", "unverified", "unverified"]
     assert {row["moved by the shield"] for row in told} == {0.0}

@@ -16,13 +16,24 @@ from numpy.typing import NDArray
 from cg4ai.apps.csvdata import CsvTable, read_csv
 from cg4ai.apps.digits.data import CLASSES, PIXELS, Digits, Split, digits
 from cg4ai.apps.digits.evaluate import Prepared, evaluate
+from cg4ai.apps.digits.explorer import explorer
 from cg4ai.apps.digits.journal import Journal
 from cg4ai.apps.digits.members import base_member
 from cg4ai.apps.digits.problem import Demand, demand, digit_settings, digits_problem, listed
-from cg4ai.apps.digits.report import report
+from cg4ai.apps.digits.report import guarantees, report
 from cg4ai.apps.digits.separation import Attack, PixelFlips, SmallestChange
 from cg4ai.apps.digits.settings import DigitsSettings, Recipe
-from cg4ai.apps.protocol import Evaluation, Proposition, Review, Rule, Task
+from cg4ai.apps.protocol import (
+    Evaluation,
+    Guarantee,
+    InputColumn,
+    Interface,
+    Proposition,
+    Review,
+    Rule,
+    Signature,
+    Task,
+)
 from cg4ai.apps.runner import Outcome, Screen, perform
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -35,6 +46,7 @@ from cg4ai.solving.result import Result
 LABEL = "label"
 ADDED = ("correct", "relabel")  # scenarios that a patch adds to a run of another
 SMALLER = 10  # times than at first are groups that a patch trains, and its steps
+SHOWN = 20  # required images that travel with a page
 PIXEL_NAMES = [f"pixel {number}" for number in range(PIXELS)]
 
 
@@ -159,6 +171,9 @@ class DigitsApplication:
     def report(self, summary: Mapping[str, Any]) -> str:
         return report(summary)
 
+    def guarantees(self, summary: Mapping[str, Any]) -> list[Guarantee]:
+        return guarantees(summary)
+
 
 @dataclass(frozen=True)
 class Classifier:
@@ -167,6 +182,19 @@ class Classifier:
     recipe: Recipe
     outputs: str
     settings: Mapping[str, Any]
+
+    def interface(self) -> Interface:
+        return Interface(
+            f"a digit classifier: the digit on an image of {PIXELS} pixels, row by row",
+            tuple(InputColumn(name, 0.5, least=0.0, most=1.0) for name in PIXEL_NAMES),
+            ("digit", *(f"{self._score} {label}" for label in range(CLASSES))),
+            "every pixel between 0 and 1",
+        )
+
+    @property
+    def _score(self) -> str:
+        """What one of the outputs is."""
+        return "logit" if self.outputs == "logits" else "probability"
 
     def inputs(self, table: CsvTable) -> Array:
         return table.numbers(PIXEL_NAMES)
@@ -178,14 +206,27 @@ class Classifier:
     def predictions(
         self, inputs: Array, outputs: Array, *, details: bool
     ) -> list[dict[str, float | int]]:
-        kind = self.outputs.removesuffix("s").replace("probabilitie", "probability")
         return [
             {
                 "digit": int(line.argmax()),
-                **{f"{kind} {label}": float(value) for label, value in enumerate(line)},
+                **{f"{self._score} {label}": float(value) for label, value in enumerate(line)},
             }
             for line in outputs
         ]
+
+    @property
+    def signature(self) -> Signature:
+        classes = [str(label) for label in range(CLASSES)]
+        zeros = np.zeros(PIXELS)
+        return Signature("pixels", PIXEL_NAMES, self.outputs, classes, zeros, zeros + 1)
+
+    def explorer(self, ensemble: Ensemble, folder: Path, summary: Mapping[str, Any]) -> str:
+        images, labels = self._images(None) if summary.get("rows") else (np.zeros((0, 1)),) * 2
+        shown = [
+            (f"required image {number}, to be {int(labels[number])}", images[number])
+            for number in range(min(SHOWN, len(images)))
+        ]
+        return explorer(ensemble, folder.name, summary, scores=self._score, required=shown)
 
     def rules(self, file: Path | None, table: CsvTable | None) -> list[Rule]:
         """The demand of the run on the images of a table, which names the answer of each."""
@@ -194,21 +235,20 @@ class Classifier:
                 "a digit classifier has one rule, its demand on listed images, so leave out "
                 "--rules; give --data with pixels and labels"
             )
-        images, rows = self._images(table)
-        labels = rows.astype(np.int64)
+        images, labels = self._images(table)
         names = tuple(str(label) for label in range(CLASSES))
         rule = listed(images, labels, self.recipe, name="required images")
         return [Rule(rule, names, table, np.arange(len(labels)))]
 
-    def _images(self, table: CsvTable | None) -> tuple[Array, Array]:
+    def _images(self, table: CsvTable | None) -> tuple[Array, IntArray]:
         if table is not None:
-            return self.inputs(table), table.numbers([LABEL])[:, 0]
+            return self.inputs(table), labels_of(table)
         made = digits_of(self.settings)
         if made.demand.rows is None:
             raise InvalidInput(
                 f"the scenario {made.settings.scenario} lists no images, so give some with --data"
             )
-        return made.demand.rows[0], made.demand.rows[1].astype(np.float64)
+        return made.demand.rows
 
     def stated(self, table: CsvTable) -> list[Rule]:
         """The demand on images whose answer the table names; without that column none is known."""
@@ -242,6 +282,18 @@ def _base(settings: DigitsSettings, split: Split) -> Ensemble:
     return alone(member)
 
 
+def labels_of(table: CsvTable) -> IntArray:
+    """The digits (n,) that a table demands of its images."""
+    given = table.numbers([LABEL])[:, 0]
+    wrong = np.flatnonzero(~np.isin(given, np.arange(CLASSES)))
+    if len(wrong):
+        raise InvalidInput(
+            f"{table.where(int(wrong[0]), LABEL)} is {given[wrong[0]]:g}, not a digit from 0 to "
+            f"{CLASSES - 1}; correct it or remove the row"
+        )
+    return given.astype(np.int64)
+
+
 def added_images(file: Path, split: Split, asked: DigitsSettings) -> Rule:
     """The demand on further images: a table of pixels and labels, or positions in the data.
 
@@ -251,7 +303,7 @@ def added_images(file: Path, split: Split, asked: DigitsSettings) -> Rule:
     names = tuple(str(label) for label in range(CLASSES))
     if file.suffix != ".json":
         table = read_csv(file)
-        labels = table.numbers([LABEL])[:, 0].astype(np.int64)
+        labels = labels_of(table)
         rule = listed(table.numbers(PIXEL_NAMES), labels, asked, name=file.stem, own=True)
         return Rule(rule, names, table, np.arange(len(labels)))
     images, labels = _named_images(file, split, asked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cg4ai.apps.protocol import Guarantee
 from cg4ai.apps.tables import plain
 from cg4ai.apps.wording import (
     STOPS,
@@ -16,7 +17,7 @@ from cg4ai.apps.wording import (
     single_model,
     stopped_because,
 )
-from cg4ai.records import StopReason
+from cg4ai.records import StopReason, Strength
 
 STOPPED = {
     **STOPS,
@@ -99,6 +100,15 @@ def guarantee(summary: Mapping[str, Any]) -> str:
         f"{verdict} (audited): at {count} {what}, the class demanded was recomputed to {rule} "
         f"{summary['threshold']:g} or more{scale}.{others}"
     )
+
+
+def guarantees(summary: Mapping[str, Any]) -> list[Guarantee]:
+    """The demand on listed images; none of a mixture without rules."""
+    if not summary["rows"]:
+        return []
+    holds = summary["rows_satisfied"] == summary["rows"]
+    strength = Strength.AUDITED if holds else Strength.VIOLATED
+    return [Guarantee("required images", holds, str(strength), guarantee(summary))]
 
 
 def _average_name(summary: Mapping[str, Any]) -> str:

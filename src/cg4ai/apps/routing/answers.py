@@ -31,6 +31,7 @@ STEP, SHARPNESS, LEAST_SHARE = 0.1, 100.0, 1e-6
 # where prices are looked for: at vectors with a gap of more than this, so many of so many
 LOOSE, SOLVED_AT_ONCE, LOOKED_AT, ROUNDS = 0.01, 400, 20_000, 4
 WORTH = 1e-3  # what new prices must prove more, as a share, at some vector
+SOLVABLE = 1e9  # times the largest demand: far beyond it the solver takes demands for infinite
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +105,11 @@ def answered(
             )
             improved[far] = gaps[far] <= fallback
     solved = gaps > fallback
+    if (vectors[solved] > SOLVABLE * instance.demand_max).any():
+        raise InvalidInput(
+            f"a demand is more than {SOLVABLE:g} times its largest, at which no routing can be "
+            "solved for; correct it, or leave out the fallback"
+        )
     if solved.any():
         splits, gaps = splits.copy(), gaps.copy()
         splits[solved], gaps[solved] = basic_splits(instance, vectors[solved]), 0.0

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cg4ai.apps.folders import about_of
-from cg4ai.apps.protocol import Evaluation, Review, Solver, Task
+from cg4ai.apps.protocol import Evaluation, Guarantee, Review, Solver, Task
 from cg4ai.apps.routing.agents import budgeted
 from cg4ai.apps.routing.answers import MOST_STORED, LowerBound, further_prices
 from cg4ai.apps.routing.data import Instance, instance
@@ -42,12 +42,13 @@ from cg4ai.apps.routing.problem import (
 )
 from cg4ai.apps.routing.ratio import RatioAnchor, ratio_anchor, ratio_shield
 from cg4ai.apps.routing.ratio_proof import write_ratio
-from cg4ai.apps.routing.report import report
+from cg4ai.apps.routing.report import guarantees, report
 from cg4ai.apps.routing.settings import LEAN, RouteSettings
 from cg4ai.apps.routing.shield import record_cuts
 from cg4ai.apps.routing.tail import GapTail
 from cg4ai.apps.routing.traffic_files import read_traffic
 from cg4ai.apps.routing.traffic_problem import traffic_problem
+from cg4ai.apps.tables import finite
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
 from cg4ai.objectives import Epigraph
 from cg4ai.proofs import Certification, certify
@@ -327,6 +328,9 @@ class Routing:
     def report(self, summary: Mapping[str, Any]) -> str:
         return report(summary)
 
+    def guarantees(self, summary: Mapping[str, Any]) -> list[Guarantee]:
+        return guarantees(summary)
+
 
 def _check_failures(settings: RouteSettings, made: Instance) -> None:
     """Refuse failures that cannot be read now: after the training it would be too late."""
@@ -349,15 +353,6 @@ def _stored_prices(
 
     prices = further_prices(made, prices, splits, seed=derived_seed(seed, 0, "prices"))
     return prices.tolist() if prices.size <= MOST_STORED else []
-
-
-def finite(value: Any) -> Any:
-    """The same with None for NaN and infinity at any depth: JSON has neither."""
-    if isinstance(value, dict):
-        return {key: finite(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 APPLICATION = Routing()

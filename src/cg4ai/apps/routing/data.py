@@ -19,7 +19,7 @@ import numpy as np
 from cg4ai.apps.routing import optimal as linear_programs
 from cg4ai.apps.routing.demands import DemandSet, demand_box, limited, sampled, times
 from cg4ai.apps.routing.graphs import from_graph, read_graphml, read_json
-from cg4ai.apps.routing.network import Network
+from cg4ai.apps.routing.network import Network, Position
 from cg4ai.apps.routing.readers import read_demands, read_links, read_native, read_xml
 from cg4ai.apps.routing.sndlib import by_name
 from cg4ai.apps.routing.tunnels import Nodes, read_paths
@@ -73,7 +73,8 @@ class Instance:
     (D,) the largest demands, `path_length` (P,), `scale`: demand_max / volumes of the network.
     `load` is the worst MLU over the set of demands that was asked for; None: volumes as given.
     `demand_set` is that set, in the box [0, demand_max]; None: all of it.
-    `notes` say in words what was left out, rescaled or assumed.
+    `notes` say in words what was left out, rescaled or assumed. `positions` of the nodes on paths,
+    (longitude, latitude) or of a drawing, are for pictures; None: not all are known.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Instance:
     load: float | None = None
     notes: tuple[str, ...] = ()
     demand_set: DemandSet | None = None
+    positions: dict[str, Position] | None = None
 
     @property
     def region(self) -> DemandSet:
@@ -213,13 +215,15 @@ def on_set(unscaled: Instance, region: DemandSet, *, load: float | None = 0.99) 
     """
     largest = region.upper if isinstance(region, Box) else region.box.upper
     made = replace(unscaled, demand_max=np.asarray(largest), demand_set=region)
+    # capacities that no one stated have no unit, and demands are scaled in any case
+    scalable = load is not None and bool(np.all(made.capacity == 1.0))
     most = float(linear_programs.utilisation_per_share(made).max())
-    if load is not None and most > FAR_APART and np.all(made.capacity == 1.0):
-        # capacities that no one stated have no unit, and demands are scaled in any case
-        made = on_set(unscaled, times(region, 1 / most), load=load)
-        return replace(made, scale=made.scale / most)
+    if scalable and most > FAR_APART:
+        return _smaller(unscaled, region, most, load)
     _check_units(made.name, most)
     level = made.level
+    if scalable and level > FAR_APART:  # many demands that share their links
+        return _smaller(unscaled, region, level, load)
     _check_units(made.name, level)
     scale = 1.0 if load is None else load / level
     if scale * level > 1 + 1e-9:
@@ -230,6 +234,12 @@ def on_set(unscaled: Instance, region: DemandSet, *, load: float | None = 0.99) 
     if not isinstance(region, Box) or region.lower.any():
         return scaled
     return replace(scaled, demand_set=None)
+
+
+def _smaller(unscaled: Instance, region: DemandSet, factor: float, load: float | None) -> Instance:
+    """The same for demands divided by the factor, which the scale then says."""
+    made = on_set(unscaled, times(region, 1 / factor), load=load)
+    return replace(made, scale=made.scale / factor)
 
 
 def _changes(
@@ -334,7 +344,16 @@ def built(
         path_length=incidence @ np.array([network.arcs[arc].length for arc in arcs]),
         demand_names=[f"{names[source]}->{names[target]}" for source, target in volumes],
         paths=[tuple(names[node] for node in path) for path in routes],
+        positions=_positions(network, arcs),
     )
+
+
+def _positions(network: Network, arcs: list[tuple[int, int]]) -> dict[str, Position] | None:
+    """Those of the nodes that these arcs join."""
+    if network.positions is None:
+        return None
+    used = sorted({node for arc in arcs for node in arc})
+    return {network.nodes[node]: network.positions[node] for node in used}
 
 
 def _found_paths(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.csvdata import CsvTable
-from cg4ai.apps.protocol import Proposition, Rule
+from cg4ai.apps.folders import POSITIONS
+from cg4ai.apps.protocol import InputColumn, Interface, Proposition, Rule, Signature
 from cg4ai.apps.routing.agents import Budgeted
 from cg4ai.apps.routing.answers import Answers, LowerBound, answered
 from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.demands import DemandSet
+from cg4ai.apps.routing.demands import DemandSet, in_words
 from cg4ai.apps.routing.functional import Utilisation
+from cg4ai.apps.routing.network import Position
 from cg4ai.apps.routing.problem import capacity
 from cg4ai.apps.routing.settings import Recipe
 from cg4ai.ensemble.ensemble import Ensemble
@@ -41,6 +44,7 @@ def described(made: Instance) -> dict[str, Any]:
         "scale": made.scale,
         "load": made.load,
         **({} if made.demand_set is None else {"demand_set": made.demand_set.record()}),
+        **({} if made.positions is None else {POSITIONS: made.positions}),
     }
 
 
@@ -67,6 +71,7 @@ def restored(description: Mapping[str, Any]) -> Instance:
             scale=float(description["scale"]),
             load=None if load is None else float(load),
             demand_set=_demand_set(description.get("demand_set")),
+            positions=_positions(description.get(POSITIONS), arcs),
         )
         _check_sizes(made)
         return made
@@ -82,6 +87,19 @@ def _demand_set(record: Mapping[str, Any] | None) -> DemandSet | None:
     if isinstance(region, Ball):
         raise ValueError("a set of demands is a box or a polytope")
     return region
+
+
+def _positions(
+    record: Mapping[str, Any] | None, arcs: list[tuple[str, str]]
+) -> dict[str, Position] | None:
+    """Where each node of the arcs is; runs of before 0.7 do not say."""
+    if record is None:
+        return None
+    nodes = dict.fromkeys(node for arc in arcs for node in arc)
+    found = {node: (float(record[node][0]), float(record[node][1])) for node in nodes}
+    if not np.isfinite(list(found.values())).all():
+        raise ValueError("positions must be finite")
+    return found
 
 
 def _check_sizes(made: Instance) -> None:
@@ -109,12 +127,43 @@ class Router:
     local: Budgeted | None = None
     bound: LowerBound | None = None
 
+    @cached_property
+    def _shares(self) -> list[str]:
+        """What the share of each path is called."""
+        made = self.instance
+        return [
+            f"{made.demand_names[demand]} via {'-'.join(path)}"
+            for demand, path in zip(made.path_demand, made.paths, strict=True)
+        ]
+
+    def interface(self) -> Interface:
+        made, signature = self.instance, self.signature
+        middle = made.region.middle
+        short = np.array([float(f"{value:.3g}") for value in middle])
+        example = short if made.region.covers(short[None])[0] else middle
+        ends = signature.lower.tolist(), signature.upper.tolist()
+        inputs = zip(signature.inputs, example.tolist(), *ends, strict=True)
+        return Interface(
+            f"the router of {made.name}: the share of {len(made.paths)} paths in their demands",
+            tuple(InputColumn(name, at, least=low, most=high) for name, at, low, high in inputs),
+            tuple(signature.outputs),
+            in_words(made.region),
+        )
+
     def answered(self, inputs: Array, outputs: Array, *, fallback: float = np.inf) -> Answers:
         """Splits (n, P) with their proven distance from the optimum; above `fallback`: solved."""
         return answered(self.instance, inputs, outputs, bound=self.bound, fallback=fallback)
 
     def inputs(self, table: CsvTable) -> Array:
-        return self.instance.vectors(table.numbers(self.instance.demand_names))
+        names = self.instance.demand_names
+        vectors = table.numbers(names)
+        if (vectors < 0).any():
+            row, place = np.argwhere(vectors < 0)[0].tolist()
+            raise InvalidInput(
+                f"{table.where(row, names[place])} is {vectors[row, place]:g}, but demands are at "
+                "least 0; correct it or remove the row"
+            )
+        return self.instance.vectors(vectors)
 
     def outside(self, inputs: Array) -> NDArray[np.bool_]:
         """Demands outside the set, such as those above the largest."""
@@ -125,11 +174,7 @@ class Router:
         self, inputs: Array, outputs: Array, *, details: bool
     ) -> list[dict[str, float]]:
         """The share of each path; with `details` also the utilisation of each link, and the MLU."""
-        made = self.instance
-        names = [
-            f"{made.demand_names[demand]} via {'-'.join(path)}"
-            for demand, path in zip(made.path_demand, made.paths, strict=True)
-        ]
+        made, names = self.instance, self._shares
         rows = [dict(zip(names, line, strict=True)) for line in outputs.tolist()]
         if not details:
             return rows
@@ -139,6 +184,18 @@ class Router:
             {**row, **dict(zip(links, line.tolist(), strict=True)), "mlu": float(line.max())}
             for row, line in zip(rows, loads, strict=True)
         ]
+
+    @property
+    def signature(self) -> Signature:
+        lower, upper = self.instance.region.bounds()
+        return Signature(
+            "demands", self.instance.demand_names, "shares", self._shares, lower, upper
+        )
+
+    def explorer(self, ensemble: Ensemble, folder: Path, summary: Mapping[str, Any]) -> str:
+        from cg4ai.apps.routing.explorer import explorer
+
+        return explorer(self, ensemble, folder, summary)
 
     def rules(self, file: Path | None, table: CsvTable | None) -> list[Rule]:
         """Capacity over the whole box, or at the demands of a table."""

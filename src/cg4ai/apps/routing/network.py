@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ class Network:
     arcs: dict[tuple[int, int], Arc]
     volumes: dict[tuple[int, int], float]
     notes: tuple[str, ...] = ()  # what a user should know about the figures
+    positions: tuple[Position, ...] | None = None  # of the nodes, where all are known
 
 
 def number(text: object, *, what: str, place: str, least: float = -LARGEST) -> float:
@@ -55,7 +57,7 @@ def shown(value: object, *, quoted: bool = True) -> str:
     return text if len(text) <= 80 else f"{text[:60]}...{text[-10:]}"
 
 
-def geographic(positions: list[Position]) -> bool:
+def geographic(positions: Sequence[Position]) -> bool:
     """Whether all positions can be (longitude, latitude) in degrees rather than pixels."""
     return all(abs(x) <= 180 and abs(y) <= 90 for x, y in positions)
 
@@ -142,7 +144,9 @@ class NetworkBuilder:
             for pair in [ends, ends[::-1]] if link.both_ways else [ends]:
                 old = arcs.get(pair, Arc(0.0, math.inf))
                 arcs[pair] = Arc(old.capacity + new.capacity, min(old.length, new.length))
-        return Network(self.name, tuple(self._index), arcs, dict(self.volumes))
+        return Network(
+            self.name, tuple(self._index), arcs, dict(self.volumes), positions=self._known()
+        )
 
     def _new(self, kind: str, name: str, place: str) -> None:
         if (kind, name) in self._ids:
@@ -167,8 +171,13 @@ class NetworkBuilder:
 
     def _length(self, link: _Link) -> float:
         """From the positions of all nodes: kilometres or pixels; without positions, 1."""
-        positions = [p for p in self.positions.values() if p is not None]
-        if len(positions) < len(self.positions):
+        positions = self._known()
+        if positions is None:
             return 1.0
         a, b = positions[link.source], positions[link.target]
         return great_circle_km(a, b) if geographic(positions) else math.dist(a, b)
+
+    def _known(self) -> tuple[Position, ...] | None:
+        """The positions of all nodes; None where one has none."""
+        known = tuple(position for position in self.positions.values() if position is not None)
+        return known if len(known) == len(self.positions) else None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cg4ai.apps.routing.policy import INSIDE
+from cg4ai.ensemble.export import CENTRE, FAR, series
 from cg4ai.extras import optional
 
 OPSET = 17
@@ -76,17 +77,19 @@ def _part(graph: _Graph, part: dict[str, Any], policy: dict[str, Any]) -> str:
     if "constant" in part:
         return graph.rows(part["constant"], len(policy["demands"]))
     reads = np.array(part["reads"], np.int64)
-    shifted = graph.add(
+    x = values = graph.add(
         "Sub", graph.add("Gather", "demands", reads, axis=1), np.array(part["shift"])
     )
-    x = values = graph.add("Div", shifted, np.array(part["scale"]))
+    # the scale in the weights: see `cg4ai.ensemble.export.kept_apart`
+    scale = np.array(part["scale"])[:, None]
     for number, layer in enumerate(part["layers"]):
-        product = graph.add("MatMul", values, np.array(layer["weight"]).T.copy())
+        weight = np.array(layer["weight"]).T / (1.0 if number else scale)
+        product = graph.add("MatMul", values, weight.copy())
         values = graph.add("Add", product, np.array(layer["bias"]))
         if number < len(part["layers"]) - 1:
             values = _activated(graph, part["activation"], values)
     if part["skip"] is not None:
-        skipped = graph.add("MatMul", x, np.array(part["skip"]).T.copy())
+        skipped = graph.add("MatMul", x, np.array(part["skip"]).T / scale)
         values = graph.add("Add", values, skipped)
     return graph.add("Softmax", values, axis=1)
 
@@ -94,9 +97,25 @@ def _part(graph: _Graph, part: dict[str, Any], policy: dict[str, Any]) -> str:
 def _activated(graph: _Graph, name: str, values: str) -> str:
     if name in ("relu", "tanh"):
         return graph.add({"relu": "Relu", "tanh": "Tanh"}[name], values)
-    curve = graph.add("Erf", graph.add("Div", values, np.array(math.sqrt(2.0))))
-    half = graph.add("Mul", graph.add("Add", curve, np.array(1.0)), np.array(0.5))
-    return graph.add("Mul", values, half)
+    # gelu by the series of `cg4ai.ensemble.export`: runtimes know no error function of doubles
+    one, two = np.array(1.0), np.array(2.0)
+    size = graph.add("Min", graph.add("Abs", values), np.array(FAR * math.sqrt(2.0)))
+    t = graph.add("Div", size, np.array(math.sqrt(2.0)))
+    u = graph.add(
+        "Div", graph.add("Sub", t, np.array(CENTRE)), graph.add("Add", t, np.array(CENTRE))
+    )
+    double, (*rest, last) = graph.add("Mul", u, two), reversed(series())
+    later = now = graph.add("Mul", u, np.array(0.0))
+    for coefficient in rest:
+        product = graph.add("Sub", graph.add("Mul", double, now), later)
+        later, now = now, graph.add("Add", product, np.array(coefficient))
+    curve = graph.add("Add", graph.add("Sub", graph.add("Mul", u, now), later), np.array(last))
+    bell = graph.add("Exp", graph.add("Neg", graph.add("Mul", t, t)))
+    scale = graph.add("Add", graph.add("Mul", two, t), one)
+    tail = graph.add("Div", graph.add("Mul", curve, bell), graph.add("Mul", two, scale))
+    below = graph.add("Less", values, np.array(0.0))
+    share = graph.add("Where", below, tail, graph.add("Sub", one, tail))
+    return graph.add("Mul", values, share)
 
 
 def _kept(graph: _Graph, policy: dict[str, Any], wanted: str) -> str:

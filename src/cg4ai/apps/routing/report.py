@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cg4ai.apps.protocol import Guarantee
 from cg4ai.apps.routing.normalised import in_words
 from cg4ai.apps.routing.separation import FEASIBLE, UNROUTED
 from cg4ai.apps.tables import plain
@@ -238,6 +239,19 @@ def guarantee(summary: Mapping[str, Any]) -> str:
         f"{summary['worst_utilisation']:.6f} of its capacity."
     )
     return f"{verdict}\n{search}"
+
+
+def guarantees(summary: Mapping[str, Any]) -> list[Guarantee]:
+    """The one rule of a router, and its distance from the optimum where that was asked for."""
+    words, *_ = guarantee(summary).splitlines()
+    holds = not words.startswith("NOT KEPT")
+    strength = summary["strength"] if holds else Strength.VIOLATED
+    found = [Guarantee("capacity", holds, str(strength), words)]
+    for line in _ratio(summary):
+        proven = summary["ratio_proof"]["status"] == "proven"
+        strength = Strength.CERTIFIED if proven else Strength.UNVERIFIED
+        found.append(Guarantee("ratio", proven, str(strength), line))
+    return found
 
 
 def _shield(measured: Mapping[str, Any]) -> str:

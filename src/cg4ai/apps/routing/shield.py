@@ -21,7 +21,7 @@ from cg4ai.records import Array
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
 from cg4ai.seeds import derived_seed, generator
-from cg4ai.separation import GradientAscent
+from cg4ai.separation import BlackBox, GradientAscent
 from cg4ai.separation.scan import predictions
 
 SAMPLES = 300  # demand vectors over which the anchor's mean MLU is least
@@ -159,9 +159,12 @@ def _ascent(instance: Instance, shielded: Ensemble, *, seed: int) -> Array:
     requirement = _capacity(instance, shielded)
     requirement.check(shielded.input_size, shielded.output_size)
     vertices = affordable(4096, SHIELDED, len(instance.path_demand))
-    search = GradientAscent(starts=climbs(8, instance), steps=25, vertices=vertices)
+    climb = GradientAscent(starts=climbs(8, instance), steps=25, vertices=vertices)
+    flat = BlackBox(starts=1, evaluations=50, vertices=min(64, vertices))  # trees have no slope
     found = [
-        search.find(router, requirement, seed=seed, limit=1000, tolerance=-0.02)
+        (climb if router.differentiable else flat).find(
+            router, requirement, seed=seed, limit=1000, tolerance=-0.02
+        )
         for router in (shielded.unshielded, shielded)
     ]
     points = [edge_vectors(instance), *(one.rows.inputs for one in found if one.rows)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from cg4ai.apps import wording
 from cg4ai.apps.csvdata import CsvTable, read_csv
-from cg4ai.apps.protocol import Evaluation, Review, Rule, Task
+from cg4ai.apps.protocol import Evaluation, Guarantee, Review, Rule, Task
 from cg4ai.apps.tabular.data import CLASSIFICATION, REGRESSION, features_of, targets_of, task_of
 from cg4ai.apps.tabular.description import Model, described, rules_digest
 from cg4ai.apps.tabular.encoding import Encoding
@@ -125,6 +125,9 @@ class Tabular:
 
     def report(self, summary: Mapping[str, Any]) -> str:
         return report(summary)
+
+    def guarantees(self, summary: Mapping[str, Any]) -> list[Guarantee]:
+        return [wording.guarantee_of(entry) for entry in summary["audits"]]
 
 
 def estimator_of(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.csvdata import CsvTable, read_csv
-from cg4ai.apps.protocol import Proposition, Rule
-from cg4ai.apps.tabular.encoding import Encoding
+from cg4ai.apps.protocol import InputColumn, Interface, Proposition, Rule, Signature
+from cg4ai.apps.tabular.encoding import Column, Encoding
 from cg4ai.apps.tabular.rulefile import Subject, read_rules, rule_files
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -57,6 +58,20 @@ def restored(description: Mapping[str, Any], table: CsvTable | None = None) -> S
         ) from error
 
 
+def _input(column: Column, within: Mapping[str, tuple[float, float]]) -> InputColumn:
+    """A column as it is encoded, with the range of numbers."""
+    if column.kind == "number":
+        return replace(_number(column.name, *within[column.name]), may_be_empty=True)
+    example = False if column.kind == "boolean" else column.values[0]
+    return InputColumn(column.name, example, column.kind, values=column.values, may_be_empty=True)
+
+
+def _number(name: str, least: float, most: float) -> InputColumn:
+    middle = (least + most) / 2
+    short = float(f"{middle:.3g}")
+    return InputColumn(name, short if least <= short <= most else middle, least=least, most=most)
+
+
 def rules_digest(path: Path) -> str:
     """Of a rules file and all row files it names."""
     digest = hashlib.sha256()
@@ -73,9 +88,27 @@ class Model:
     settings: Mapping[str, Any]
     ensemble: Ensemble | None = None
 
-    @property
+    @cached_property
     def subject(self) -> Subject:
         return restored(self.description)
+
+    def interface(self) -> Interface:
+        subject = self.subject
+        ranges = zip(subject.lower.tolist(), subject.upper.tolist(), strict=True)
+        within = dict(zip(subject.features, ranges, strict=True))
+        if subject.encoding is None:
+            inputs = [_number(name, *within[name]) for name in subject.features]
+        else:
+            inputs = [_input(column, within) for column in subject.encoding.columns]
+        scores = self.description.get("scores", "score")
+        outputs = (subject.target, *(f"{scores} {name}" for name in subject.outputs))
+        task = "the class" if subject.classification else "the value"
+        return Interface(
+            f"a model of {subject.target}: {task} from {len(inputs)} columns",
+            tuple(inputs),
+            outputs if subject.classification else subject.outputs,
+            "every feature within its range in the training data",
+        )
 
     def inputs(self, table: CsvTable) -> Array:
         return self.subject.inputs(table)
@@ -104,6 +137,17 @@ class Model:
             for number, line in enumerate(outputs)
         ]
 
+    @property
+    def signature(self) -> Signature:
+        subject, ends = self.subject, (self.subject.lower, self.subject.upper)
+        names = list(subject.outputs)
+        return Signature("inputs", list(subject.features), "outputs", names, *ends)
+
+    def explorer(self, ensemble: Ensemble, folder: Path, summary: Mapping[str, Any]) -> str:
+        from cg4ai.apps.tabular.explorer import explorer
+
+        return explorer(self, ensemble, folder.name, summary)
+
     def rules(self, file: Path | None, table: CsvTable | None) -> list[Rule]:
         """Those of a file; else those that the mixture was trained under, on its data."""
         if file is not None:
@@ -120,6 +164,11 @@ class Model:
         return rule_files(file)
 
     def stated(self, table: CsvTable) -> list[Rule]:
+        return self._trained_under
+
+    @cached_property
+    def _trained_under(self) -> list[Rule]:
+        """Read once: whoever explains many predictions asks for each of them."""
         return self.rules(None, None)
 
     def propositions(self) -> list[Proposition]:

@@ -1,6 +1,9 @@
 """Instances against published figures, brute-force path search and a box that holds its load."""
 
 import csv
+import json
+import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,9 +14,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cg4ai.apps.folders import check_same
 from cg4ai.apps.routing import CONFIGURATIONS, Instance, Utilisation, instance, names
+from cg4ai.apps.routing.app import APPLICATION
 from cg4ai.apps.routing.data import shortest_paths
-from cg4ai.errors import InvalidInput
+from cg4ai.apps.routing.description import described, restored
+from cg4ai.apps.routing.settings import RouteSettings
+from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
+from cg4ai.runs.folder import Run
 
 EXPECTED = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "routing-expected.csv"
 
@@ -279,6 +287,13 @@ def test_capacities_that_no_one_stated_have_no_unit() -> None:
         instance(huge, load=None)
 
 
+def test_many_demands_that_share_links_of_no_stated_capacity_are_scaled_too() -> None:
+    """Each of ta2's demands is below a million times a link, all of them together are not."""
+    made = instance("ta2", "all", 3)
+    assert made.level == pytest.approx(0.99)
+    assert made.scale < 1e-6
+
+
 def test_demands_and_capacities_of_other_units_are_refused() -> None:
     with pytest.raises(InvalidInput, match="state demands and capacities in the same unit"):
         instance(complete(3, volume=1e-7))
@@ -290,3 +305,34 @@ def test_demands_and_capacities_of_other_units_are_refused() -> None:
         instance(around)
     with pytest.raises(InvalidInput, match="has volume 1e-300, expected 0 or 1e-12 to 1e"):
         instance(complete(3, volume=1e-300))
+
+
+def test_positions_are_those_of_the_nodes_on_paths() -> None:
+    made = instance("abilene")
+    assert made.positions is not None
+    assert made.positions.keys() == {node for arc in made.arcs for node in arc}
+    longitude, latitude = made.positions["NYCMng"]
+    assert (longitude, latitude) == pytest.approx((-73.97, 40.78), abs=0.1)
+    assert instance(complete(3)).positions is None
+
+
+def test_positions_are_kept_with_a_run_and_need_not_be() -> None:
+    made = instance("abilene")
+    record = json.loads(json.dumps(described(made)))
+    assert restored(record).positions == made.positions
+    older = {name: value for name, value in record.items() if name != "positions"}
+    assert restored(older).positions is None
+    for wrong in ({}, {**record["positions"], "NYCMng": [0.0, math.nan]}, [1.0], 3):
+        with pytest.raises(RunFolderError, match="does not say what its network is"):
+            restored({**record, "positions": wrong})
+
+
+def test_runs_of_before_positions_can_be_resumed(tmp_path: Path) -> None:
+    asked = RouteSettings(network="abilene", demands=2, threads=1)
+    prepared = APPLICATION.prepare(asked, None)
+    then = {k: v for k, v in described(prepared.instance).items() if k != "positions"}
+    with Run.create(tmp_path / "run", "route", asked.as_dict() | {"description": then}) as run:
+        check_same(run, APPLICATION, asked, prepared)
+        other = replace(prepared, instance=replace(prepared.instance, name="other"))
+        with pytest.raises(InvalidSettings, match="network differ"):
+            check_same(run, APPLICATION, asked, other)

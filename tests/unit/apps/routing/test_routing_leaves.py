@@ -16,6 +16,7 @@ from cg4ai.apps.routing.leaves import Nursery
 from cg4ai.apps.routing.optimal import best_split, safe_at, utilisation_per_share
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.routing.tail import LeastMlu
+from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidSettings
 from cg4ai.members.trees import TreeMembers
 
@@ -99,6 +100,16 @@ def test_trained_routers_keep_what_was_asked(made: Instance, members: str) -> No
         assert task.solver.proof is not None
         assert task.solver.proof.status == "proven"
         assert task.solver.proof.strength == "certified"
+
+
+def test_shielded_trees_are_measured_like_networks(made: Instance) -> None:
+    """Their shield was attacked along slopes, which trees have none of."""
+    small = {"leaves": 2, "rounds": 1, "scenarios": 20, "priced": 100, "threads": 1}
+    few = {"validation": 100, "shield_inputs": 400, "timed": 20}
+    asked = RouteSettings(network="abilene", demands=3, members="tree", **small, **few)  # type: ignore[arg-type]
+    outcome = perform(APPLICATION, asked)
+    assert outcome.summary["strength"] == "shielded"
+    assert outcome.summary["shield"]["worst"] <= 1.0
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ TOWNS = Network(
         (2, 0): Arc(6, 300),
     },
     {(0, 2): 9.0, (2, 1): 4.0},
+    positions=((0.0, 0.0), (300.0, 400.0), (300.0, 0.0)),
 )
 
 
@@ -116,6 +117,7 @@ def test_geographic_positions_give_kilometres(tmp_path: Path) -> None:
 def test_nodes_without_positions_give_links_of_length_one(tmp_path: Path) -> None:
     network = read_native(write(tmp_path, "bare.txt", NATIVE.replace("C ( 300 0 )", "C")))
     assert {arc.length for arc in network.arcs.values()} == {1.0}
+    assert network.positions is None
 
 
 @pytest.mark.parametrize(

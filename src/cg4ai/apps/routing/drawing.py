@@ -1,0 +1,98 @@
+"""Where the nodes of a network lie in a picture, and on which side of each its name stands."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from cg4ai.apps.routing.data import Instance
+from cg4ai.extras import optional
+from cg4ai.records import Array
+
+WIDTH, LEAST_HEIGHT, MOST_HEIGHT = 1000.0, 420.0, 900.0
+MARGIN_X, MARGIN_Y, GAP = 90.0, 45.0, 14.0
+# directions in which a name may stand, as (x, y, where the text is anchored)
+SIDES = {
+    90: (0.0, 1.9, "middle"),
+    270: (0.0, -1.0, "middle"),
+    0: (1.0, 0.4, "start"),
+    180: (-1.0, 0.4, "end"),
+    45: (0.8, 1.5, "start"),
+    135: (-0.8, 1.5, "end"),
+    225: (-0.8, -0.7, "end"),
+    315: (0.8, -0.7, "start"),
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A picture of `size`: `places` of nodes, y downwards, and of `labels` (dx, dy, anchor)."""
+
+    size: tuple[float, float]
+    places: dict[str, tuple[float, float]]
+    labels: dict[str, tuple[float, float, str]]
+
+    @property
+    def nodes(self) -> list[str]:
+        return list(self.places)
+
+    @property
+    def number(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.places)}
+
+
+def drawn(made: Instance) -> Layout:
+    """The nodes at their own positions, north up; without any, laid out by springs."""
+    nodes = list(dict.fromkeys(node for arc in made.arcs for node in arc))
+    points = _points(made, nodes)
+    low, high = points.min(axis=0), points.max(axis=0)
+    spans = np.maximum(high - low, 1e-9 * max(1.0, float(np.abs(points).max())))
+    inner = WIDTH - 2 * MARGIN_X
+    height = float(np.clip(inner * spans[1] / spans[0], LEAST_HEIGHT, MOST_HEIGHT))
+    scale = np.array([inner, height - 2 * MARGIN_Y]) / spans
+    placed = (points - low) * scale + [MARGIN_X, MARGIN_Y]
+    places = {
+        name: (round(float(x), 1), round(float(y), 1))
+        for name, (x, y) in zip(nodes, placed, strict=True)
+    }
+    return Layout((WIDTH, round(height, 1)), places, _labels(made, places))
+
+
+def _points(made: Instance, nodes: list[str]) -> Array:
+    """(n, 2) with y downwards."""
+    known = made.positions
+    if known is None:
+        networkx = optional("networkx")
+        graph = networkx.Graph()
+        graph.add_nodes_from(nodes)
+        graph.add_edges_from(made.arcs)
+        found = networkx.kamada_kawai_layout(graph)
+        return np.array([found[name] for name in nodes])
+    points = np.array([known[name] for name in nodes], np.float64)
+    if np.all(np.abs(points) <= [180.0, 90.0]):  # longitude and latitude: degrees differ in length
+        points[:, 0] *= math.cos(math.radians(float(points[:, 1].mean())))
+    return points * [1.0, -1.0]
+
+
+def _labels(
+    made: Instance, places: dict[str, tuple[float, float]]
+) -> dict[str, tuple[float, float, str]]:
+    """Each name on the side of its node that is furthest from all links there."""
+    ways: dict[str, list[float]] = {name: [] for name in places}
+    for source, target in made.arcs:
+        (x1, y1), (x2, y2) = places[source], places[target]
+        angle = math.degrees(math.atan2(y2 - y1, x2 - x1))
+        ways[source].append(angle)
+        ways[target].append(angle + 180)
+
+    def room(side: int, name: str) -> float:
+        return min((abs((side - way + 180) % 360 - 180) for way in ways[name]), default=180.0)
+
+    result = {}
+    for name in places:
+        side = max(SIDES, key=lambda one: min(60.0, room(one, name)))
+        dx, dy, place = SIDES[side]
+        result[name] = (GAP * dx, GAP * dy, place)
+    return result

@@ -1,0 +1,146 @@
+"""The page of a model of a table: a form for its columns, the prediction, every rule at that input.
+
+`pages/model.js` shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cg4ai.apps.explaining import ListedSlack, listed_slack
+from cg4ai.apps.exploring import FOOT, RULES, model_page, told_at_inputs
+from cg4ai.apps.protocol import Rule
+from cg4ai.apps.tabular.encoding import Column
+from cg4ai.apps.tabular.rulefile import Subject
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.errors import InvalidInput
+from cg4ai.pages.program import array_data
+from cg4ai.records import Array
+
+if TYPE_CHECKING:
+    from cg4ai.apps.tabular.description import Model
+
+MOST_LISTED = 2000  # inputs of a rule that travel with the page
+MOST_EXAMPLES = 50
+
+
+def explorer(model: Model, ensemble: Ensemble, name: str, summary: Mapping[str, Any]) -> str:
+    """The page, as one HTML file; `name`: of the run."""
+    subject = model.subject
+    rules, missing = _rules(model)
+    traced = [rule for rule in rules if told_at_inputs(rule.requirement)]
+    entries = [_entry(audit, traced) for audit in summary.get("audits", ())]
+    examples: list[dict[str, Any]] = []
+    for one in entries:
+        if one["at"] is None and (listed := _listed(ensemble, rules, one["name"])) is not None:
+            one["listed"] = listed.data
+            examples += listed.examples(subject, one["name"])
+    outputs = {
+        "kind": "classes" if subject.classification else "values",
+        "names": list(subject.outputs),
+        "target": subject.target,
+        "scores": model.description.get("scores", "score"),
+    }
+    return model_page(
+        ensemble,
+        [rule.requirement for rule in traced],
+        {
+            "title": f"{subject.target}, predicted under rules",
+            "about": f"{len(subject.features)} features, {len(ensemble)} members in the mixture.",
+            "foot": FOOT.format(name=name) + missing,
+            "form": {"kind": "fields", "fields": list(_fields(subject))},
+            "features": list(subject.features),
+            "ends": [subject.lower.tolist(), subject.upper.tolist()],
+            "outputs": outputs,
+            "rules": entries,
+            "examples": examples[:MOST_EXAMPLES],
+        },
+    )
+
+
+def _rules(model: Model) -> tuple[list[Rule], str]:
+    """The rules that the run was trained under; none, and why, where they cannot be read."""
+    try:
+        return model.rules(None, None), ""
+    except InvalidInput as error:
+        return [], f" Slack of rules is not shown: {error}."
+
+
+def _entry(audit: Mapping[str, Any], traced: Sequence[Rule]) -> dict[str, Any]:
+    """A rule as it was judged when the run ended, and which outputs of the program tell of it."""
+    names = [rule.requirement.name for rule in traced]
+    name = audit["requirement"]
+    return {
+        "name": name,
+        "strength": audit["strength"] if audit["holds"] else "violated",
+        "statement": audit["statement"],
+        "at": RULES + 2 * names.index(name) if name in names else None,
+    }
+
+
+class _Listed:
+    """The inputs that a rule lists, as data of the page and as examples to begin from."""
+
+    def __init__(self, rule: Rule, known: ListedSlack) -> None:
+        self.known = known
+        self.labels = [
+            rule.source(number) or f"input {number}" for number in range(len(known.inputs))
+        ]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        slack = self.known.slack.tolist()
+        return {"inputs": array_data(self.known.inputs), "slack": slack, "labels": self.labels}
+
+    def examples(self, subject: Subject, name: str) -> list[dict[str, Any]]:
+        rows = zip(self.labels, self.known.inputs, strict=True)
+        return [
+            {"label": f"{name}: {label}", "cells": _cells(subject, inputs)}
+            for label, inputs in rows
+        ]
+
+
+def _listed(ensemble: Ensemble, rules: Sequence[Rule], name: str) -> _Listed | None:
+    """None where the rule tells of no input alone, or of too many."""
+    rule = next((rule for rule in rules if rule.requirement.name == name), None)
+    known = None if rule is None else listed_slack(ensemble, rule.requirement)
+    if rule is None or known is None or not 0 < len(known.inputs) <= MOST_LISTED:
+        return None
+    return _Listed(rule, known)
+
+
+def _columns(subject: Subject) -> list[Column]:
+    if subject.encoding is not None:
+        return list(subject.encoding.columns)
+    middle = (subject.lower + subject.upper) / 2
+    pairs = zip(subject.features, middle, strict=True)
+    return [Column(name, "number", float(value)) for name, value in pairs]
+
+
+def _fields(subject: Subject) -> Iterator[dict[str, Any]]:
+    place = 0
+    for column in _columns(subject):
+        made: dict[str, Any] = {"name": column.name, "kind": column.kind, "usual": column.fill}
+        if column.kind == "number":
+            made |= {"least": float(subject.lower[place]), "most": float(subject.upper[place])}
+        yield made | {"values": list(column.values), "empty": column.empty}
+        place += len(column.features)
+
+
+def _cells(subject: Subject, inputs: Array) -> list[Any]:
+    """What stands in each column of a table for these features; None: nothing."""
+    cells: list[Any] = []
+    place = 0
+    for column in _columns(subject):
+        own = inputs[place : place + len(column.features)]
+        place += len(own)
+        if column.empty and own[-1]:
+            cells.append(None)
+        elif column.values:
+            cells.append(column.values[int(np.argmax(own[: len(column.values)]))])
+        else:
+            cells.append(float(own[0]))
+    return cells

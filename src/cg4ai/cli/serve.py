@@ -1,0 +1,57 @@
+"""`cg4ai serve`: a finished run behind HTTP; the work is in `cg4ai.serving`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cg4ai.serving.limits import Limits
+
+
+def serve(
+    folder: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Folder that train, route or digits wrote.")
+    ],
+    *,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; only this machine reaches the usual one.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    max_body: Annotated[
+        float, typer.Option(metavar="MIB", help="Largest body of a request.")
+    ] = Limits.body_mib,
+    max_rows: Annotated[
+        int, typer.Option(metavar="N", help="Most rows of a request.")
+    ] = Limits.rows,
+    time_limit: Annotated[
+        float, typer.Option(metavar="S", help="Longest time for a request.")
+    ] = Limits.seconds,
+    max_waiting: Annotated[
+        int, typer.Option(metavar="N", help="Most requests that are being answered at once.")
+    ] = Limits.waiting,
+    watch: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="S", help="Look so often for a new run in the folder; 0: never."
+        ),
+    ] = 0.0,
+) -> None:
+    """Answer predictions of the run in RUN over HTTP, until it is stopped.
+
+    POST /predict and /explain take {"rows": [{"column": value, ...}, ...]}; GET / is the model
+    card, /docs lists all endpoints, /metrics is for Prometheus. Bad input gets code 422 and the
+    words that cg4ai predict says. After a new run was written to RUN, POST /reload or the signal
+    SIGHUP loads it without losing a request; --watch does so by itself once the run has ended. If
+    the variable CG4AI_TOKEN is set, callers must send it: Authorization: Bearer TOKEN. Exit code 0
+    or 130: stopped; 2: bad input, such as a port that is taken. See docs/serving.md.
+    """
+    from cg4ai.serving.gate import TOKEN, checked_token
+    from cg4ai.serving.server import Place
+    from cg4ai.serving.server import serve as answer
+
+    limits = Limits(body_mib=max_body, rows=max_rows, seconds=time_limit, waiting=max_waiting)
+    token = checked_token(os.environ.get(TOKEN))
+    answer(folder, Place(host, port, token, watch), limits)

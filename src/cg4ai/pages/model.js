@@ -1,0 +1,251 @@
+/* The page of a model: a form in, its prediction by the packed program, every rule at that input. */
+"use strict";
+(function () {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const element = id => document.getElementById(id);
+  const run = cg4ai.program(data.program), form = data.form, fields = form.fields || [];
+  const TOLERANCE = 1e-6;         // as of audits
+  const number = new Intl.NumberFormat("en", { maximumSignificantDigits: 5 });
+  const made = (name, properties = {}, ...inner) => {
+    const one = Object.assign(document.createElement(name), properties);
+    one.append(...inner);
+    return one;
+  };
+
+  // ---- the input --------------------------------------------------------------------------------
+
+  const cells = fields.map(one => one.kind === "text" ? one.values[0] : one.usual);   // null: empty
+  let image = form.kind === "pixels" ? new Float64Array(form.side * form.side) : null;
+
+  /* Features as cg4ai.apps.tabular.encoding has them. */
+  function features() {
+    if (image) return image;
+    const result = [];
+    fields.forEach((one, i) => {
+      const cell = cells[i];
+      if (one.kind === "text") for (const value of one.values) result.push(+(cell === value));
+      else result.push(cell === null ? one.usual : Number(cell));
+      if (one.empty) result.push(+(cell === null));
+    });
+    return Float64Array.from(result);
+  }
+
+  const controls = fields.map((one, i) => {
+    const id = `field-${i}`, label = made("label", { htmlFor: id, textContent: one.name });
+    if (one.kind !== "number") {
+      const choice = made("select", { id });
+      const values = one.kind === "boolean" ? [["1", "yes"], ["0", "no"]] : one.values.map(value => [value, value]);
+      for (const [value, text] of values) choice.append(made("option", { value, textContent: text }));
+      if (one.empty) choice.append(made("option", { value: "\u0000", textContent: "(empty)" }));
+      choice.addEventListener("change", () => {
+        cells[i] = choice.value === "\u0000" ? null : one.kind === "boolean" ? Number(choice.value) : choice.value;
+        update();
+      });
+      element("fields").append(label, choice);
+      return () => { choice.value = cells[i] === null ? "\u0000" : String(cells[i]); };
+    }
+    const span = one.most - one.least;
+    const range = made("input", { type: "range", min: one.least, max: one.most, step: span > 0 ? span / 1000 : 1 });
+    const typed = made("input", { type: "number", id, step: "any", placeholder: one.empty ? "empty" : "" });
+    range.setAttribute("aria-label", one.name);
+    range.addEventListener("input", () => { cells[i] = Number(range.value); update(); });
+    typed.addEventListener("change", () => {
+      const value = Number(typed.value);
+      if (typed.value === "") cells[i] = one.empty ? null : cells[i];
+      else if (Number.isFinite(value)) cells[i] = value;
+      update();
+    });
+    element("fields").append(label, range, typed);
+    return () => {
+      range.value = cells[i] ?? one.usual;
+      if (document.activeElement !== typed) typed.value = cells[i] === null ? "" : Number(Number(cells[i]).toPrecision(7));
+    };
+  });
+  element("fields").addEventListener("submit", event => event.preventDefault());
+
+  // ---- an image ---------------------------------------------------------------------------------
+
+  const cursor = { x: 14, y: 14, shown: false };
+
+  function paintImage() {
+    const canvas = element("image"), side = form.side, context = canvas.getContext("2d"), pixels = context.createImageData(side, side);
+    image.forEach((value, i) => {
+      const grey = Math.round(255 * value), here = cursor.shown && i === cursor.y * side + cursor.x;
+      pixels.data.set(here ? [80 + grey * 0.5, 160, 255, 255] : [grey, grey, grey, 255], 4 * i);
+    });
+    context.putImageData(pixels, 0, 0);
+  }
+
+  function brush(x, y, most = 1) {
+    const side = form.side;
+    for (let dy = -1; dy <= 1; dy++) for (let dx = -1; dx <= 1; dx++) {
+      if (x + dx < 0 || x + dx >= side || y + dy < 0 || y + dy >= side) continue;
+      const place = (y + dy) * side + x + dx;
+      image[place] = Math.max(image[place], dx || dy ? 0.45 * most : most);
+    }
+  }
+
+  if (image) {
+    const canvas = element("image");
+    element("pad").hidden = false;
+    canvas.width = canvas.height = form.side;
+    let down = false;
+    const draw = event => {
+      const box = canvas.getBoundingClientRect();
+      brush(Math.floor((event.clientX - box.left) / box.width * form.side), Math.floor((event.clientY - box.top) / box.height * form.side));
+      update();
+    };
+    canvas.addEventListener("pointerdown", event => { down = true; canvas.setPointerCapture(event.pointerId); draw(event); });
+    canvas.addEventListener("pointermove", event => { if (down) draw(event); });
+    canvas.addEventListener("pointerup", () => { down = false; });
+    canvas.addEventListener("focus", () => { cursor.shown = true; paintImage(); });
+    canvas.addEventListener("blur", () => { cursor.shown = false; paintImage(); });
+    canvas.addEventListener("keydown", event => {
+      const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+      if (step) { cursor.x = Math.min(form.side - 1, Math.max(0, cursor.x + step[0])); cursor.y = Math.min(form.side - 1, Math.max(0, cursor.y + step[1])); }
+      else if (event.key === " ") brush(cursor.x, cursor.y);
+      else if (event.key === "Delete" || event.key === "Backspace") image[cursor.y * form.side + cursor.x] = 0;
+      else return;
+      event.preventDefault();
+      update();
+    });
+  }
+
+  // ---- what follows -----------------------------------------------------------------------------
+
+  /* The class decided for: by scores, or by shares of votes and the draw of this input. */
+  function decided(scores, shares, inputs) {
+    const best = values => values.reduce((top, value, i) => value > values[top] ? i : top, 0);
+    if (data.votes === null) return best(scores);
+    if (Math.max(...shares) >= 1 - 1e-12) return best(shares);
+    const draw = cg4ai.draw(inputs, data.votes);
+    let down = 0;
+    for (let i = shares.length - 1; i > 0; i--) if ((down += shares[i]) > draw) return i;
+    return 0;
+  }
+
+  const listed = data.rules.map(one => one.listed && { ...one.listed, inputs: cg4ai.array(one.listed.inputs) });
+
+  function same(rule, inputs) {
+    if (!rule) return -1;
+    for (let k = 0; k < rule.slack.length; k++) {
+      let i = 0;
+      while (i < inputs.length && rule.inputs[k * inputs.length + i] === inputs[i]) i++;
+      if (i === inputs.length) return k;
+    }
+    return -1;
+  }
+
+  /* All that the page shows for these features; also what tests read. */
+  function answer(inputs) {
+    const found = run(inputs).map(one => Float64Array.from(one));
+    const [outputs, theta, shares] = found;
+    return {
+      outputs, theta: theta[0],
+      decided: data.outputs.kind === "classes" ? decided(outputs.subarray(0, data.outputs.names.length), shares, inputs) : null,
+      rules: data.rules.map((one, r) => {
+        if (one.at !== null) return { speaks: found[one.at + 1][0] !== 0, slack: found[one.at][0], listed: -1 };
+        const place = same(listed[r], inputs);
+        return { speaks: place >= 0, slack: place >= 0 ? listed[r].slack[place] : null, listed: place };
+      }),
+    };
+  }
+
+  function paintScores(found) {
+    const names = data.outputs.names, classes = data.outputs.kind === "classes";
+    element("answer").textContent = classes ? `${data.outputs.target}: ${names[found.decided]}`
+      : names.length === 1 ? `${names[0]}: ${number.format(found.outputs[0])}` : data.outputs.target;
+    const likely = classes && data.outputs.scores === "probability";
+    element("scores").tBodies[0].replaceChildren(...(names.length === 1 ? [] : names.map((name, i) => {
+      const value = found.outputs[i], cells = [made("th", { scope: "row", textContent: name })];
+      if (likely) {
+        const inner = made("i"), bar = made("span", { className: "bar" }, inner);
+        inner.style.width = `${100 * Math.min(1, Math.max(0, value))}%`;
+        cells.push(made("td", {}, bar));
+      }
+      cells.push(made("td", { className: "number", textContent: likely ? value.toFixed(4) : number.format(value) }));
+      return made("tr", {}, ...cells);
+    })));
+    element("moved").textContent = !data.shielded ? "" : found.theta > 0
+      ? `The shield acts here: it moves the prediction ${(100 * found.theta).toFixed(2)} % of the way to its anchor.`
+      : "The shield does nothing here: the members' own prediction keeps its rules.";
+  }
+
+  function words(rule, now) {
+    if (now.speaks) {
+      const room = now.slack >= 0 ? `${number.format(now.slack)} to spare` : `broken by ${number.format(-now.slack)}`;
+      return now.listed >= 0 ? `This input is listed (${data.rules[rule].listed.labels[now.listed]}): ${room}.` : `At this input: ${room}.`;
+    }
+    const one = data.rules[rule];
+    if (one.silent) return one.silent;
+    if (one.at !== null) return "This input lies outside the region of the rule: it says nothing here.";
+    if (one.listed) return "This input is none of those that the rule lists: it says nothing here.";
+    return "It is about many inputs together, or about how predictions change: no slack at one input.";
+  }
+
+  function paintRules(found) {
+    element("rules").replaceChildren(...data.rules.map((one, r) => {
+      const now = found.rules[r], broken = now.speaks && now.slack < -TOLERANCE, kept = now.speaks ? !broken : one.strength !== "violated";
+      const strength = broken ? "violated" : one.strength;
+      const badge = made("span", { className: `badge ${strength === "violated" || strength === "unverified" ? "bad" : "good"}`, textContent: strength });
+      return made("div", { className: `rule ${now.speaks ? kept ? "good" : "bad" : ""}` },
+        made("h3", {}, one.name, badge), made("p", { className: "now", textContent: words(r, now) }),
+        made("p", { className: "quiet", textContent: one.statement }));
+    }));
+    if (!data.rules.length) element("rules").append(made("p", { className: "quiet", textContent: "The run has no rules." }));
+  }
+
+  function paintOutside(inputs) {
+    const far = data.ends ? data.features.filter((_, i) => inputs[i] < data.ends[0][i] || inputs[i] > data.ends[1][i]) : [];
+    element("outside").textContent = far.length
+      ? `Outside the ranges of the training data: ${far.slice(0, 5).join(", ")}${far.length > 5 ? " and more" : ""}. Rules over regions may say nothing here.` : "";
+  }
+
+  let found = null;
+  function update() {
+    const inputs = features();
+    found = answer(inputs);
+    controls.forEach(refresh => refresh());
+    if (image) paintImage();
+    paintScores(found);
+    paintRules(found);
+    paintOutside(inputs);
+  }
+
+  // ---- controls ---------------------------------------------------------------------------------
+
+  element("usual").addEventListener("click", () => {
+    if (image) image.fill(0);
+    fields.forEach((one, i) => { cells[i] = one.kind === "text" ? one.values[0] : one.usual; });
+    update();
+  });
+  element("random").addEventListener("click", () => {
+    if (image) image = image.map(() => Math.random());
+    fields.forEach((one, i) => {
+      const draw = Math.random();
+      cells[i] = one.kind === "text" ? one.values[Math.floor(draw * one.values.length)]
+        : one.kind === "boolean" ? +(draw < 0.5) : one.least + draw * (one.most - one.least);
+    });
+    update();
+  });
+  if (image) { element("usual").textContent = "clear"; element("random").textContent = "noise"; }
+  if (data.examples.length) {
+    const choice = element("example");
+    choice.hidden = false;
+    choice.append(made("option", { value: "", textContent: "examples" }));
+    data.examples.forEach((one, i) => choice.append(made("option", { value: i, textContent: one.label })));
+    choice.addEventListener("change", () => {
+      if (choice.value === "") return;
+      const one = data.examples[choice.value];
+      if (one.inputs) image = cg4ai.array(one.inputs);
+      else one.cells.forEach((cell, i) => { cells[i] = cell; });
+      update();
+    });
+  }
+
+  element("title").textContent = data.title;
+  element("about").textContent = data.about;
+  element("foot").textContent = data.foot;
+  update();
+  globalThis.explorer = { answer, features, found: () => found };
+})();

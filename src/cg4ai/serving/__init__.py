@@ -1,0 +1,1 @@
+"""A finished run behind HTTP: predictions, explanations, its card, health and metrics."""

@@ -1,0 +1,295 @@
+"""`cg4ai explore` in a browser: what the page shows is what Python computes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cg4ai
+from browser import chromium, emulate
+from cg4ai.apps.csvdata import read_csv
+from cg4ai.apps.folders import trained
+from cg4ai.apps.routing.description import Router
+from cg4ai.apps.tabular.description import Model
+from cg4ai.cli.main import main
+from small_network import NETWORK
+
+TINY = {
+    "scenarios": 30,
+    "priced": 50,
+    "first_steps": 60,
+    "later_steps": 30,
+    "batch_size": 64,
+    "starts": 2,
+    "validation": 100,
+    "shield_inputs": 400,
+    "timed": 20,
+}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def router(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A shielded router that knows two failures: one that it routes around, one that it cannot."""
+    folder = tmp_path_factory.mktemp("router")
+    given: Any = NETWORK["nodes"]
+    nodes = [{**node, "pos": [number % 2, number // 2]} for number, node in enumerate(given)]
+    (folder / "small.json").write_text(json.dumps({**NETWORK, "nodes": nodes}))
+    settings = [part for name, value in TINY.items() for part in ("--set", f"{name}={value}")]
+    run = str(folder / "run")
+    asked = ["route", str(folder / "small.json"), "--demands", "2", "--load", "0.6"]
+    assert main([*asked, "--threads", "1", "--out", run, "--quiet", *settings]) == 0
+    effort = ["--steps", "10", "--vectors", "40", "--quiet"]
+    assert main(["failures", run, "b-d;a-b,a-c,a-d", *effort]) == 0
+    assert main(["explore", run, "--out", str(folder / "router.html")]) == 0
+    return folder
+
+
+ANSWERS = """
+const [vectors, failure] = arguments;
+return vectors.map(one => {
+  const found = explorer.answer(one, failure);
+  return { ...found, splits: Array.from(found.splits), loads: Array.from(found.loads) };
+});
+"""
+
+
+def test_the_router_of_the_page_is_the_router(browser: Any, router: Path) -> None:
+    """At 1,000 vectors, some of them outside, splits, loads, bounds and theta agree to 1e-9."""
+    ensemble, described = trained(router / "run")
+    assert isinstance(described, Router)
+    made = described.instance
+    vectors = np.random.default_rng(0).uniform(0, 1.1, (1000, 2)) * made.demand_max
+    browser.get((router / "router.html").as_uri())
+    found = browser.execute_script(ANSWERS, vectors.tolist(), 0)
+    splits = ensemble.predict(vectors, outside="ignore")
+    np.testing.assert_allclose([one["splits"] for one in found], splits, rtol=0, atol=1e-9)
+    loads = made.utilisation(vectors, splits)
+    np.testing.assert_allclose([one["loads"] for one in found], loads, rtol=0, atol=1e-9)
+    assert described.bound is not None
+    np.testing.assert_allclose([one["bound"] for one in found], described.bound(vectors), atol=1e-9)
+    theta = ensemble.predict(vectors, explain=True).theta
+    np.testing.assert_allclose([one["theta"] for one in found], theta, rtol=0, atol=1e-9)
+    outside = [bool(one["outside"]) for one in found]
+    assert outside == described.outside(vectors).tolist()
+    assert 0 < sum(outside) < 1000
+
+
+def test_failed_links_are_toggled(browser: Any, router: Path) -> None:
+    browser.get((router / "router.html").as_uri())
+    options = browser.find_elements("css selector", "#failure option")
+    names = [option.text for option in options]
+    number = names.index("b-d")
+    ensemble, described = trained(router / "run" / "failures" / "b-d")
+    assert isinstance(described, Router)
+    vectors = described.instance.sample(50, 1)
+    found = browser.execute_script(ANSWERS, vectors.tolist(), number)
+    splits = ensemble.predict(vectors, outside="ignore")
+    np.testing.assert_allclose([one["splits"] for one in found], splits, rtol=0, atol=1e-9)
+    options[number].click()
+    failed = browser.find_elements("css selector", ".arc.failed")
+    told = {one.get_attribute("aria-label") for one in failed}
+    assert told
+    assert told <= {"b\u2192d, failed", "d\u2192b, failed"}
+    options[names.index("a-b,a-c,a-d")].click()
+    assert "No router for this failure" in browser.find_element("id", "promise").text
+
+
+def test_a_reader_moves_demands_and_reads_what_follows(browser: Any, router: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    ensemble, described = trained(router / "run")
+    assert isinstance(described, Router)
+    made = described.instance
+    browser.get((router / "router.html").as_uri())
+    before = browser.execute_script("return explorer.demands();")
+    slider = browser.find_element("css selector", "#demands input[type=range]")
+    slider.send_keys(Keys.END)  # the largest demand first, moved by keyboard
+    after = browser.execute_script("return explorer.demands();")
+    largest = int(np.argmax(made.demand_max))
+    assert after[largest] == made.demand_max[largest]
+    assert [a for i, a in enumerate(after) if i != largest] == [
+        b for i, b in enumerate(before) if i != largest
+    ]
+    splits = ensemble.predict(np.array([after]))
+    mlu = made.utilisation(np.array([after]), splits).max()
+    assert browser.find_element("id", "mlu").text == f"{100 * mlu:.1f} %"
+    assert "No link is overloaded" in browser.find_element("id", "promise").text
+    # a demand above its largest, typed: nothing is guaranteed any more
+    typed = browser.find_element("css selector", "#demands input[type=number]")
+    typed.clear()
+    typed.send_keys(str(2 * made.demand_max[largest]), Keys.TAB)
+    assert "Nothing is guaranteed here" in browser.find_element("id", "promise").text
+    browser.find_element("css selector", "[data-all=least]").click()
+    assert browser.find_element("id", "mlu").text == "0.0 %"
+
+
+def test_the_worst_demands_of_a_link_are_one_click_away(browser: Any, router: Path) -> None:
+    browser.get((router / "router.html").as_uri())
+    row = browser.find_element("css selector", "#links tbody tr")
+    cells = [cell.text for cell in row.find_elements("css selector", "td")]
+    browser.execute_script("arguments[0].click()", row.find_element("css selector", "button"))
+    now = row.find_elements("css selector", "td")[1].text
+    assert now == cells[2]
+    assert browser.find_element("css selector", ".arc.chosen")
+    demands = browser.execute_script("return explorer.demands();")
+    _, described = trained(router / "run")
+    assert isinstance(described, Router)
+    assert not described.outside(np.array([demands])).any()
+
+
+def test_the_page_fits_small_screens_and_dark_rooms(browser: Any, router: Path) -> None:
+    emulate(browser, dark=True, width=400)
+    try:
+        browser.get((router / "router.html").as_uri())
+        wide = browser.execute_script("return document.documentElement.scrollWidth;")
+        assert wide <= 400
+        paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor;")
+        assert paper == "rgb(20, 23, 27)"
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        emulate(browser)
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+RULES = [
+    {"rule": "probability", "name": "known", "rows": [0, 1, 2], "at_least": 0.6},
+    {
+        "rule": "linear",
+        "name": "large",
+        "box": {"lower": {"size": 0.8}},
+        "coefficients": {"yes": 1},
+        "at_least": 0.6,
+    },
+]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier of numbers with gaps, truth values and texts, under rules of three kinds."""
+    folder = tmp_path_factory.mktemp("table")
+    rng = np.random.default_rng(0)
+    with (folder / "data.csv").open("w", newline="") as stream:
+        lines = csv.writer(stream)
+        lines.writerow(["size", "weight", "colour", "old", "label"])
+        for number in range(60):
+            size, weight = rng.uniform(0, 1, 2)
+            colour, old = rng.choice(["red", "green <b>"]), rng.choice(["yes", "no"])
+            label = "yes" if size + 0.3 * (colour == "red") > 0.6 else "no"
+            shown = "" if number % 10 == 5 else f"{weight:.4f}"
+            lines.writerow([f"{size:.4f}", shown, colour, old, label])
+    (folder / "rules.json").write_text(json.dumps(RULES))
+    asked = ["train", str(folder / "data.csv"), "--target", "label", "--iteration-limit", "2"]
+    asked += ["--rules", str(folder / "rules.json"), "--quiet", "--out", str(folder / "run")]
+    assert main(asked) == 0
+    assert main(["explore", str(folder / "run")]) == 0
+    return folder
+
+
+MODEL = """
+return arguments[0].map(one => {
+  const found = explorer.answer(Float64Array.from(one));
+  return { ...found, outputs: Array.from(found.outputs) };
+});
+"""
+
+
+def test_the_model_of_the_page_is_the_model(browser: Any, table: Path) -> None:
+    ensemble, described = trained(table / "run")
+    assert isinstance(described, Model)
+    inputs = described.inputs(read_csv(table / "data.csv"))
+    browser.get((table / "run" / "explorer.html").as_uri())
+    found = browser.execute_script(MODEL, inputs.tolist())
+    outputs = ensemble.predict(inputs, outside="ignore")
+    np.testing.assert_allclose([one["outputs"] for one in found], outputs, rtol=0, atol=1e-9)
+    assert [one["decided"] for one in found] == outputs.argmax(1).tolist()
+    known, large = ([one["rules"][rule] for one in found] for rule in range(2))
+    assert [one["speaks"] for one in known] == [number < 3 for number in range(len(inputs))]
+    assert all(one["slack"] >= 0 for one in known[:3])
+    size = inputs[:, list(described.subject.features).index("size")]
+    assert [one["speaks"] for one in large] == (size >= 0.8).tolist()
+    column = list(described.subject.outputs).index("yes")
+    for one, score, speaks in zip(large, outputs[:, column], size >= 0.8, strict=True):
+        assert not speaks or one["slack"] == pytest.approx(score - 0.6, abs=1e-9)
+
+
+def test_a_form_has_a_field_for_every_column(browser: Any, table: Path) -> None:
+    from selenium.webdriver.support.ui import Select
+
+    _, described = trained(table / "run")
+    assert isinstance(described, Model)
+    browser.get((table / "run" / "explorer.html").as_uri())
+    labels = [one.text for one in browser.find_elements("css selector", "#fields label")]
+    assert labels == ["size", "weight", "colour", "old"]
+    colour, old = (Select(one) for one in browser.find_elements("css selector", "#fields select"))
+    assert [one.text for one in colour.options] == ["green <b>", "red"]
+    colour.select_by_visible_text("red")
+    old.select_by_visible_text("yes")
+    weight = browser.find_elements("css selector", "#fields input[type=number]")[1]
+    weight.clear()
+    weight.send_keys("\t")
+    features = browser.execute_script("return Array.from(explorer.features());")
+    named = dict(zip(described.subject.features, features, strict=True))
+    assert (named["colour=red"], named["colour=green <b>"]) == (1, 0)
+    assert (named["old"], named["weight is empty"]) == (1, 1)
+    # an input that a rule lists, chosen from the examples
+    Select(browser.find_element("id", "example")).select_by_index(1)
+    assert "This input is listed (data.csv, line 2)" in browser.find_element("id", "rules").text
+
+
+def test_pages_are_one_file_of_limited_size(
+    router: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in (router / "router.html", table / "run" / "explorer.html"):
+        assert "https:" not in file.read_text(encoding="utf-8")
+    new = tmp_path / "small.html"
+    assert main(["explore", str(table / "run"), "--most-mb", "0.01", "--out", str(new)]) == 2
+    assert "more than 0.01: allow it with --most-mb" in capsys.readouterr().err
+    assert not new.exists()
+    assert main(["explore", str(tmp_path)]) == 2
+
+
+# ---- digits --------------------------------------------------------------------------------------
+
+
+def test_an_image_is_drawn_and_recognised(browser: Any, tmp_path: Path) -> None:
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.support.ui import Select
+
+    pytest.importorskip("mlxtend")
+    small = {"group": 6, "steps": 40, "batch_size": 16}
+    further = [part for name, value in small.items() for part in ("--set", f"{name}={value}")]
+    run = str(tmp_path / "run")
+    main(["digits", "hard", "--n", "10", "--seed", "1", "--out", run, "--quiet", *further])
+    assert main(["explore", run]) == 0
+    ensemble = cg4ai.load(run)
+    browser.get((tmp_path / "run" / "explorer.html").as_uri())
+    images = np.random.default_rng(0).uniform(0, 1, (20, 784))
+    found = browser.execute_script(MODEL, images.tolist())
+    np.testing.assert_allclose(
+        [one["outputs"] for one in found], ensemble.predict(images), rtol=0, atol=1e-9
+    )
+    Select(browser.find_element("id", "example")).select_by_index(1)
+    shown = browser.execute_script("return Array.from(explorer.features());")
+    assert sum(shown) > 10
+    browser.find_element("id", "usual").click()  # clear
+    canvas = browser.find_element("id", "image")
+    ActionChains(browser).move_to_element(canvas).click_and_hold().move_by_offset(
+        30, 0
+    ).release().perform()
+    drawn = np.array(browser.execute_script("return Array.from(explorer.features());"))
+    assert drawn.sum() > 2
+    outputs = browser.execute_script("return Array.from(explorer.found().outputs);")
+    np.testing.assert_allclose(outputs, ensemble.predict(drawn[None])[0], rtol=0, atol=1e-9)
