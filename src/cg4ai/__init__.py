@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.6.0"
 
 if TYPE_CHECKING:
+    from cg4ai.batches import Batches
     from cg4ai.checker import check
     from cg4ai.ensemble.ensemble import Ensemble
     from cg4ai.ensemble.saved import load
     from cg4ai.errors import Cg4aiError, FitWarning
     from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
+    from cg4ai.estimators.frames import predict_frame
     from cg4ai.estimators.pipelines import fit_with_requirements, transformed
     from cg4ai.objectives import Objective
     from cg4ai.proofs.certificate import write_certificate
@@ -52,6 +54,7 @@ _HOMES = {
     "AffineBound": "rules",
     "AffineCoefficients": "rules",
     "Ball": "rules",
+    "Batches": "batches",
     "Box": "rules",
     "Cg4aiError": "errors",
     "Concave": "rules",
@@ -85,6 +88,7 @@ _HOMES = {
     "check": "checker",
     "fit_with_requirements": "estimators.pipelines",
     "load": "ensemble.saved",
+    "predict_frame": "estimators.frames",
     "solve": "solving.loop",
     "transformed": "estimators.pipelines",
     "write_certificate": "proofs.certificate",
@@ -93,6 +97,7 @@ _HOMES = {
 __all__ = [  # noqa: RUF022 - grouped as the documentation is
     "ConstrainedClassifier",
     "ConstrainedRegressor",
+    "Batches",
     "Linear",
     "AffineCoefficients",
     "AffineBound",
@@ -128,6 +133,7 @@ __all__ = [  # noqa: RUF022 - grouped as the documentation is
     "check",
     "transformed",
     "fit_with_requirements",
+    "predict_frame",
     "Cg4aiError",
     "FitWarning",
 ]

@@ -5,6 +5,7 @@ Every function copies, so that later changes to the user's data do not reach a r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
@@ -140,6 +141,18 @@ def labels(value: Any, what: str, length: int) -> IntArray:
     if result.min() < 0:
         raise InvalidInput(f"{what} must be class numbers 0, 1, ..., got {int(result.min())}")
     return result.astype(np.int64)
+
+
+def same_columns(given: Sequence[str], known: Sequence[str], what: str, whose: str) -> None:
+    """Refuse columns of other names, or in another order, than those known; no names say nothing.
+
+    `what` has the columns given, `whose` are those known.
+    """
+    if given and known and list(given) != list(known):
+        raise InvalidInput(
+            f"{what} has the columns {list(given)}, but {whose} has {list(known)}; give the same "
+            "columns in the same order"
+        )
 
 
 def same_inputs(inputs: Array) -> tuple[IntArray, IntArray]:

@@ -29,5 +29,11 @@ def optional(module: str) -> Any:
     except ImportError as error:
         package = module.partition(".")[0]
         raise MissingExtra(
-            f"this needs the package {package} ({error}): pip install 'cg4ai[{EXTRA_OF[package]}]'"
+            f"this needs the package {package} ({error}): {remedy(package)}"
         ) from error
+
+
+def remedy(package: str) -> str:
+    """The command that installs an optional package: by its extra, where one has it."""
+    extra = EXTRA_OF.get(package)
+    return f"pip install {package}" if extra is None else f"pip install 'cg4ai[{extra}]'"

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Value = TypeVar("Value")
+PLAIN = "plain"  # the phase in which members are trained without the rules
+STAND_IN = 1e11  # values from here on stand for infinity
 
 
 class StopReason(StrEnum):
@@ -35,6 +37,7 @@ class StopReason(StrEnum):
     COLUMN_LIMIT = "column_limit"
     ITERATION_LIMIT = "iteration_limit"
     TIME_LIMIT = "time_limit"
+    CALLBACK = "callback"  # a callback of the user's returned True
     INTERRUPTED = "interrupted"
 
 
@@ -271,6 +274,8 @@ class IterationRecord:
 
     Its seconds are all that passed since the record before: `other_s` are those of no step, such as
     setting up, progress and the last checkpoint. `total_s` is the sum over all records so far.
+    `phase` names how it was made: "plain" without the rules, "normal" and "slack" under them,
+    "single" where one model is sought, or a phase of the problem's own.
     """
 
     iteration: int
@@ -292,6 +297,7 @@ class IterationRecord:
     raised: float = 0.0  # what inputs newly counted into the objective added to it
     trainings: int | None = None  # how often pricers were asked; None: not counted
     other_s: float = 0.0
+    phase: str = ""
 
     @property
     def seconds(self) -> float:

@@ -249,6 +249,9 @@ class RunOptions(Checked):
     quiet: bool = setting(False, "Show no progress.")
     json: bool = setting(False, "Progress and result as JSON lines on stdout.")
     no_report: bool = setting(False, "Write no report.html, which takes about a second.")
+    log_tensorboard: Path | None = setting(
+        None, "Write each iteration there for TensorBoard to show.", metavar="DIR"
+    )
 
     def inconsistencies(self) -> list[str]:
         faults = []

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,7 @@ def test_every_command_has_help_with_an_example() -> None:
         "serve",
         "audit",
         "show",
+        "new-network",
         "route",
         "failures",
         "explore",
@@ -106,6 +108,7 @@ def test_every_command_has_help_with_an_example() -> None:
         "check",
         "digits",
         "demo",
+        "doctor",
     ):
         assert name in listed.stdout
         shown = CliRunner().invoke(app, [name, "--help"])
@@ -201,6 +204,37 @@ def test_regression_keeps_its_range(work: Path, capsys: pytest.CaptureFixture[st
     outputs = cg4ai.load(work / "run").predict(inputs)
     assert outputs.min() >= -1e-2
     assert outputs.max() <= 2.5 + 1e-2
+
+
+def test_iterations_are_logged_for_tensorboard(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    assert main(house("--log-tensorboard", "logs")) == 2
+    assert "pip install tensorboard" in capsys.readouterr().err
+    assert not (work / "run").exists()
+    steps: list[int] = []
+
+    class Writer:
+        def __init__(self, log_dir: str, purge_step: int | None) -> None:
+            assert log_dir == "logs"
+
+        def add_scalar(self, tag: str, value: float, step: int) -> None:
+            steps.append(step)
+
+        def add_text(self, tag: str, text: str, step: int) -> None: ...
+
+        def flush(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    module = ModuleType("torch.utils.tensorboard")
+    module.SummaryWriter = Writer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tensorboard", ModuleType("tensorboard"))
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    assert main(house("--log-tensorboard", "logs")) == 0
+    summary = json.loads((work / "run" / "summary.json").read_text())
+    assert sorted(set(steps)) == list(range(summary["iterations"]))
 
 
 def test_decisions_are_predicted_as_they_were_bound(

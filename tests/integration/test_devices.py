@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,19 @@ def test_tabular(task: str, tmp_path: Path) -> None:
         tmp_path / "run", "train", str(data), "--target", "y", "--task", task,
         "--rules", str(rules), "--steps", "20", "--iteration-limit", "2",
     )  # fmt: skip
+
+
+def test_batches() -> None:
+    inputs = np.random.default_rng(0).normal(size=(12_000, 3))
+    rule = cg4ai.Linear(inputs[:10], [1.0], 1.0, "<=")
+    model = cg4ai.ConstrainedRegressor(
+        members="network", hidden=(4,), steps=30, iteration_limit=3, device=NAME, random_state=0
+    )
+    with Elsewhere() as there, warnings.catch_warnings():
+        warnings.simplefilter("ignore", cg4ai.FitWarning)
+        model.fit(cg4ai.Batches(inputs, inputs[:, 0] ** 2, keep=10_000), requirements=[rule])
+    assert there.moved > 30  # every batch
+    assert model.audit_[0].holds
 
 
 def test_certification_of_trees() -> None:

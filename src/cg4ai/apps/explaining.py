@@ -15,7 +15,7 @@ import torch
 
 from cg4ai.apps.protocol import Rule
 from cg4ai.arrays import same_inputs
-from cg4ai.ensemble.claims import Explanation
+from cg4ai.ensemble.claims import MOVED, STRENGTH, Explanation
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array, Strength
 from cg4ai.rules import OutputRule, Requirement, Shape
@@ -26,7 +26,6 @@ from cg4ai.rules.rows import LinearRows, shortfall
 from cg4ai.separation.scan import predictions
 
 TOLERANCE = 1e-6  # as of audits
-MOVED = "moved by the shield"
 
 
 def explained(
@@ -46,7 +45,7 @@ def explained(
                 slack = np.fmin(slack, slack_at(ensemble, rule, inputs, outputs))
         recorded = found.by_requirement.get(name)
         columns[f"{name}: slack"] = [None if np.isnan(one) else float(one) for one in slack]
-        columns[f"{name}: strength"] = [
+        columns[f"{name}: {STRENGTH}"] = [
             _strength(one, None if recorded is None else str(recorded[number]))
             for number, one in enumerate(slack)
         ]

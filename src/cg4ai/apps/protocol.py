@@ -26,7 +26,7 @@ from cg4ai.rules import Requirement
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 from cg4ai.solving.clock import Deadline
-from cg4ai.solving.loop import solve
+from cg4ai.solving.loop import Callbacks, solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
 
@@ -58,6 +58,7 @@ class Solver(Protocol):
         *,
         progress: Callable[[IterationRecord], None] | None,
         run: Run | None,
+        callbacks: Callbacks | None = None,
     ) -> Result: ...
 
 

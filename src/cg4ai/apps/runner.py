@@ -25,6 +25,7 @@ from cg4ai.apps.protocol import Application, Evaluation, P, Review, S, Task
 from cg4ai.apps.reports.write import reported
 from cg4ai.apps.tables import wrapped
 from cg4ai.apps.wording import outcome_in_numbers
+from cg4ai.callbacks import TensorBoard
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.pricing.gradient.training import step_listener
 from cg4ai.records import IterationRecord, StopReason
@@ -32,7 +33,7 @@ from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from cg4ai.settings import MOST_THREADS, Checked, RunOptions, Settings
 from cg4ai.solving.clock import Deadline
-from cg4ai.solving.loop import imposed
+from cg4ai.solving.loop import Callbacks, imposed
 from cg4ai.solving.result import Result
 
 KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130
@@ -104,6 +105,7 @@ def execute(
             screen=screen,
             started=started,
             report=not options.no_report,
+            callbacks=_logging(options),
         )
     except KeyboardInterrupt:
         outcome = None
@@ -196,6 +198,7 @@ def perform(
     screen: Screen | None = None,
     started: float | None = None,
     report: bool = True,
+    callbacks: Callbacks | None = None,
 ) -> Outcome[P]:
     """Train (or go on), save, evaluate; see `Outcome` for what an interrupt leaves.
 
@@ -223,7 +226,16 @@ def perform(
         limit = settings.time_limit_s
         if report and run is not None and math.isfinite(limit):
             limit -= min(REPORT_S, limit / 10)
-        outcome = _train(app, prepared, task, run, screen, time_limit_s=limit, started=started)
+        outcome = _train(
+            app,
+            prepared,
+            task,
+            run,
+            screen,
+            time_limit_s=limit,
+            started=started,
+            callbacks=callbacks,
+        )
         if run is not None and outcome.evaluation is not None:
             fault = reported(run.folder, app, wanted=report)
             outcome = replace(outcome, unreported=fault)
@@ -242,6 +254,7 @@ def _train(
     *,
     time_limit_s: float,
     started: float,
+    callbacks: Callbacks | None,
 ) -> Outcome[P]:
     if run is not None and run.history():
         screen.message(f"resuming after {len(run.history())} iterations")
@@ -251,7 +264,9 @@ def _train(
     progress = _listening(task, screen)
     listening = step_listener.set(screen.step)
     try:
-        result = task.solver(task.problem, settings, progress=progress, run=run)
+        result = task.solver(
+            task.problem, settings, progress=progress, run=run, callbacks=callbacks
+        )
     finally:
         step_listener.reset(listening)
     interrupted = result.stop_reason is StopReason.INTERRUPTED
@@ -285,6 +300,10 @@ def _evaluate(
     cut = [*result.cut, *review.cut]
     spent = {"evaluation_s": time.perf_counter() - started, "cut": cut}
     return replace(found, summary={**found.summary, **spent})
+
+
+def _logging(options: RunOptions) -> Callbacks:
+    return [] if options.log_tensorboard is None else [TensorBoard(options.log_tensorboard)]
 
 
 def _listening(task: Task, screen: Screen) -> Callable[[IterationRecord], None]:

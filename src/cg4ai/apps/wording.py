@@ -23,6 +23,7 @@ STOPS = {
     StopReason.COLUMN_LIMIT: "the limit on members was reached",
     StopReason.ITERATION_LIMIT: "the limit on iterations was reached",
     StopReason.TIME_LIMIT: "the time limit was reached",
+    StopReason.CALLBACK: "a callback ended it",
     StopReason.INTERRUPTED: "it was interrupted",
 }
 # where one model was asked for, these are about single members

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
+from cg4ai.cli.completion import RunFolder
+
 MET, NOT_MET = 0, 3
 
 
 def audit(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder that train, route or digits wrote.")
-    ],
+    folder: RunFolder,
     *,
     rules: Annotated[
         Path | None,

@@ -7,10 +7,15 @@ from typing import Annotated
 
 import typer
 
+from cg4ai.cli.completion import run_folders
+
 
 def certify(
     folder: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Folder that route or train wrote.")
+        Path,
+        typer.Argument(
+            metavar="RUN", help="Folder that route or train wrote.", autocompletion=run_folders
+        ),
     ],
     *,
     time_limit: Annotated[

@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from cg4ai.cli.completion import run_folders
+
 PROVEN, REJECTED = 0, 1
 
 
@@ -21,7 +23,12 @@ def check(
     *,
     folder: Annotated[
         Path | None,
-        typer.Option("--run", metavar="DIR", help="Also compare with the mixture stored here."),
+        typer.Option(
+            "--run",
+            metavar="DIR",
+            help="Also compare with the mixture stored here.",
+            autocompletion=run_folders,
+        ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:

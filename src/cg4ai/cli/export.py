@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cg4ai.cli.completion import run_folders
+
 if TYPE_CHECKING:
     from cg4ai.apps.protocol import Signature
 
@@ -15,7 +17,12 @@ COMPARED = 1000  # inputs at which a file is compared with predict
 
 def export(
     folder: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Folder that train, route or digits wrote.")
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="Folder that train, route or digits wrote.",
+            autocompletion=run_folders,
+        ),
     ],
     *,
     onnx: Annotated[

@@ -11,12 +11,17 @@ from typing import Annotated, Any
 
 import typer
 
+from cg4ai.cli.completion import run_folders
+
 SETTLED, NOT_SETTLED = 0, 3
 STEPS, VECTORS = 300, 2000
 
 
 def failures(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that route wrote.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="Folder that route wrote.", autocompletion=run_folders),
+    ],
     which: Annotated[
         str,
         typer.Argument(

@@ -1,8 +1,8 @@
 """The command `cg4ai`: the names of its commands, in the order of help, and how errors end.
 
 Nothing heavy is imported here, so that `cg4ai --help` answers at once. Exit codes: 0 all
-requirements met; 1 unexpected failure, and for certify and check: not proven; 2 bad input; 3 some
-requirement or guarantee not met; 130 interrupted.
+requirements met; 1 unexpected failure, for certify and check: not proven, for doctor: it does not
+work; 2 bad input; 3 some requirement or guarantee not met; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from cg4ai.cli.audit import audit
 from cg4ai.cli.certify import certify
 from cg4ai.cli.check import check
 from cg4ai.cli.demo import demo
+from cg4ai.cli.doctor import doctor
 from cg4ai.cli.explore import explore
 from cg4ai.cli.export import export
 from cg4ai.cli.failures import failures
+from cg4ai.cli.new_network import NEW_NETWORK_EXAMPLES, new_network
 from cg4ai.cli.options import settings_command
 from cg4ai.cli.patch import patch
 from cg4ai.cli.predict import predict
@@ -46,7 +48,6 @@ FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
     help="Train models that keep hard rules, and say what is guaranteed.",
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -147,6 +148,11 @@ app.command(
     short_help="Write the report of a run, or of all runs in a folder.",
     epilog="\b\nExamples:\n  cg4ai report run\n  cg4ai report runs --out runs.html",
 )(report)
+app.command(
+    name="new-network",
+    short_help="Check a network file of your own and write it for route.",
+    epilog=NEW_NETWORK_EXAMPLES,
+)(new_network)
 settings_command(
     app,
     RouteSettings,
@@ -183,6 +189,10 @@ app.command(
     short_help="A two-minute demonstration on built-in data.",
     epilog="\b\nExample:\n  cg4ai demo --out demo-run",
 )(demo)
+app.command(
+    short_help="Say what is installed and whether it works.",
+    epilog="\b\nExample:\n  cg4ai doctor --json",
+)(doctor)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
+from cg4ai.cli.completion import completion_of
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.settings import RunOptions, about, hints, without_none
 
@@ -55,14 +56,21 @@ def _parameter(kind: type, one: Field[Any]) -> inspect.Parameter:
     said = about(one)
     annotation: Any = _typer_type(kind, one) | None
     default: Any = None
+    completion = completion_of(kind, one)
     if said.argument:
-        info: Any = typer.Argument(metavar=said.metavar or one.name.upper(), help=said.help)
+        info: Any = typer.Argument(
+            metavar=said.metavar or one.name.upper(), help=said.help, autocompletion=completion
+        )
     else:
         name = said.option or "--" + one.name.replace("_", "-")
         if annotation == bool | None:
             annotation, default = bool, False
         info = typer.Option(
-            name, metavar=said.metavar, help=said.help + _usual(one), show_default=False
+            name,
+            metavar=said.metavar,
+            help=said.help + _usual(one),
+            show_default=False,
+            autocompletion=completion,
         )
     return inspect.Parameter(
         one.name,

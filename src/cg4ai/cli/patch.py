@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
+from cg4ai.cli.completion import RunFolder
+
 KEPT, NOT_KEPT = 0, 3
 
 
 def patch(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished run.")],
+    folder: RunFolder,
     *,
     add: Annotated[
         list[Path],

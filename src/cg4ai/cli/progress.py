@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 from cg4ai.apps.runner import Screen
 from cg4ai.apps.tables import cell
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.records import IterationRecord
+from cg4ai.records import STAND_IN, IterationRecord
 from cg4ai.runs.files import json_line, jsonable
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ WIDTHS = {
 LEAST_WIDTHS = (9, 9, 8, 9, 7, 6, 9, 7, 7)  # in a table, where words may wrap
 EVERY_S = 5.0  # between two remarks on how far a group is
 FOREVER = 1e7  # seconds that say nothing to anyone
-STAND_IN = 1e11  # values from here on stand for infinity
 
 
 class Progress(Screen):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from cg4ai.cli.completion import RunFolder
 from cg4ai.errors import RunFolderError
 
 if TYPE_CHECKING:
@@ -17,9 +16,7 @@ COLUMNS = ("iteration", "objective", "slack", "worst_violation", "columns", "row
 
 
 def show(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder that train, route or digits wrote.")
-    ],
+    folder: RunFolder,
 ) -> None:
     """Show the settings, the last iterations and the result of a run, finished or not."""
     from cg4ai.apps.folders import APPLICATIONS, DESCRIPTION, application, complete

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from cg4ai import arrays
 from cg4ai.ensemble.constructed import Built, constructed
-from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
+from cg4ai.ensemble.ensemble import GUARANTEES, OUTPUT_NAMES, Ensemble
 from cg4ai.errors import InvalidInput
+from cg4ai.extras import optional
 from cg4ai.records import Array, IntArray, Strength
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Region, region_of
@@ -40,6 +41,7 @@ class Digested(Protocol):
     def digest(self) -> str | None: ...
 
 
+STRENGTH, MOVED, OUTSIDE = "strength", "moved by the shield", "outside the region"  # columns
 Labels = NDArray[np.str_]
 # a requirement's name and the digest of its rules, None where they have no normal form
 Subject = tuple[str, str | None]
@@ -64,6 +66,8 @@ class Explanation:
     by_requirement: the label (n,) for each requirement that is recorded or shielded.
     theta (n,): how far a shield moved the prediction towards its anchor; 0 without a shield.
     outside (n,): True where some rule says nothing of the input, which is outside its region.
+    names: what the outputs are called; empty where that is not known.
+    index: that of the DataFrame which was predicted, if it was one.
     """
 
     outputs: Any
@@ -71,6 +75,21 @@ class Explanation:
     by_requirement: Mapping[str, Labels]
     theta: Array
     outside: NDArray[np.bool_]
+    names: tuple[str, ...] = ()
+    index: Any = None
+
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """What is established, (n,) by name: strengths, the shield's moves, what lies outside."""
+        each = {f"{name}: {STRENGTH}": one for name, one in self.by_requirement.items()}
+        return {STRENGTH: self.labels, **each, MOVED: self.theta, OUTSIDE: self.outside}
+
+    def to_frame(self) -> Any:
+        """All of it as a DataFrame: a column for each output, then `columns`."""
+        outputs = torch.as_tensor(self.outputs).numpy(force=True)
+        names = self.names or tuple(f"output {k}" for k in range(outputs.shape[1]))
+        made = dict(zip(names, outputs.T, strict=True)) | self.columns
+        return optional("pandas").DataFrame(made, index=self.index)
 
 
 def mixture_digest(ensemble: Ensemble) -> str:
@@ -286,6 +305,7 @@ def explanation(
         {name: words[each] for name, each in named.items()},
         theta,
         ensemble.outside(inputs),
+        tuple(map(str, ensemble.about.get(OUTPUT_NAMES, ()))),
     )
 
 

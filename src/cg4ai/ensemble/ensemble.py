@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cg4ai.arrays import matrix
+from cg4ai.arrays import matrix, same_columns
 from cg4ai.errors import InvalidInput, OutsideRegion, did_you_mean
 from cg4ai.layout import Layout
 from cg4ai.members.draws import decisions
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 REGIONS = "regions"
 GUARANTEES = "guarantees"
+FEATURE_NAMES, OUTPUT_NAMES = "feature_names", "output_names"  # of columns in and out, if known
 DECISIONS = "decisions"  # that members vote, and the seed by which shares become decisions
 PREDICTED = 16_384  # inputs at once: members hold more numbers inside than they put out
 OUTSIDE = ("warn", "refuse", "ignore")
@@ -85,7 +86,8 @@ class Ensemble(Mixture):
             if isinstance(inputs, Tensor):
                 outputs = torch.as_tensor(explained.outputs, device=inputs.device)
                 return replace(explained, outputs=outputs)
-            return explained
+            named = hasattr(inputs, "columns") and hasattr(inputs, "index")
+            return replace(explained, index=inputs.index) if named else explained
         with torch.no_grad():
             parts = torch.split(torch.as_tensor(x), PREDICTED)
             result = torch.cat([self.outputs(part) for part in parts])
@@ -125,6 +127,10 @@ class Ensemble(Mixture):
 
     def _checked(self, inputs: Any) -> Array:
         """The inputs (n, d) as numbers, or an error."""
+        columns = getattr(inputs, "columns", ())
+        if all(isinstance(name, str) for name in columns):
+            known = self.about.get(FEATURE_NAMES, ())
+            same_columns(tuple(columns), known, "the input", "what this ensemble was trained on")
         x = matrix(inputs, "inputs", missing=self.takes_missing)
         if x.shape[1] != self.input_size:
             raise InvalidInput(

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
 
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.estimators.fitting import ConstrainedEstimator, checked_requirements, row_weights
-from cg4ai.estimators.holdout import LabelledData, merged
+from cg4ai.estimators.fitting import ConstrainedEstimator, Outside, checked_requirements
+from cg4ai.estimators.frames import names_of
 from cg4ai.estimators.judgement import quantile_score
 from cg4ai.estimators.kinds import Task
 from cg4ai.estimators.parameters import PARAMETERS, is_number, one_of
-from cg4ai.estimators.sparse import dense, dense_parts
+from cg4ai.estimators.streamed import Encoding
 from cg4ai.objectives import Pinball
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import DecisionRate, Margin, Ordered, Probability, Requirement, Shape
@@ -64,18 +63,17 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
     def problem(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         requirements: Sequence[Requirement] = (),
         sample_weight: Any = None,
     ) -> Problem:
         probability = one_of(self.scores, "scores", ("probability", "logit")) == "probability"
-        x, labels = self._validated(X, y)
-        x = dense(x)
-        self._looked_at(x)
-        check_classification_targets(labels)
-        self.classes_, targets = np.unique(labels, return_inverse=True)
-        weights = row_weights(sample_weight, x) * self._class_weights(labels)
-        data = merged(LabelledData(x, targets.astype(np.int64), weights))
+        given = self._given(X, y, sample_weight, labelled=True)
+        check_classification_targets(given.targets)
+        self.classes_, often = given.labels()
+        positions = partial(_positions, classes=self.classes_)
+        examples = given.examples(Encoding(positions, self._class_weights(often)))
+        data = examples.data
         task = Task(
             inputs=data.inputs,
             outputs=max(2, len(self.classes_)),
@@ -85,22 +83,22 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         )
         loss = self.loss or ("log_loss" if probability else "cross_entropy")
         own = [self._by_position(requirement) for requirement in checked_requirements(requirements)]
-        return self._problem(data, task, own, loss)
+        return self._problem(examples, task, own, loss)
 
-    def _class_weights(self, labels: NDArray[Any]) -> Array:
-        """(n,): the weight of each row's class."""
+    def _class_weights(self, often: IntArray) -> Array | None:
+        """(classes,): the weight of each class, of which there are `often` rows; None: the same."""
         given = self.class_weight
         if given is None:
-            return np.ones(len(labels))
+            return None
         if isinstance(given, str):
             one_of(given, "class_weight", ("balanced",))
-        elif not isinstance(given, Mapping):
+            return np.asarray(often.sum() / (len(often) * often))
+        if not isinstance(given, Mapping):
             raise InvalidInput(
                 f'class_weight must be None, "balanced" or {{label: weight}}, got {given!r}'
             )
-        else:
-            self._check_class_weights(given)
-        return np.asarray(compute_sample_weight(given, labels))
+        self._check_class_weights(given)
+        return np.array([float(given.get(label, 1.0)) for label in self.classes_.tolist()])
 
     def _check_class_weights(self, given: Mapping[Any, float]) -> None:
         known = self.classes_.tolist()
@@ -129,13 +127,7 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         """
         classes = np.unique(np.asarray(y))
         given = np.asarray(labels)
-        position = np.searchsorted(classes, given).clip(0, len(classes) - 1)
-        unknown = classes[position] != given
-        if unknown.any():
-            raise InvalidInput(
-                f"label {given[unknown].tolist()[0]!r} is not in y, whose labels are "
-                f"{classes[:10].tolist()}"
-            )
+        position = _positions(given, classes)
         return np.asarray(given if _name_themselves(classes) else position, np.int64)
 
     def _by_position(self, requirement: Requirement) -> Requirement:
@@ -170,7 +162,10 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
 
         Under a `DecisionRate`, too: it binds what `predict` decides, not these.
         """
-        scores = self._scores(X)
+        return self._chances(self._scores(X))
+
+    def _chances(self, scores: Array) -> Array:
+        """Scores (n, outputs) as probabilities (n, classes)."""
         if len(self.classes_) == 1:
             return np.ones((len(scores), 1))
         if self.scores == "logit":
@@ -183,14 +178,23 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
 
         A decision depends on the input alone, and is the same at every call and on every machine.
         """
-        check_is_fitted(self, "ensemble_")
-        x = self._validated(X, reset=False)
-        return np.concatenate([self.classes_[self._decided(part)] for part in dense_parts(x)])
+        return np.concatenate([self.classes_[self._decided(part)] for part in self._parts(X)])
 
-    def _decided(self, x: Array) -> IntArray:
+    def _named_predictions(self, X: Any, outside: Outside) -> dict[str, NDArray[Any]]:
+        parts = list(self._parts(X))
+        chances = self._chances(self._scores_of(parts, outside))
+        decided = np.concatenate([self._decided(part, "ignore") for part in parts])
+        each = {f"probability {label}": chances[:, k] for k, label in enumerate(self.classes_)}
+        return {self._target_name: self.classes_[decided], **each}
+
+    def _output_labels(self) -> list[str]:
+        return list(map(str, self.classes_))
+
+    def _decided(self, x: Array, outside: Outside = "warn") -> IntArray:
         if self.ensemble_.votes:
-            return self.ensemble_.decide(x)
-        return np.asarray(self.ensemble_.predict(x)[:, : len(self.classes_)].argmax(1), np.int64)
+            return self.ensemble_.decide(x, outside=outside)
+        scores = self.ensemble_.predict(x, outside=outside)[:, : len(self.classes_)]
+        return np.asarray(scores.argmax(1), np.int64)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -218,32 +222,30 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
     def problem(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         requirements: Sequence[Requirement] = (),
         sample_weight: Any = None,
     ) -> Problem:
-        x, values = self._validated(X, y, multi_output=True, y_numeric=True)
-        x = dense(x)
-        self._looked_at(x)
-        levels = self._levels(values)
-        self.output_names_ = tuple(map(str, getattr(y, "columns", ())))
-        self._flat = values.ndim == 1 and not levels
-        targets = np.asarray(values.reshape(len(x), -1), np.float64)
-        targets = np.repeat(targets, len(levels) or 1, axis=1)
-        data = merged(LabelledData(x, targets, row_weights(sample_weight, x)))
+        given = self._given(X, y, sample_weight, multi_output=True, y_numeric=True)
+        levels = self._levels(given.targets)
+        self.output_names_ = names_of(y)
+        self._quantiles = levels
+        self._flat = given.targets.ndim == 1 and not levels
+        examples = given.examples(Encoding(partial(_columns, copies=len(levels) or 1)))
+        data = examples.data
         task = Task(
             inputs=data.inputs,
-            outputs=targets.shape[1],
+            outputs=data.targets.shape[1],
             links="linear",
             targets=data.targets,
             quantiles=levels,
         )
         asked = checked_requirements(requirements)
         if not levels:
-            return self._problem(data, task, asked, self.loss or "squared")
+            return self._problem(examples, task, asked, self.loss or "squared")
         if len(levels) > 1 and not any(isinstance(one, Ordered) for one in asked):
             asked = [Ordered(name="quantiles in order"), *asked]
-        return self._problem(data, task, asked, Pinball(levels, ROUNDED * task.spread))
+        return self._problem(examples, task, asked, Pinball(levels, ROUNDED * task.spread))
 
     def _levels(self, values: Array) -> tuple[float, ...]:
         """The quantiles to predict; none without the pinball loss."""
@@ -270,10 +272,41 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
         scores = self._scores(X)
         return scores[:, 0] if self._flat else scores
 
+    def _named_predictions(self, X: Any, outside: Outside) -> dict[str, NDArray[Any]]:
+        scores = self._scores_of(self._parts(X), outside)
+        return dict(zip(self._output_labels(), scores.T, strict=True))
+
+    def _output_labels(self) -> list[str]:
+        if self._quantiles:
+            return [f"quantile {one:g}" for one in self._quantiles]
+        if self._flat:
+            return [self._target_name]
+        count = self.ensemble_.output_size
+        named = len(self.output_names_) == count
+        return list(self.output_names_) if named else [f"output {k}" for k in range(count)]
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def _positions(labels: NDArray[Any], classes: NDArray[Any]) -> IntArray:
+    """(n,): where each label stands among the sorted classes."""
+    position = np.searchsorted(classes, labels).clip(0, len(classes) - 1)
+    unknown = classes[position] != labels
+    if unknown.any():
+        raise InvalidInput(
+            f"label {labels[unknown].tolist()[0]!r} is not in y, whose labels are "
+            f"{classes[:10].tolist()}"
+        )
+    return np.asarray(position, np.int64)
+
+
+def _columns(values: NDArray[Any], copies: int) -> Array:
+    """(n,) or (n, r) numbers as (n, r), each so many times side by side."""
+    columns = values[:, None] if values.ndim == 1 else values
+    return np.repeat(np.asarray(columns, np.float64), copies, axis=1)
 
 
 def _name_themselves(classes: NDArray[Any]) -> bool:

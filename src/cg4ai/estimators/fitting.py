@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
+from cg4ai.arrays import same_columns
 from cg4ai.conflicts import contradiction
 from cg4ai.ensemble.audit import Audit
+from cg4ai.ensemble.claims import Explanation
+from cg4ai.ensemble.ensemble import FEATURE_NAMES, OUTPUT_NAMES
 from cg4ai.ensemble.slack import Slack
 from cg4ai.errors import FitWarning, InvalidInput
-from cg4ai.estimators.holdout import HeldOutPricer, LabelledData, split
+from cg4ai.estimators.frames import predict_frame
+from cg4ai.estimators.holdout import HeldOutPricer, Kind, LabelledData
 from cg4ai.estimators.judgement import Judge, Score
 from cg4ai.estimators.kinds import (
     EXACT,
@@ -27,15 +32,16 @@ from cg4ai.estimators.kinds import (
     kinds_of,
     network,
     pricers_for,
-    take_missing,
 )
-from cg4ai.estimators.parameters import Parameters, one_of
+from cg4ai.estimators.parameters import one_of
+from cg4ai.estimators.reading import ReadingEstimator
 from cg4ai.estimators.simple import SHRINKAGE, simple_members
-from cg4ai.estimators.sparse import dense, dense_parts
+from cg4ai.estimators.sparse import dense
+from cg4ai.estimators.streamed import Examples
 from cg4ai.estimators.watching import watched
 from cg4ai.layout import Layout
 from cg4ai.members.factories import picklable
-from cg4ai.objectives import LossFunction, Supervised
+from cg4ai.objectives import LossFunction
 from cg4ai.proofs.afterwards import proven_afterwards
 from cg4ai.protocols import Members, Pricer
 from cg4ai.records import Array, IntArray, IterationRecord, StopReason
@@ -67,6 +73,7 @@ USUAL_LOSSES = (
     "cross_entropy",
 )  # others do not aim at the score
 
+Outside = Literal["warn", "ignore"]
 LIMITS = {
     StopReason.COLUMN_LIMIT: "column_limit",
     StopReason.ITERATION_LIMIT: "iteration_limit",
@@ -75,8 +82,8 @@ LIMITS = {
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ConstrainedEstimator(Parameters):
-    """What the two estimators share beside their parameters; not public."""
+class ConstrainedEstimator(ReadingEstimator):
+    """What the two estimators share beside parameters and reading; not public."""
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
@@ -84,7 +91,8 @@ class ConstrainedEstimator(Parameters):
             return state
         several = isinstance(self.members, list | tuple)
         kinds = [picklable(kind) for kind in kinds_of(self.members)]
-        return {**state, "members": type(self.members)(kinds) if several else kinds[0]}
+        members = type(self.members)(kinds) if several else kinds[0]
+        return {**state, "members": members, "callbacks": None}
 
     def _repr_html_inner(self) -> str:
         return str(super()._repr_html_inner()) + self._stated()
@@ -102,12 +110,12 @@ class ConstrainedEstimator(Parameters):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         requirements: Sequence[Requirement] = (),
         sample_weight: Any = None,
         progress: Callable[[IterationRecord], None] | None = None,
     ) -> Self:
-        """Train on (X, y) under the requirements.
+        """Train on (X, y) under the requirements; or on `cg4ai.Batches`, which hold both.
 
         `sample_weight` (n,) weighs the rows; a weight of 2 means what two copies mean. `progress`
         is called with the record of each iteration. What does not fit is refused before anything
@@ -117,7 +125,7 @@ class ConstrainedEstimator(Parameters):
         """
         problem, settings = self.problem(X, y, requirements, sample_weight), self.run_settings()
         with _threads_for(self._work()), watched(self.verbose, progress) as told:
-            result = solve(problem, settings, progress=told)
+            result = solve(problem, settings, progress=told, callbacks=self.callbacks)
             self.adopt(proven_afterwards(result, problem.requirements, settings))
         for caution in self.cautions_:
             warnings.warn(caution, FitWarning, stacklevel=2)
@@ -126,7 +134,7 @@ class ConstrainedEstimator(Parameters):
     def problem(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         requirements: Sequence[Requirement] = (),
         sample_weight: Any = None,
     ) -> Problem:
@@ -135,12 +143,14 @@ class ConstrainedEstimator(Parameters):
 
     def _problem(
         self,
-        data: LabelledData,
+        examples: Examples,
         task: Task,
         requirements: Sequence[Requirement],
         loss: str | LossFunction,
     ) -> Problem:
-        kind = one_of(self.objective, "objective", ("mixture", "average"))
+        average = one_of(self.objective, "objective", ("mixture", "average")) == "average"
+        kind: Kind = "average" if average else "mixture"
+        data = examples.data
         requirements = [
             self._by_names(one) if isinstance(one, Shape | OutputRule | Placed) else one
             for one in requirements
@@ -161,35 +171,37 @@ class ConstrainedEstimator(Parameters):
                     "which lie in [0, 1] and sum to 1 already; set scores='logit' to bind logits, "
                     "or bind probabilities by Linear over a Box"
                 )
-        kinds = kinds_of(self.members)
+        kinds = examples.kinds(kinds_of(self.members))
         task = self._with_rates(task, requirements)
+        if self.votes_ and examples.looked is not None:
+            raise InvalidInput(
+                "decisions are bound by members that are fitted to all rows at once, which "
+                "Batches are not; bind scores by Rate, or fit to a sample of the rows"
+            )
         self.target_scale_ = task.spread
         self.check_training()
         pricers: Sequence[Pricer] = pricers_for(kinds, self, task)
         exact = all(isinstance(kind, str) and kind in EXACT for kind in kinds)
         least = _least_held_out(requirements, modules=all(is_module(kind) for kind in kinds))
-        fraction = self.share_held_out(len(data.inputs), exact=exact, least=least)
+        fraction = self.share_held_out(examples.count, exact=exact, least=least)
         trained = weighed = data
-        if fraction:
-            generator = np.random.default_rng(self.seed())
-            trained, weighed = split(data, fraction, generator)
-            if not len(weighed.inputs):
-                raise InvalidInput(
-                    f"validation_fraction={fraction} of {len(data.inputs)} rows leaves none to "
-                    "weigh members by; set validation_fraction=0"
-                )
-            training = _supervised(trained, loss, kind)
+        if fraction or examples.looked is not None:
+            auto = self.validation_fraction == "auto"
+            made = np.random.default_rng(self.seed())
+            trained, weighed = examples.parted(fraction, made, about=auto)
+            training = examples.objective(trained, loss, kind)
             pricers = [HeldOutPricer(pricer, training, weighed.inputs) for pricer in pricers]
-        self.n_held_out_ = len(weighed.inputs) if fraction else 0
+        held_out = None if weighed is data else weighed.inputs
+        self.n_held_out_ = 0 if held_out is None else len(held_out)
         self._judge = Judge(trained, weighed, task.outputs, task.quantiles)
         problem = Problem(
             # votes are weighed by all rows: their errors there are hardly learnt by heart
-            objective=_supervised(data if self.votes_ else weighed, loss, kind),
+            objective=(data if self.votes_ else weighed).objective(loss, kind),
             requirements=tuple(requirements),
             pricers=pricers,
             layout=Layout.single(task.outputs),
             start=self._start(kinds, task, trained),
-            held_out=weighed.inputs if fraction else None,
+            held_out=held_out,
         )
         output_set_of(problem)
         conflict = contradiction(
@@ -236,13 +248,9 @@ class ConstrainedEstimator(Parameters):
 
     def _check_names(self, requirement: Requirement) -> None:
         """Refuse a requirement whose DataFrame has other columns, or another order, than X."""
-        named = getattr(requirement, "feature_names", None)
+        named = getattr(requirement, "feature_names", None) or ()
         known = tuple(map(str, getattr(self, "feature_names_in_", ())))
-        if named and known and named != known:
-            raise InvalidInput(
-                f"{requirement.name} has the columns {list(named)}, but X has {list(known)}; give "
-                "the same columns in the same order"
-            )
+        same_columns(named, known, requirement.name, "X")
 
     def _start(
         self, kinds: Sequence[Any], task: Task, trained: LabelledData
@@ -272,6 +280,9 @@ class ConstrainedEstimator(Parameters):
         notes = [text for text in (result.note, str(self.score_), *self.cautions_) if text]
         self.result_ = replace(result, note="; ".join(notes))
         self.ensemble_ = result.ensemble
+        self.ensemble_.about[OUTPUT_NAMES] = self._output_labels()
+        if hasattr(self, "feature_names_in_"):
+            self.ensemble_.about[FEATURE_NAMES] = list(map(str, self.feature_names_in_))
         self.audit_ = result.audits
         self.history_ = result.history
         self.stop_reason_ = result.stop_reason
@@ -280,7 +291,8 @@ class ConstrainedEstimator(Parameters):
 
     def _cautions(self, result: Result, score: Score) -> tuple[str, ...]:
         """What whoever uses this model should know first."""
-        found = [
+        found = [self._misaligned] if self._misaligned else []
+        found += [
             f"a requirement is violated: {audit}" for audit in result.audits if not audit.holds
         ]
         if result.conflict is not None:
@@ -328,50 +340,29 @@ class ConstrainedEstimator(Parameters):
             return self._by_names(requirement)  # type: ignore[no-any-return]
         return requirement
 
+    def predict_frame(self, X: Any, *, explain: bool = False) -> Any:
+        """Predictions as a DataFrame with the index of X; see `cg4ai.predict_frame`."""
+        return predict_frame(self, X, explain=explain)
+
+    def _named_predictions(self, X: Any, outside: Outside) -> dict[str, NDArray[Any]]:
+        """Columns (n,) of predictions by name."""
+        raise NotImplementedError
+
+    def _output_labels(self) -> list[str]:
+        """What the outputs are called."""
+        raise NotImplementedError
+
+    def _explanation(self, X: Any) -> Explanation:
+        """What is established about each prediction, as `ensemble_.predict(X, explain=True)`."""
+        parts = list(self._parts(X))
+        return self.ensemble_.predict(np.concatenate(parts), explain=True)  # type: ignore[no-any-return]
+
     def _scores(self, X: Any) -> Array:
-        check_is_fitted(self, "ensemble_")
-        x = self._validated(X, reset=False)
-        return np.concatenate([self.ensemble_.predict(part) for part in dense_parts(x)])
+        return self._scores_of(self._parts(X), "warn")
 
-    def _validated(self, X: Any, *y: Any, **checks: Any) -> Any:
-        """X, or X and y, as scikit-learn checks them; NaN where all members take it."""
-        finite: Any = "allow-nan" if take_missing(self.members) else True
-        try:
-            return validate_data(
-                self,
-                X,
-                *y,
-                dtype=np.float64,
-                accept_sparse="csr",
-                ensure_all_finite=finite,
-                **checks,
-            )
-        except ValueError as error:
-            if "could not convert string to float" in str(error):
-                raise InvalidInput(
-                    f"X holds text ({error}), and members take numbers: put a ColumnTransformer, "
-                    "such as one with a OneHotEncoder, before this step in a pipeline; "
-                    "cg4ai.fit_with_requirements passes rules through it"
-                ) from error
-            if "Input X contains NaN" not in str(error):
-                raise
-            raise InvalidInput(
-                f"Input X contains NaN, and members={self.members!r:.80} take no missing values; "
-                'use members="boosting" (or "tree", "forest"), or put an imputer, such as '
-                "sklearn.impute.SimpleImputer, before this step in a pipeline"
-            ) from error
-
-    def _looked_at(self, inputs: Array) -> None:
-        """Remember the range of each feature, where it is not missing."""
-        empty = np.isnan(inputs).all(0)
-        known = np.where(empty, 0.0, inputs)
-        self.input_range_ = np.stack([np.nanmin(known, 0), np.nanmax(known, 0)])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = take_missing(self.members)
-        return tags
+    def _scores_of(self, parts: Iterable[Array], outside: Outside) -> Array:
+        """(n, outputs) of checked inputs; what lies outside regions is warned of, or not."""
+        return np.concatenate([self.ensemble_.predict(part, outside=outside) for part in parts])
 
 
 def _shapes(requirements: Sequence[Requirement], task: Task) -> tuple[Shape, ...]:
@@ -400,29 +391,6 @@ def _least_held_out(requirements: Sequence[Requirement], *, modules: bool) -> fl
     if any(one.margin == "auto" for one in decided):
         return 1 / 3
     return 0.1 if decided or modules else 0.2
-
-
-def _supervised(data: LabelledData, loss: str | LossFunction, kind: str) -> Supervised:
-    return Supervised(
-        data.inputs,
-        data.targets,
-        loss,
-        "average" if kind == "average" else "mixture",
-        None if np.all(data.weights == data.weights[0]) else data.weights,
-    )
-
-
-def row_weights(sample_weight: Any, inputs: Array) -> Array:
-    """(n,) weights of the rows, ones by default."""
-    if sample_weight is None:
-        return np.ones(len(inputs))
-    weights: Array = _check_sample_weight(sample_weight, inputs, dtype=np.float64)
-    if (weights < 0).any() or not weights.any():
-        raise InvalidInput(
-            f"sample_weight must be numbers >= 0 that are not all 0, got {weights.min()} to "
-            f"{weights.max()}"
-        )
-    return weights
 
 
 def checked_requirements(requirements: Any) -> list[Requirement]:

@@ -6,16 +6,20 @@ learnt its training rows by heart does not price out, and enters only where a re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
 from cg4ai.arrays import among
-from cg4ai.objectives import Supervised
+from cg4ai.objectives import LossFunction, Supervised
 from cg4ai.protocols import Pricer, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.rules.rates import GroupRates
 from cg4ai.rules.rows import LinearRows, Rows, RowSet
+
+Kind = Literal["average", "mixture"]
 
 
 @dataclass(frozen=True)
@@ -84,12 +88,26 @@ class LabelledData:
             self.inputs[positions], self.targets[positions], self.weights[positions]
         )
 
+    def objective(self, loss: str | LossFunction, kind: Kind) -> Supervised:
+        """The mean loss over these rows."""
+        weights = None if np.all(self.weights == self.weights[0]) else self.weights
+        return Supervised(self.inputs, self.targets, loss, kind, weights)
+
     def thinned(self, most: int) -> LabelledData:
         """At most so many of the rows, evenly spread over them."""
         count = len(self.inputs)
         if count <= most:
             return self
         return self.take(np.linspace(0, count - 1, most).astype(np.int64))
+
+
+def joined(parts: Sequence[LabelledData]) -> LabelledData:
+    """All rows one after the other."""
+    return LabelledData(
+        np.concatenate([part.inputs for part in parts]),
+        np.concatenate([part.targets for part in parts]),
+        np.concatenate([part.weights for part in parts]),
+    )
 
 
 def merged(data: LabelledData) -> LabelledData:

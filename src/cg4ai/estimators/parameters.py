@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from cg4ai.callbacks import checked
 from cg4ai.errors import InvalidInput, InvalidSettings, did_you_mean
 from cg4ai.fanout import checked_jobs
 from cg4ai.objectives import LossFunction
@@ -78,6 +79,10 @@ PARAMETERS = """
         nothing for networks, which are trained side by side in one batch, for kinds of members in
         a list, where each is asked only if those before it improved nothing, and for proofs.
     verbose : 1 prints a line for each iteration, 2 also how far the training of members is.
+    callbacks : functions of the record of each iteration, or objects such as
+        `cg4ai.callbacks.EarlyStopping()`, in a list; one that returns True ends training. They are
+        parameters, so that `clone` and searches give each fit its own copies of them. Pickles of
+        fitted models leave them out.
 
     Attributes
     ----------
@@ -135,6 +140,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     device: str = "cpu"
     n_jobs: int | None = None
     verbose: int = 0
+    callbacks: Sequence[Any] | None = None
 
     def layers(self, rows: int) -> tuple[int, ...]:
         """Hidden layer sizes; their values are checked by the network."""
@@ -190,6 +196,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
             if not is_number(value) or value != int(value) or value < 1:
                 raise InvalidInput(f"{name} must be a whole number of at least 1, got {value!r}")
         checked_jobs(self.n_jobs)
+        checked(self.callbacks)
         if not _auto(self.learning_rate) and not is_number(self.learning_rate):
             raise InvalidInput(f"learning_rate must be a number > 0, got {self.learning_rate!r}")
 

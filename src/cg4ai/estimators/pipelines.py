@@ -17,6 +17,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from cg4ai.batches import batches_of
 from cg4ai.errors import InvalidInput
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.estimators.raw_columns import RawColumns
@@ -93,6 +94,11 @@ def fit_with_requirements(
     the last step alone.
     """
     _check_pipeline(pipeline)
+    if batches_of(X) is not None:
+        raise InvalidInput(
+            "the earlier steps of a pipeline take all rows at once, which Batches are not; "
+            "transform them where they are read, and fit the last step to them"
+        )
     if not isinstance(pipeline.steps[-1][1], ConstrainedClassifier | ConstrainedRegressor):
         raise InvalidInput(
             "the last step of the pipeline must be a ConstrainedClassifier or a "

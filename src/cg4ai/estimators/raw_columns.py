@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import OrdinalEncoder
 
 from cg4ai import arrays
-from cg4ai.errors import InvalidInput, MissingExtra
+from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.extras import optional
 from cg4ai.records import Array
-from cg4ai.rules.box import Box
+from cg4ai.rules.box import Box, categories_of
 from cg4ai.rules.shapes import Monotone, Shape
 
 BASES = 16  # inputs from which each column is moved
@@ -71,13 +73,6 @@ class RawColumns:
 
     def _frame(self, inputs: NDArray[Any], own: Sequence[str] | None, rule: str) -> Any:
         """With the names that the steps were fitted on, and in their order."""
-        try:
-            from pandas import DataFrame
-        except ImportError as error:
-            raise MissingExtra(
-                "the pipeline was fitted on named columns; install pandas to state requirements "
-                "in them"
-            ) from error
         assert self.names is not None
         absent = [name for name in self.names if own is not None and name not in own]
         if absent:
@@ -87,7 +82,8 @@ class RawColumns:
                 f"requirement inputs have {inputs.shape[1]} features, the pipeline takes "
                 f"{len(self.names)}: {', '.join(self.names[:10])}"
             )
-        frame = DataFrame(inputs, columns=list(own or self.names))
+        # the pipeline was fitted on named columns, so that rules must have them, too
+        frame = optional("pandas").DataFrame(inputs, columns=list(own or self.names))
         return frame[list(self.names)].infer_objects()
 
     def shape(self, shape: Shape) -> Shape:
@@ -103,7 +99,9 @@ class RawColumns:
             )
         signs: dict[int, int] = {}
         for feature, sign in known.features.items():
-            values = self._values(feature, shape.name)
+            values = self._ordered(feature, shape)
+            if values is None:
+                values = self._values(feature, shape.name)
             made = self._moved(feature, values, shape.name)
             for column, towards in self._directions(made, values, shape, feature).items():
                 own = sign * towards if isinstance(shape, Monotone) else sign
@@ -120,27 +118,58 @@ class RawColumns:
         Columns that it leaves out have the range of the training data there, too.
         """
         ends: dict[int, tuple[float, float]] = {}
-        for feature, (low, high) in box.lower.items():
+        for feature, given in box.lower.items():
             place = self._place(feature, rule)
-            within = np.linspace(low, high, WITHIN)
-            values = np.concatenate([within, self._values(place, rule)])
-            made = self._moved(place, values, rule)
-            inside = made[:, :WITHIN]
-            slack = _slack(made)
-            reached = np.ptp(made, axis=1).max(axis=0) > slack
-            rises = np.diff(inside, axis=1)
-            one_way = (rises >= -slack).all(axis=(0, 1)) | (rises <= slack).all(axis=(0, 1))
-            alone = np.ptp(inside, axis=0).max(axis=0) <= slack
-            if not reached.any() or not (one_way & alone)[reached].all():
-                raise InvalidInput(
-                    f"{rule}: the pipeline's earlier steps do not map this box to a box: they "
-                    f"drop {self._called(place)}, mix it with others or turn back within the box; "
-                    "state the requirement in the space after them"
-                )
-            for column in np.flatnonzero(reached):
-                image = inside[0, [0, -1], column]
+            inside = self._inside(place, given, rule)
+            for column in np.flatnonzero(~np.isnan(inside).any(axis=0)):
+                image = inside[:, column]
                 ends[int(column)] = (float(image.min()), float(image.max()))
         return Box(ends)
+
+    def _inside(self, place: int, given: Any, rule: str) -> Array:
+        """(values, columns): images of the values of one raw column, NaN in columns it leaves be.
+
+        Of categories the box holds what lies between the images, too.
+        """
+        named = categories_of(given)
+        within: NDArray[Any]
+        if named is None:
+            low, high = given
+            within, others = np.linspace(low, high, WITHIN), self._values(place, rule)
+        else:
+            within, others = self._named(place, named, rule), self._categories(place)
+        made = self._moved(place, np.concatenate([within, others]), rule)
+        inside, slack = made[:, : len(within)], _slack(made)
+        reached = np.ptp(made, axis=1).max(axis=0) > slack
+        rises = np.diff(inside, axis=1)
+        one_way = (rises >= -slack).all(axis=(0, 1)) | (rises <= slack).all(axis=(0, 1))
+        alone = np.ptp(inside, axis=0).max(axis=0) <= slack
+        fits = alone & (one_way | (named is not None))
+        if not reached.any() or not fits[reached].all():
+            raise InvalidInput(
+                f"{rule}: the pipeline's earlier steps do not map this box to a box: they "
+                f"drop {self._called(place)}, mix it with others or turn back within the box; "
+                "state the requirement in the space after them"
+            )
+        return np.where(reached, inside[0], np.nan)
+
+    def _categories(self, feature: int) -> NDArray[Any]:
+        """The distinct values of a raw column, as objects; those that are missing left out."""
+        cells = np.empty(0, object) if self.data is None else self.data[:, feature]
+        distinct = {cell: None for cell in cells.tolist() if not _missing(cell)}
+        return _objects(distinct)
+
+    def _named(self, feature: int, named: Sequence[Any], rule: str) -> NDArray[Any]:
+        """The categories that a box names; those that the data do not have are refused."""
+        known = self._categories(feature).tolist()
+        for one in named:
+            if one not in known:
+                hint = did_you_mean(str(one), map(str, known))
+                raise InvalidInput(
+                    f"{rule} names the category {one!r} of {self._called(feature)}{hint}; there "
+                    f"are {', '.join(map(repr, known[:10])) or 'none, so give rows of the data'}"
+                )
+        return _objects(named)
 
     def _place(self, feature: Any, rule: str) -> int:
         zeros = np.zeros(self.size)
@@ -150,9 +179,25 @@ class RawColumns:
     def _called(self, feature: int) -> str:
         return f"feature {feature}" if self.names is None else f"column {self.names[feature]!r}"
 
+    def _encoder(self, feature: int) -> tuple[Any, int] | None:
+        return _encoder(self.earlier, feature, self.names or list(map(str, range(self.size))))
+
+    def _ordered(self, feature: int, shape: Shape) -> NDArray[Any] | None:
+        """The categories in the order that an OrdinalEncoder was given, for something to rise with.
+
+        None where the column has no such order; without one it would be that of the alphabet.
+        """
+        found = self._encoder(feature)
+        if found is None or not isinstance(shape, Monotone):
+            return None
+        encoder, place = found
+        if not isinstance(encoder, OrdinalEncoder) or isinstance(encoder.categories, str):
+            return None
+        return _objects([one for one in encoder.categories_[place] if not _missing(one)])
+
     def _values(self, feature: int, rule: str) -> Array:
         """Numbers of all sizes in order, with those that the data have; categories are refused."""
-        if _encoded(self.earlier, feature, self.names or list(map(str, range(self.size)))):
+        if self._encoder(feature) is not None:
             self._refuse_categories(feature, rule)
         if self.data is None:
             return LADDER
@@ -169,13 +214,15 @@ class RawColumns:
     def _refuse_categories(self, feature: int, rule: str) -> NoReturn:
         raise InvalidInput(
             f"{rule}: {self._called(feature)} holds categories, which have no order to rise or "
-            "fall with and no ends; name columns of numbers, or encode it as a number that means "
-            "one before the pipeline"
+            "fall with and no ends; name columns of numbers, in a Box the categories themselves, "
+            "or give their order to an OrdinalEncoder(categories=[...])"
         )
 
-    def _moved(self, feature: int, values: Array, rule: str) -> Array:
+    def _moved(self, feature: int, values: NDArray[Any], rule: str) -> Array:
         """(bases, values, columns): the images with one raw column at each of the values."""
         steps = np.repeat(self.bases[:, None], len(values), axis=1)
+        if values.dtype == object:
+            steps = steps.astype(object)
         steps[..., feature] = values
         try:
             made = self.images(steps.reshape(-1, self.size), self.names, rule, missing=True)
@@ -189,7 +236,9 @@ class RawColumns:
         # what misses in other columns, for members that take it, does not move
         return np.nan_to_num(made).reshape(len(self.bases), len(values), -1)
 
-    def _directions(self, made: Array, values: Array, shape: Shape, feature: int) -> dict[int, int]:
+    def _directions(
+        self, made: Array, values: NDArray[Any], shape: Shape, feature: int
+    ) -> dict[int, int]:
         """The columns that move with the feature, and which way; Curvature wants them linear."""
         rises, slack = np.diff(made, axis=1), _slack(made)
         upwards = np.asarray((rises >= -slack).all(axis=(0, 1)))
@@ -213,22 +262,38 @@ def _slack(made: Array) -> Array:
     return np.asarray(CLOSE * 1e-3 * (1 + np.abs(made).max(axis=(0, 1))))
 
 
-def _encoded(step: Any, feature: int, names: Sequence[str]) -> bool:
-    """Whether a fitted step takes the raw column for one of categories."""
+def _missing(cell: Any) -> bool:
+    """Whether a cell is None, NaN or pd.NA: none of them equals itself, or says whether it does."""
+    same = cell == cell
+    return cell is None or not isinstance(same, bool | np.bool_) or not same
+
+
+def _objects(values: Iterable[Any]) -> NDArray[Any]:
+    listed = list(values)
+    made = np.empty(len(listed), object)
+    made[:] = listed
+    return made
+
+
+def _encoder(step: Any, feature: int, names: Sequence[str]) -> tuple[Any, int] | None:
+    """The fitted step that takes the raw column for one of categories, and its place there."""
     if isinstance(step, Pipeline):
         for _, one in step.steps:
-            if _encoded(one, feature, names):
-                return True
+            found = _encoder(one, feature, names)
+            if found is not None:
+                return found
             if isinstance(one, ColumnTransformer):  # behind it columns are others
                 break
-        return False
+        return None
     if isinstance(step, ColumnTransformer):
-        return any(
-            _encoded(one, feature, names)
-            for _, one, columns in step.transformers_
-            if feature in _positions(columns, names)
-        )
-    return hasattr(step, "categories_")
+        for _, one, columns in step.transformers_:
+            places = _positions(columns, names)
+            if feature in places:
+                found = _encoder(one, places.index(feature), [names[k] for k in places])
+                if found is not None:
+                    return found
+        return None
+    return (step, feature) if hasattr(step, "categories_") else None
 
 
 def _positions(columns: Any, names: Sequence[str]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Sparse inputs made dense: members compute with dense arrays, so whole only where that fits."""
+"""Inputs too large for one dense array, sparse or in a file: whole only where that fits."""
 
 from __future__ import annotations
 
@@ -37,6 +37,15 @@ def dense_parts(inputs: Any) -> Iterator[Array]:
         return
     for start in range(0, inputs.shape[0], ROWS):
         yield np.asarray(inputs[start : start + ROWS].toarray())
+
+
+def file_parts(inputs: Any) -> Iterator[Any]:
+    """The rows as they are; of an array that lies in a file, some at a time."""
+    if not isinstance(inputs, np.memmap) or inputs.ndim != 2:
+        yield inputs
+        return
+    for start in range(0, len(inputs), ROWS):
+        yield inputs[start : start + ROWS]
 
 
 def free_bytes() -> float:

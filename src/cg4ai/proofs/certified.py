@@ -15,7 +15,7 @@ from cg4ai.records import IterationRecord
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 from cg4ai.solving.interrupts import Interrupted
-from cg4ai.solving.loop import solve
+from cg4ai.solving.loop import Callbacks, solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
 
@@ -38,6 +38,7 @@ def solve_certified(
     harder: Harder | None = None,
     progress: Callable[[IterationRecord], None] | None = None,
     run: Run | None = None,
+    callbacks: Callbacks | None = None,
 ) -> CertifiedResult:
     """Train until the whole region is proven for the final weights, or a limit ends the run.
 
@@ -60,7 +61,7 @@ def solve_certified(
     proving = replace(problem, pricers=(pricer,), phases=lambda: (phase,))
     # rounds end by the recipe, not because the objective falls no more: proofs raise it
     settings = replace(settings, iteration_limit=recipe.rounds, improvement_tolerance=0.0)
-    result = solve(proving, settings, progress=progress, run=run)
+    result = solve(proving, settings, progress=progress, run=run, callbacks=callbacks)
     if phase.shown is None:  # no other limit ends a run before its first iteration does
         raise Interrupted(
             "interrupted before there was a mixture to prove; solve again, or resume the run if "

@@ -37,7 +37,12 @@ from cg4ai.solving.steps import Decision, GoOn, Outcome, Priced, Separated, Sett
 COARSEST = 0.016  # an anchor that makes up for more at the corner of the box takes over
 REPEATS = 4  # weights that a round tries at most, where each is refuted
 PROOF_SHARE = 1 / 3  # of the time left, kept for weights and proof while a group is trained
-LIMITS = (StopReason.ITERATION_LIMIT, StopReason.TIME_LIMIT, StopReason.COLUMN_LIMIT)
+LIMITS = (
+    StopReason.ITERATION_LIMIT,
+    StopReason.TIME_LIMIT,
+    StopReason.COLUMN_LIMIT,
+    StopReason.CALLBACK,
+)
 
 
 @dataclass(frozen=True)

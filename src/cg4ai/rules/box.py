@@ -99,6 +99,17 @@ def corners(lower: Array, upper: Array, count: int, generator: torch.Generator) 
     return points
 
 
+def categories_of(ends: Any) -> tuple[Any, ...] | None:
+    """The categories that stand for the ends of a column; None where they are numbers."""
+    if isinstance(ends, str):
+        return (ends,)
+    if not isinstance(ends, set | frozenset):
+        return None
+    if not ends:
+        raise InvalidInput("a Box needs one category or more, got an empty set")
+    return tuple(sorted(ends, key=str))
+
+
 @dataclass(frozen=True, eq=False)
 class Box(Near):
     """All inputs with `lower <= x <= upper` in every coordinate; both (d,), equal ends allowed.
@@ -106,6 +117,8 @@ class Box(Near):
     >>> Box({"income": (0, 1e5)})
 
     names columns, for the estimators: the other features have the range of the training data.
+    Before a pipeline that encodes them, columns of categories are named with one of theirs, or
+    with a set of them: `Box({"income": (0, 1e5), "city": "Oslo"})`, `{"city": {"Oslo", "Bern"}}`.
     """
 
     lower: Any
@@ -142,6 +155,8 @@ class Box(Near):
                 "a Box is given by lower and upper ends, or by {feature: (lower, upper)} alone"
             )
         for name, ends in self.lower.items():
+            if categories_of(ends) is not None:
+                continue
             if np.shape(ends) != (2,) or not ends[0] <= ends[1]:
                 raise InvalidInput(
                     f"a Box needs two ends, lower <= upper, for feature {name!r}, got {ends!r}"
@@ -150,8 +165,14 @@ class Box(Near):
     def among(self, features: Sequence[str], ends: tuple[Array, Array], rule: str = "a Box") -> Box:
         """The box by positions, with the `ends` (d,) of features that it leaves out."""
         lower, upper = np.array(ends[0], np.float64), np.array(ends[1], np.float64)
-        for name, (low, high) in self.lower.items():
+        for name, ends_of in self.lower.items():
             known = list(features)
+            if categories_of(ends_of) is not None:
+                raise InvalidInput(
+                    f"{rule} names categories of {name!r}, which a step before encodes: put that "
+                    "step into a pipeline, and use cg4ai.fit_with_requirements"
+                )
+            low, high = ends_of
             if isinstance(name, str) and name not in known:
                 shown = ", ".join(known[:10]) or "none, so give positions"
                 raise InvalidInput(

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
+from cg4ai.callbacks import Callback, Told
 from cg4ai.errors import SolverFailure
 from cg4ai.protocols import Members
 from cg4ai.records import IntArray, IterationRecord, StopReason
@@ -34,6 +36,7 @@ from cg4ai.solving.tightening import tightened
 from cg4ai.solving.voting import voted
 
 Progress = Callable[[IterationRecord], None]
+Callbacks = Sequence[Callback | Callable[[IterationRecord], Any]]
 
 
 def solve(
@@ -42,20 +45,25 @@ def solve(
     *,
     progress: Progress | None = None,
     run: Run | None = None,
+    callbacks: Callbacks | None = None,
 ) -> Result:
     """Train members until none improves the mixture, or a limit ends the run.
 
     `progress` is called after each iteration; `run` keeps history and checkpoints on disk and, if
     it already holds a checkpoint, the run continues from there to the identical result.
+    `callbacks` are told of each iteration once it is saved, and may end training
+    (`cg4ai.callbacks`).
     """
     settings = settings or Settings()
+    told = Told(callbacks)
     problem = imposed(problem, settings)
     phases = usual_phases(problem) if problem.phases is None else problem.phases()
     if settings.single_model:
         phases = (*phases, single_phase(problem))
     with Interrupts() as interrupts:
         loop = _Loop(RunState(problem, settings, phases, interrupts), run)
-        return loop.run(progress)
+        with told:
+            return loop.run(progress, told)
 
 
 def patch(
@@ -79,7 +87,7 @@ def patch(
         if settings.single_model:
             phases = (*phases, single_phase(problem))
         state = RunState(problem, settings, phases, interrupts)
-        return _Loop(state, run).run(progress)
+        return _Loop(state, run).run(progress, Told())
 
 
 def imposed(problem: Problem, settings: Settings) -> Problem:
@@ -97,9 +105,10 @@ class _Loop:
     def __init__(self, state: RunState, folder: Run | None) -> None:
         self.state = state
         self.folder = folder
+        self.ended_by = ""  # the callback that said so
 
-    def run(self, progress: Progress | None) -> Result:
-        decision = self._begin()
+    def run(self, progress: Progress | None, told: Told) -> Result:
+        decision = self._begin(told)
         while isinstance(decision, GoOn):
             try:
                 decision = self.iterate()
@@ -110,15 +119,20 @@ class _Loop:
                 progress(self.state.history[-1])
             if self.folder is not None:
                 self.state.checkpoint(self.folder, decision)
+            self.ended_by = told.iteration(self.state.history[-1])
             if isinstance(decision, GoOn):
                 decision = self._within_limits()
         self._refuse_no_mixture(decision.reason)
-        return finish(self.state, decision.reason)
+        if decision.reason is StopReason.CALLBACK:
+            self.state.notes.append(f"the callback {self.ended_by} ended training")
+        result = finish(self.state, decision.reason)
+        told.end(result)
+        return result
 
     def iterate(self) -> Decision:
         """One master solve with its cuts, then one pricing, then what follows from them."""
         state = self.state
-        sizes = state.sizes()
+        sizes, phase = state.sizes(), state.phase.name
         weighed = state.phase.weigh(state)
         priced = state.phase.price(state, weighed)
         decision = state.phase.decide(state, weighed, priced)
@@ -126,13 +140,14 @@ class _Loop:
             decision = GoOn(f"{decision.note}; now one model", SINGLE)
         if isinstance(decision, GoOn) and decision.phase:
             state.enter(decision.phase)
-        state.record(weighed, priced, decision, before=sizes)
+        state.record(weighed, priced, decision, before=sizes, phase=phase)
         return decision
 
-    def _begin(self) -> Decision:
+    def _begin(self, told: Told) -> Decision:
         """From the start, or from the folder's last checkpoint, which may be of a run's end."""
         if self.folder is None or not self.state.resume(self.folder):
             self.state.work.start(bind_rules=self.state.phase.binds_rules)
+        self.ended_by = told.start(self.state.history)
         ended = self.state.ended
         if ended is not None:
             return Stop(ended)
@@ -149,7 +164,8 @@ class _Loop:
     def _one_model_follows(self, decision: Decision) -> bool:
         """Whether the end of the mixture's turn is not that of the run."""
         state = self.state
-        over = (StopReason.INTERRUPTED, StopReason.INFEASIBLE)  # what no mixture meets, none does
+        # who says stop means all of it; what no mixture meets, no member does
+        over = (StopReason.INTERRUPTED, StopReason.CALLBACK, StopReason.INFEASIBLE)
         return (
             state.settings.single_model
             and not state.turn_of_one_model
@@ -163,6 +179,7 @@ class _Loop:
         columns = len(state.work.columns) - state.begun.columns
         reached = (
             (StopReason.INTERRUPTED, state.interrupts.requested),
+            (StopReason.CALLBACK, bool(self.ended_by)),
             # time that is over cut the last training short, whatever else that came to
             (StopReason.TIME_LIMIT, state.time_is_over()),
             (StopReason.COLUMN_LIMIT, columns >= settings.column_limit),

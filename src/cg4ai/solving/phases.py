@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from cg4ai.objectives import Objective, Supervised
-from cg4ai.records import MasterSolution, StopReason
+from cg4ai.records import PLAIN, MasterSolution, StopReason
 from cg4ai.seeds import derived_seed
 from cg4ai.solving.problem import Problem, unwrapped
 from cg4ai.solving.result import settle
@@ -33,7 +33,7 @@ from cg4ai.solving.steps import (
 if TYPE_CHECKING:
     from cg4ai.solving.state import RunState
 
-PLAIN, NORMAL, SLACK = "plain", "normal", "slack"
+NORMAL, SLACK = "normal", "slack"
 PLAIN_SHARE = 0.5  # of the limits on iterations, members and time, before the rules are bound
 
 

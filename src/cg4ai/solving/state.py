@@ -201,7 +201,7 @@ class RunState:
     # ---- records ------------------------------------------------------------------------------
 
     def record(
-        self, weighed: Weighed, priced: Priced, decision: Decision, *, before: Sizes
+        self, weighed: Weighed, priced: Priced, decision: Decision, *, before: Sizes, phase: str
     ) -> None:
         spent = self.watch.lap()
         after = self.sizes()
@@ -226,6 +226,7 @@ class RunState:
                 note="; ".join(filter(None, [decision.note, priced.note])),
                 raised=weighed.raised,
                 trainings=priced.trainings,
+                phase=phase,
             )
         )
 
@@ -329,7 +330,10 @@ class RunState:
 
 
 def _ended(decision: Decision) -> str | None:
-    """Why the run is over for good; a limit of time may be another when it is resumed."""
+    """Why the run is over for good; a limit of time may be another when it is resumed.
+
+    What callbacks say is asked anew in any case, for they may be others.
+    """
     if isinstance(decision, Stop) and decision.reason is not StopReason.TIME_LIMIT:
         return decision.reason.value
     return None

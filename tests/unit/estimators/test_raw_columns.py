@@ -181,6 +181,134 @@ def test_a_box_by_raw_names_holds_for_raw_rows() -> None:
         transformed(rule, mixed, FRAME)
 
 
+def inside_of(**values: Any) -> Any:
+    """Many raw rows with these values."""
+    return table(1000, seed=5).assign(**values)
+
+
+ENCODERS = [
+    OneHotEncoder(),
+    OneHotEncoder(handle_unknown="ignore", sparse_output=False),
+    OneHotEncoder(drop="first"),
+    OrdinalEncoder(),
+    OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1),
+]
+
+
+@pytest.mark.filterwarnings("ignore:this model predicts no better:cg4ai.FitWarning")  # far below Y
+@pytest.mark.filterwarnings("ignore::cg4ai.errors.OutsideRegion")
+@pytest.mark.parametrize("encoder", ENCODERS, ids=str)
+@pytest.mark.parametrize("cities", ["Bern", {"Bern", "Oslo"}], ids=["one", "two"])
+def test_a_box_of_categories_and_numbers_holds_for_raw_rows(encoder: Any, cities: Any) -> None:
+    text = make_pipeline(SimpleImputer(strategy="most_frequent"), encoder)
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    steps = ColumnTransformer(
+        [("numbers", numbers, ["income", "debt"]), ("text", text, ["city"])], sparse_threshold=0
+    )
+    rule = Linear(Box({"city": cities, "income": (2e4, 9e4)}), [1.0], 0.3, "<=", name="cap")
+    model = fit_with_requirements(
+        make_pipeline(steps, ConstrainedRegressor(**QUICK)), FRAME, Y, [rule]
+    )
+    assert model[-1].audit_[0].holds
+    least, most = float(FRAME["debt"].min()), float(FRAME["debt"].max())
+    random = np.random.default_rng(1)
+    for city in [cities] if isinstance(cities, str) else cities:
+        rows = inside_of(
+            city=city, income=random.uniform(2e4, 9e4, 1000), debt=random.uniform(least, most, 1000)
+        )
+        assert model.predict(rows).max() <= 0.3 + 1e-6
+    free = inside_of(city="Rome", income=8e4, debt=least)
+    assert model.predict(free).max() > 0.3 + 1e-3  # it is no rule for all
+
+
+def test_categories_that_are_numbers_are_named_by_a_set() -> None:
+    steps = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
+    inner: Any = transformed(Linear(Box({"code": {2}}), [1.0], 2.0), steps, FRAME)
+    rows = FRAME.assign(code=2)
+    images = steps[:-1].transform(rows)
+    last = images.toarray()[:, -1] if hasattr(images, "toarray") else images[:, -1]
+    assert inner.inputs.lower == {images.shape[1] - 1: pytest.approx((last[0], last[0]))}
+
+
+@pytest.mark.parametrize(
+    ("box", "words"),
+    [
+        ({"city": "Olso"}, "category 'Olso' of column 'city'.*did you mean 'Oslo'"),
+        ({"code": {7}}, r"category 7 of column 'code'; there are .*2"),
+        ({"debt": "high"}, "category 'high' of column 'debt'"),
+    ],
+)
+def test_categories_that_the_data_do_not_have_are_refused(box: Any, words: str) -> None:
+    steps = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
+    with pytest.raises(InvalidInput, match=words):
+        transformed(Linear(Box(box), [1.0], 2.0), steps, FRAME)
+    with pytest.raises(InvalidInput, match="give rows of the data"):
+        transformed(Linear(Box(box), [1.0], 2.0), steps)
+
+
+def test_categories_need_a_pipeline_that_encodes_them() -> None:
+    numbers = FRAME[["debt", "code"]]
+    with pytest.raises(InvalidInput, match=r"names categories of 'code'.*fit_with_requirements"):
+        ConstrainedRegressor(**QUICK).fit(
+            numbers, Y, requirements=[Linear(Box({"code": {1}}), [1.0], 2.0)]
+        )
+    with pytest.raises(InvalidInput, match="empty set"):
+        Box({"code": set()})
+
+
+def test_categories_in_an_order_of_the_users_own_can_be_risen_with() -> None:
+    random = np.random.default_rng(2)
+    sizes = ["small", "medium", "large"]  # not the order of the alphabet
+    frame = pandas.DataFrame({"size": random.choice(sizes, 90), "age": random.normal(size=90)})
+    price = frame["size"].map({"small": 3.0, "medium": 1.0, "large": 2.0}) + 0.2 * frame["age"]
+    ordered = OrdinalEncoder(
+        categories=[sizes], handle_unknown="use_encoded_value", unknown_value=-1
+    )
+    text = make_pipeline(SimpleImputer(strategy="most_frequent"), ordered)
+    steps = ColumnTransformer([("age", StandardScaler(), ["age"]), ("size", text, ["size"])])
+    model = fit_with_requirements(
+        make_pipeline(steps, ConstrainedRegressor(**QUICK)),
+        frame,
+        price,
+        [Monotone({"size": +1}, name="larger")],
+    )
+    small, medium, large = (model.predict(frame.assign(size=size)) for size in sizes)
+    assert (small <= medium).all()
+    assert (medium <= large).all()
+    assert (small < large).any()
+    fitted = make_pipeline(steps, StandardScaler()).fit(frame)
+    with pytest.raises(InvalidInput, match="'size' holds categories"):
+        transformed(Curvature({"size": +1}), fitted, frame)
+    alphabet = ColumnTransformer([("size", OrdinalEncoder(), ["size"])])
+    with pytest.raises(InvalidInput, match=r"OrdinalEncoder\(categories="):
+        transformed(
+            Monotone({"size": +1}), make_pipeline(alphabet, StandardScaler()).fit(frame), frame
+        )
+
+
+def test_listed_rows_may_have_categories_that_the_encoder_ignores() -> None:
+    rows = FRAME.iloc[:3].assign(city="Paris")
+    rule = Linear(rows, [1.0], 0.2, "<=", name="strangers")
+    model = fit_with_requirements(
+        make_pipeline(
+            ColumnTransformer(
+                [
+                    ("text", OneHotEncoder(handle_unknown="ignore"), ["city"]),
+                    ("numbers", make_pipeline(SimpleImputer(), StandardScaler()), ["income"]),
+                ]
+            ),
+            ConstrainedRegressor(**QUICK),
+        ),
+        FRAME,
+        Y,
+        [rule],
+    )
+    assert model.predict(rows).max() <= 0.2 + 1e-6
+    strict = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
+    with pytest.raises(InvalidInput, match=r"strangers: .*unknown categories.*Paris"):
+        transformed(rule, strict, FRAME)
+
+
 def test_parts_are_found_however_they_are_chosen() -> None:
     numbers = make_pipeline(SimpleImputer(), StandardScaler())
     chosen = ColumnTransformer(

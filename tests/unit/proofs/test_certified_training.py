@@ -76,6 +76,20 @@ def test_the_best_proof_is_returned_not_the_last():
     assert outcome.result.objective == min(proven)
 
 
+def test_a_callback_ends_training_with_the_proof_that_there_is():
+    outcome = solve_certified(
+        limited(1.2),
+        SETTINGS,
+        architecture=ARCHITECTURE,
+        recipe=ProofRecipe(rounds=5, cells=2000, close=-1e-9),
+        training=TRAINING,
+        callbacks=[lambda record: record.note.startswith("proven")],
+    )
+    assert outcome.result.stop_reason is StopReason.PROVEN
+    assert [record.note.startswith("proven") for record in outcome.result.history].count(True) == 1
+    assert outcome.result.history[0].phase == "proof"
+
+
 def test_seconds_and_columns_are_on_record():
     outcome = solve_certified(
         limited(1.2),

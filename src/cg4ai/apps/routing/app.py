@@ -60,7 +60,7 @@ from cg4ai.runs.folder import Run
 from cg4ai.seeds import derived_seed
 from cg4ai.separation.scan import predictions
 from cg4ai.settings import Settings
-from cg4ai.solving.loop import solve
+from cg4ai.solving.loop import Callbacks, solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
 
@@ -100,8 +100,9 @@ class Proving:
         *,
         progress: Callable[[IterationRecord], None] | None,
         run: Run | None,
+        callbacks: Callbacks | None = None,
     ) -> Result:
-        outcome = certified(problem, settings, progress=progress, run=run)
+        outcome = certified(problem, settings, progress=progress, run=run, callbacks=callbacks)
         self.proof = outcome.certification
         return outcome.result
 
@@ -119,8 +120,9 @@ class ProvingLeaves(Proving):
         *,
         progress: Callable[[IterationRecord], None] | None,
         run: Run | None,
+        callbacks: Callbacks | None = None,
     ) -> Result:
-        result = solve(problem, settings, progress=progress, run=run)
+        result = solve(problem, settings, progress=progress, run=run, callbacks=callbacks)
         rule = capacity(self.instance, RouteSettings(network=self.instance.name))
         self.proof = certify(result.ensemble, rule)
         return result
@@ -143,8 +145,9 @@ class Shielding:
         *,
         progress: Callable[[IterationRecord], None] | None,
         run: Run | None,
+        callbacks: Callbacks | None = None,
     ) -> Result:
-        return solve(problem, settings, progress=progress, run=run)
+        return solve(problem, settings, progress=progress, run=run, callbacks=callbacks)
 
 
 class Routing:

@@ -50,6 +50,11 @@ class Graph:
 
 def read_graphml(path: Path) -> Network:
     """A GraphML file with one graph."""
+    return _network(graphml(path))
+
+
+def graphml(path: Path) -> Graph:
+    """What a GraphML file with one graph says."""
     root = parse_xml(path)
     if root.tag != "graphml":
         raise InvalidInput(f"{root.place}: expected <graphml>, got <{root.tag}>")
@@ -67,7 +72,7 @@ def read_graphml(path: Path) -> Network:
         one_way = edge.attributes.get("directed", str(directed)).lower() == "true"
         edges.append(Edge(source, target, data, edge.place, not one_way))
     demands = _data(graph, keys, "graph", "graph").get("demands")
-    return _network(Graph(path.stem, nodes, edges, demands, str(path)))
+    return Graph(path.stem, nodes, edges, demands, str(path))
 
 
 def _data(element: Element, keys: dict[str, Element], kind: str, what: str) -> dict[str, Any]:
@@ -93,6 +98,11 @@ def _data(element: Element, keys: dict[str, Element], kind: str, what: str) -> d
 
 def read_json(path: Path) -> Network:
     """A JSON file in networkx's node-link form, its edges under `edges` or `links`."""
+    return _network(node_link(path))
+
+
+def node_link(path: Path) -> Graph:
+    """What a JSON file in networkx's node-link form says."""
     content = parse_json(path)
     if not isinstance(content, LocatedObject) or not {"edges", "links"} & content.keys():
         raise InvalidInput(
@@ -122,7 +132,7 @@ def read_json(path: Path) -> Network:
             content, "edges" if "edges" in content else "links", ("source", "target"), path
         )
     ]
-    return _network(Graph(path.stem, nodes, edges, about.get("demands"), str(path)))
+    return Graph(path.stem, nodes, edges, about.get("demands"), str(path))
 
 
 def _entries(
@@ -153,14 +163,18 @@ def _text(node: object) -> str:
 
 def from_graph(graph: Any) -> Network:
     """A networkx graph of any kind."""
-    place = "the graph"
+    return _network(graph_of(graph))
+
+
+def graph_of(graph: Any, place: str = "the graph") -> Graph:
+    """What a networkx graph says."""
     nodes = [Node(str(node), data, place) for node, data in graph.nodes(data=True)]
     edges = [
         Edge(str(source), str(target), data, place, not graph.is_directed())
         for source, target, data in graph.edges(data=True)
     ]
     name = str(graph.graph.get("name") or "graph")
-    return _network(Graph(name, nodes, edges, graph.graph.get("demands"), place))
+    return Graph(name, nodes, edges, graph.graph.get("demands"), place)
 
 
 def _network(graph: Graph) -> Network:
@@ -185,7 +199,7 @@ def _network(graph: Graph) -> Network:
             place=place,
             both_ways=edge.both_ways,
         )
-    _add_demands(builder, graph.demands, label, graph.place)
+    add_demands(builder, graph.demands, label, graph.place)
     return builder.build(place=graph.place)
 
 
@@ -226,7 +240,8 @@ def _attribute(edge: Edge, name: str, place: str) -> float:
     return number(edge.attributes[name], what=name, place=place, least=0)
 
 
-def _add_demands(builder: NetworkBuilder, demands: Any, label: dict[str, str], place: str) -> None:
+def add_demands(builder: NetworkBuilder, demands: Any, label: dict[str, str], place: str) -> None:
+    """Those of a graph's attribute; `label` says what nodes of these keys are called."""
     if demands is None:
         return
     if not isinstance(demands, Mapping) or not all(

@@ -20,6 +20,7 @@ from cg4ai.proofs.pricer import ProofTraining
 from cg4ai.records import IterationRecord, Strength
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
+from cg4ai.solving.loop import Callbacks
 from cg4ai.solving.problem import Problem
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def certified(
     training: ProofTraining | None = None,
     progress: Callable[[IterationRecord], None] | None = None,
     run: Run | None = None,
+    callbacks: Callbacks | None = None,
 ) -> CertifiedResult:
     """Train until the whole box is proven for the final weights, or a limit ends the run.
 
@@ -54,6 +56,7 @@ def certified(
         harder=pricer.harder,
         progress=progress,
         run=run,
+        callbacks=callbacks,
     )
 
 

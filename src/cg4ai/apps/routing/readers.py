@@ -184,12 +184,13 @@ def read_links(path: Path) -> Network:
             if "length" in one
             else None,
             place=place,
-            both_ways=_yes(one.get("both", "yes"), place),
+            both_ways=yes(one.get("both", "yes"), place),
         )
     return builder.build(place=str(path))
 
 
-def _yes(text: str, place: str) -> bool:
+def yes(text: str, place: str) -> bool:
+    """Whether a cell of the column `both` says so."""
     answers = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
     if text.lower() not in answers:
         raise InvalidInput(f"{place}: both must be yes or no, got {shown(text)}")

@@ -68,7 +68,7 @@ def by_name(name: str) -> Network:
 
     Only SNDlib's networks bring demands; others need a demand file.
     """
-    topology = _topology(name)
+    topology = stored(name)
     nodes = topology["nodes"]
     labels = [str(node.get("name") or node["id"]) for node in nodes]
     if len(set(labels)) < len(labels):
@@ -99,7 +99,8 @@ def by_name(name: str) -> Network:
     return replace(network, notes=("the capacities of this network are not known: 1 everywhere",))
 
 
-def _topology(name: str) -> Any:
+def stored(name: str) -> Any:
+    """What topohub has of a network: its node-link form."""
     key = name if "/" in name else f"sndlib/{name}"
     with warnings.catch_warnings():
         # topohub leaves the file to the garbage collector, which warns.
