@@ -495,6 +495,8 @@ def test_demo(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "demo"]) == 0
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_the_demo_leaves_a_run_to_look_at(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ import tomllib
 import warnings
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,16 @@ def pages_with(language: str) -> list[Path]:
     return [page for page in PAGES if any(block[0] == language for block in blocks(page))]
 
 
-@pytest.mark.parametrize("page", pages_with("python"), ids=lambda page: page.name)
+def _snippets() -> list[Any]:
+    """README's in every run of the tests, those of the longer pages with the other guards."""
+    later = (pytest.mark.slow, pytest.mark.guard)
+    return [
+        pytest.param(page, id=page.name, marks=() if page.name == "README.md" else later)
+        for page in pages_with("python")
+    ]
+
+
+@pytest.mark.parametrize("page", _snippets())
 def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python blocks of a page run in order in one namespace; a `text` block is their output."""
     monkeypatch.chdir(tmp_path)

@@ -410,6 +410,8 @@ def solve_affine(case: AffineCase, kind: Literal["average", "mixture"]) -> Resul
     return solve(problem, Settings(column_limit=3000))
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("shift", [0.1, 1.0])
 def test_affine_members_end_at_the_constrained_least_squares_fit(seed: int, shift: float) -> None:

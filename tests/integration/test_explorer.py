@@ -264,6 +264,8 @@ def test_pages_are_one_file_of_limited_size(
 # ---- digits --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_an_image_is_drawn_and_recognised(browser: Any, tmp_path: Path) -> None:
     from selenium.webdriver import ActionChains
     from selenium.webdriver.support.ui import Select

@@ -359,6 +359,8 @@ def test_a_constant_target_and_a_constant_feature() -> None:
     np.testing.assert_allclose(model.predict(X), 3.0, atol=0.2)
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_a_loss_of_ones_own() -> None:
     X, y = line(80)
     y[:10] += 50.0  # outliers that a robust loss shrugs off

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from cg4ai import ConstrainedClassifier, Rate
 
@@ -18,6 +19,8 @@ def people(count: int, seed: int) -> tuple[Any, Any, Any]:
     return inputs, (score > 0).astype(int), group
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_a_gap_of_mean_scores_is_small_on_fresh_rows_too() -> None:
     inputs, labels, group = people(2000, 0)
     rule = Rate(inputs, group, tolerance=0.02)

@@ -37,6 +37,8 @@ def test_many_rows_are_trained_on_in_batches_under_a_rate_over_all_of_them():
     assert abs(targets[groups].mean() - targets[~groups].mean()) > 1.5
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_a_rate_over_many_rows_leaves_more_than_a_linear_model() -> None:
     inputs = np.random.default_rng(0).normal(size=(9000, 4))
     labels = (inputs[:, 0] * inputs[:, 1] + 0.3 * inputs[:, 2] > 0).astype(int)  # no line will do

@@ -66,6 +66,8 @@ def test_others_refuse_them_with_the_way_out(members: Any) -> None:
         boosted.fit(np.where(np.isnan(X), np.inf, X), Y)
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 @pytest.mark.parametrize("members", ["tree", "boosting"])
 def test_rules_list_rows_with_missing_values_where_members_take_them(members: str) -> None:
     lacking = X[np.isnan(X[:, 0])][:5]

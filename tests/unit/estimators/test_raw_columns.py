@@ -78,6 +78,8 @@ FRAME = table()
 Y = target(FRAME)
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_listed_rows_with_text_and_missing_values() -> None:
     labels = (target(FRAME) > np.median(Y)).astype(int)
     hard = FRAME.iloc[:8]

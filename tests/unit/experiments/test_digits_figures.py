@@ -111,6 +111,8 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_all_figures_of_what_is_there(everything: Path, tmp_path: Path) -> None:
     made = digits_figures.all_figures(everything, tmp_path / "figures")
     assert [path.stem for path in made] == [

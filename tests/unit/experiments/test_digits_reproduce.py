@@ -366,6 +366,8 @@ def test_settings_that_came_later_are_those_of_older_runs(tmp_path: Path) -> Non
         reproduce.finished(unit, plan)
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_the_published_method_enters_one_network_at_a_time(tmp_path: Path) -> None:
     plan = Plan(out=tmp_path, seeds=(42,), sizes=(20,), quick=True, mode="paper")
     asked = reproduce.wanted_mixture(Unit(100, 42, "paper-margin-only"), replace(plan, quick=False))

@@ -278,6 +278,8 @@ def test_demands_take_turns_and_follow_prices() -> None:
     raise AssertionError("no demand could leave arc 0: choose another")
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_published_method_runs_on_the_loop() -> None:
     made = instance("abilene", 5, 3)
     recipe = PaperSettings(network="abilene", epochs=5)

@@ -25,6 +25,8 @@ def test_networks_come_in_order_of_their_demands() -> None:
         chosen(["gant"])
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_a_network_is_run_once_and_reported_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,6 +124,8 @@ PRICER = GradientPricer(
 )
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 @pytest.mark.parametrize("finish", [0.0, 0.5])
 def test_the_mean_over_draws_is_the_loss_over_all_rows(finish):
     rows = rows_of_many_kinds()

@@ -141,6 +141,8 @@ def test_a_time_limit_still_returns_a_mixture_and_what_resists(limit_s):
     assert "not proven: rule 0" in outcome.result.note
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_training_leaves_time_for_the_proof():
     endless = GradientPricer(
         ARCHITECTURE, restarts=1, training=Training(10**7, 0.02, "onecycle"), attack_every=50

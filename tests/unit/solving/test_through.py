@@ -63,6 +63,8 @@ def test_the_mixture_keeps_the_rule_at_every_input_and_says_so(tmp_path):
     assert again.audit(CAP).strength == "shielded"
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_listed_rules_stay_with_the_master():
     listed = Linear(np.array([[0.5, 0.5]]), [0.0, 1.0], 0.9, name="listed")
     result = solve(regression(CAP, listed), Settings(iteration_limit=8, seed=3))

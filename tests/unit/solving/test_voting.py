@@ -88,6 +88,8 @@ def test_parity_of_decisions_holds_at_the_listed_rows(members: Any) -> None:
     assert (decided == by_hand(model, X)).all()
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_equalised_odds_of_networks() -> None:
     rule = DecisionRate(X, G, tolerance=0.05, of="equalised odds", labels=Y)
     model = ConstrainedClassifier(random_state=0, iteration_limit=8).fit(X, Y, [rule])

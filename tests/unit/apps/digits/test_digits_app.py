@@ -162,6 +162,8 @@ def test_a_few_relabelled_images_do_not_outweigh_all_others() -> None:
     assert summary["train_accuracy"] >= 0.7  # nine of ten classes keep their labels
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 @pytest.mark.parametrize("rule", ["margin", "probability"])
 def test_attacked_images_are_counted_and_runs_resume(rule: str, tmp_path: Path) -> None:
     asked = DigitsSettings(
@@ -298,6 +300,8 @@ def test_command_reports_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_exact_search_bounds_the_answer_within_a_radius(tmp_path: Path) -> None:
     small = TINY | {"group": 3, "hidden": 2, "steps": 60}
     asked = DigitsSettings(scenario="robust", n=10, radius=0.005, separator="mip", radii=1, **small)

@@ -287,6 +287,8 @@ def test_capacities_that_no_one_stated_have_no_unit() -> None:
         instance(huge, load=None)
 
 
+@pytest.mark.slow
+@pytest.mark.guard
 def test_many_demands_that_share_links_of_no_stated_capacity_are_scaled_too() -> None:
     """Each of ta2's demands is below a million times a link, all of them together are not."""
     made = instance("ta2", "all", 3)
