@@ -189,7 +189,9 @@ def worst_per_link(made: Instance, ensemble: Ensemble) -> tuple[Array, Array]:
     if ensemble.differentiable:
         points, best = _climbed(made, ensemble, points, best)
     # in 32 bits, which are half the bytes of a page, where that leaves a vector in the set
-    rounded = points.numpy().astype(np.float32).astype(np.float64)
+    near = points.numpy().astype(np.float32)
+    near = np.where(near > points.numpy(), np.nextafter(near, np.float32(0)), near)
+    rounded = near.astype(np.float64)
     vectors = np.where(region.covers(rounded)[:, None], rounded, points.numpy())
     with torch.no_grad():
         x = torch.as_tensor(vectors)
