@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from cg4ai.cli.completion import RunFolder
+
 
 def explore(
-    folder: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Folder that train, route or digits wrote.")
-    ],
+    folder: RunFolder,
     *,
     out: Annotated[
         Path | None,

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from cg4ai.cli.completion import RunFolder
+
 
 class Format(StrEnum):
     """How predictions are written."""
@@ -18,9 +20,7 @@ class Format(StrEnum):
 
 
 def predict(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder that train, route or digits wrote.")
-    ],
+    folder: RunFolder,
     data: Annotated[
         Path,
         typer.Argument(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from cg4ai.cli.completion import RunFolder
 from cg4ai.serving.limits import Limits
 
 
 def serve(
-    folder: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Folder that train, route or digits wrote.")
-    ],
+    folder: RunFolder,
     *,
     host: Annotated[
         str, typer.Option(help="Address to listen on; only this machine reaches the usual one.")
