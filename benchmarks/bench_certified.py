@@ -6,8 +6,8 @@ Each configuration is trained with `--guarantee certified` for at most 270 s, wh
 limit of 300 s leaves for it, its certificate is written and checked by the program that shares no
 code with the certifier. With `--processor` seconds are those of the processor: on a machine that
 is shared the clock would tell of the others' work.
-Finished configurations in --out are not run again; the table is made of all that are there, so
-several processes may share the work (`--share 0/2` and `--share 1/2`).
+Finished configurations in --out are not run again; the table is made of all that are there.
+`--jobs` are proven at once, in processes of their own, which on a GPU share it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from cg4ai.apps.routing.settings import Recipe
 from cg4ai.apps.tables import markdown
 from cg4ai.checker import check
 from cg4ai.checker.errors import Rejected
+from cg4ai.fanout import as_they_come
 from cg4ai.runs import files
 from cg4ai.seeds import derived_seed
 from experiments.routing.reproduce import NAMES
@@ -35,13 +37,18 @@ from experiments.routing.reproduce import NAMES
 LIMIT_S = 270.0
 
 
-def measure(name: str, out: Path) -> dict[str, Any]:
-    network, demands, paths = name.rsplit("-", 2)
+def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    if options.processor:
+        time.perf_counter = time.process_time
+    torch.set_num_threads(options.threads)
+    if options.device != "cpu":
+        torch.empty(0, device=options.device)  # what a process pays once is not of a run
+    out, network, demands, paths = options.out, *name.rsplit("-", 2)
     started = time.perf_counter()
     made = instance(network, int(demands), int(paths))
-    recipe = Recipe()
+    recipe = Recipe(device=options.device)
     problem = routing_problem(made, recipe)
-    limit = LIMIT_S - (time.perf_counter() - started)
+    limit = options.limit - (time.perf_counter() - started)
     settings = routing_settings(made, recipe, time_limit_s=limit)
     outcome = certified(
         problem, settings, progress=lambda r: print(name, r.iteration, r.note, flush=True)
@@ -68,6 +75,7 @@ def measure(name: str, out: Path) -> dict[str, Any]:
         folder = ensemble.save(out / name)
         write_proof(folder, made, ensemble, answer)
         row |= _checked(folder / "certificate.cg4ai")
+    files.write_json(out / f"{name}.json", row)
     return row
 
 
@@ -98,9 +106,11 @@ def table(out: Path) -> str:
     proven = [row for row in rows if row["proven"]]
     gaps = [row["mean_gap"] for row in proven] or [np.nan]
     accepted = sum(row["checked"] == "accepted" for row in rows)
+    seconds = sum(row["seconds"] for row in rows)
     return (
         f"{len(proven)} of {len(rows)} proven, {accepted} certificates accepted; mean gap of the "
-        f"proven {np.mean(gaps):.4f} on average, at most {np.max(gaps):.4f}\n\n{markdown(rows)}"
+        f"proven {np.mean(gaps):.4f} on average, at most {np.max(gaps):.4f}; seconds of training "
+        f"and proof {seconds:.0f} in sum\n\n{markdown(rows)}"
     )
 
 
@@ -113,20 +123,18 @@ def main() -> None:
     parser.add_argument("--configurations", nargs="+", default=list(NAMES), metavar="NETWORK-D-P")
     parser.add_argument("--out", type=Path, default=Path("runs/certified"))
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--share", default="0/1", metavar="K/N", help="the K-th of N shares")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--jobs", type=int, default=1, help="configurations at once")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of each")
     parser.add_argument("--processor", action="store_true", help="count processor seconds")
     options = parser.parse_args()
-    if options.processor:
-        time.perf_counter = time.process_time
-    torch.set_num_threads(options.threads)
     options.out.mkdir(parents=True, exist_ok=True)
-    part, parts = (int(number) for number in options.share.split("/"))
-    for name in options.configurations[part::parts]:
-        if not _done(options.out, name):
-            row = measure(name, options.out)
-            files.write_json(options.out / f"{name}.json", row)
-            print(json.dumps(row), flush=True)
-    text = table(options.out)
+    left = [name for name in options.configurations if not _done(options.out, name)]
+    started = time.perf_counter()
+    for row in as_they_come(partial(measure, options=options), left, n_jobs=options.jobs):
+        print(json.dumps(row), flush=True)
+    passed = time.perf_counter() - started
+    text = f"{len(left)} in {passed:.0f} s, {options.jobs} at once. {table(options.out)}"
     (options.out / "certified.md").write_text(text)
     print(text)
 

@@ -7,7 +7,8 @@ killed goes on where it was. Tables are made from saved summaries alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -175,17 +176,31 @@ def reproduce(
         key=lambda name: (asked[name].demands or 0) * asked[name].paths,
     )
     work = partial(_attempt, plan=plan, force=force)
+    jobs = [(name, asked[name]) for name in left]
+    started = time.perf_counter()
     try:
-        for attempt in as_they_come(work, [(name, asked[name]) for name in left], n_jobs=plan.jobs):
-            outcome = _noted(outcome, attempt, plan)
-            if attempt.interrupted and plan.until is None:
-                return outcome
-            count = len(outcome.done) + len(outcome.failed)
-            say(f"[{count}/{len(names)}] {attempt.name}: {attempt.text}")
+        with _where(asked.values()):
+            for attempt in as_they_come(work, jobs, n_jobs=plan.jobs):
+                outcome = _noted(outcome, attempt, plan)
+                if attempt.interrupted and plan.until is None:
+                    return outcome
+                count = len(outcome.done) + len(outcome.failed)
+                say(f"[{count}/{len(names)}] {attempt.name}: {attempt.text}")
     except KeyboardInterrupt:
         return replace(outcome, interrupted=True)
+    if jobs:
+        passed = time.perf_counter() - started
+        say(f"{len(jobs)} runs, {plan.jobs} at once, in {passed:.1f} s with their evaluation.")
     write_tables(plan.out, plan.results(tuple(outcome.failed)))
     return outcome
+
+
+def _where(asked: Iterable[RouteSettings]) -> AbstractContextManager[Any]:
+    """Runs on a GPU share one process, where what they launch overlaps; others have their own."""
+    from joblib import parallel_config
+
+    cuda = any(settings.device.startswith("cuda") for settings in asked)
+    return parallel_config("threading") if cuda else nullcontext()
 
 
 def _noted(outcome: Outcome, attempt: Attempt, plan: Plan) -> Outcome:

@@ -164,6 +164,23 @@ def _computing_with(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def own_stream(device: str) -> Iterator[None]:
+    """On a GPU, work in a queue of its own: several threads' then overlap. It has ended after."""
+    import torch
+
+    if torch.device(device).type != "cuda":
+        yield
+        return
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream(device))
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        stream.synchronize()
+
+
 @cache
 def _pools() -> Any:
     """The libraries of this process that have threads; looking for them takes milliseconds."""

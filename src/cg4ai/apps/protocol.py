@@ -40,6 +40,9 @@ class RunSettings(Protocol):
     """What the runner reads of any application's settings; frozen dataclasses have more."""
 
     @property
+    def device(self) -> str: ...
+
+    @property
     def threads(self) -> int | None: ...
 
     @property

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, cast
@@ -27,6 +27,7 @@ from cg4ai.apps.tables import wrapped
 from cg4ai.apps.wording import outcome_in_numbers
 from cg4ai.callbacks import TensorBoard
 from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.fanout import own_stream
 from cg4ai.pricing.gradient.training import step_listener
 from cg4ai.records import IterationRecord, StopReason
 from cg4ai.runs import files
@@ -214,14 +215,15 @@ def perform(
     torch.set_num_threads(cast(int, settings.threads))
     if app.preparing:
         screen.message(app.preparing)
-    prepared = app.prepare(settings, described)
-    task = app.problem(prepared)
-    run = None
-    if out is not None:
-        if not (out / "run.json").exists() or not resume:
-            imposed(task.problem, task.settings)  # refuses what training would, too late
-        run = open_run(app, settings, prepared, out, resume=resume, force=force)
-    try:
+    with own_stream(settings.device), ExitStack() as ending:
+        prepared = app.prepare(settings, described)
+        task = app.problem(prepared)
+        run = None
+        if out is not None:
+            if not (out / "run.json").exists() or not resume:
+                imposed(task.problem, task.settings)  # refuses what training would, too late
+            run = open_run(app, settings, prepared, out, resume=resume, force=force)
+            ending.callback(run.close)
         task = app.listening(task, run)
         limit = settings.time_limit_s
         if report and run is not None and math.isfinite(limit):
@@ -240,9 +242,6 @@ def perform(
             fault = reported(run.folder, app, wanted=report)
             outcome = replace(outcome, unreported=fault)
         return outcome
-    finally:
-        if run is not None:
-            run.close()
 
 
 def _train(

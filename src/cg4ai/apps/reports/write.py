@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -19,6 +20,7 @@ from cg4ai.errors import Cg4aiError, RunFolderError
 from cg4ai.runs import files
 
 UNWANTED = "CG4AI_NO_REPORT"
+DRAWING = threading.Lock()  # runs may end in several threads, and matplotlib is for one
 
 
 def write_report(
@@ -30,7 +32,7 @@ def write_report(
     """
     saved = Saved(folder)
     story = told(saved, app)
-    with readable(saved):
+    with readable(saved), DRAWING:
         page = report_page(saved, story)
     target = folder / REPORT if out is None else out
     files.write_bytes(target, page.encode())

@@ -18,7 +18,7 @@ from cg4ai.apps.routing.members import RoutingPricer, SplitNetwork
 from cg4ai.apps.routing.ratio import RatioArchitecture
 from cg4ai.apps.routing.robust import anchor
 from cg4ai.apps.routing.settings import LEAN, Recipe
-from cg4ai.apps.routing.sizes import PRICED, SCENARIOS, affordable, joint_rate
+from cg4ai.apps.routing.sizes import PRICED, SCENARIOS, affordable, joint_rate, joint_wide
 from cg4ai.apps.routing.tail import GapTail, LeastMlu
 from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
@@ -83,7 +83,7 @@ def routing_settings(
     """The loop's settings for routing; one set for all networks.
 
     On a GPU half as many groups of networks take twice the steps each; a network for all demands
-    takes the steps that it always does.
+    takes larger batches and fewer steps there (`sizes.joint_wide`).
     """
     recipe = recipe.completed(len(instance.demand_max), joint=joint)
     fewer = on_gpu(recipe) and not joint
@@ -202,7 +202,9 @@ def _joint_pricer(
         network = local_networks(instance, recipe.sees, hidden=recipe.hidden)
     if ratio is not None:
         network = RatioArchitecture(network, ratio)
-    rate = joint_rate(len(instance.demand_max))
+    demands = len(instance.demand_max)
+    wide = recipe.sees == "all" and joint_wide(demands, recipe.device)
+    rate = joint_rate(demands, wide=wide)
     return JointPricer(
         ShieldedArchitecture(network, shield),
         first=Training(recipe.first_steps, learning_rate=rate, schedule="onecycle"),

@@ -120,10 +120,12 @@ class Recipe(Checked):
         usual: dict[str, Any] = {"hidden": EACH, "first_steps": 3000, "later_steps": 1000}
         usual |= {"batch_size": 512, "rounds": 12}
         if joint:
-            steps = sizes.joint_steps(demands)
+            wide = self.sees == "all" and sizes.joint_wide(demands, self.device)
+            steps = sizes.joint_steps(demands, wide=wide)
             hidden = JOINT if self.sees == "all" else LOCAL
             usual = {"hidden": hidden, "first_steps": steps, "later_steps": steps // 2}
-            usual |= {"batch_size": 256, "rounds": 2 if self.members == "network" else TREES}
+            usual |= {"batch_size": sizes.joint_batch(wide=wide)}
+            usual |= {"rounds": 2 if self.members == "network" else TREES}
         return replace(self, **{name: getattr(self, name) or usual[name] for name in usual})
 
 

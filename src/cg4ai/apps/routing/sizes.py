@@ -21,6 +21,8 @@ VALIDATION, SHIELD_INPUTS, TIMED_VECTORS = 10_000, 20_000, 1000  # where paths a
 MOST_SKIPPED = 100_000  # weights of a linear path from all demands to all splits
 MOST_STEPS, LARGE_STEPS, LEAST_STEPS, MORE_STEPS = 4000, 200_000, 500, 0.7
 RATE, LEAST_RATE, FEW_DEMANDS = 0.02, 0.01, 30
+BATCH = 256  # vectors of a step; of a wide one so many times more, of which there are fewer
+WIDE_BATCH, WIDE_STEPS, WIDE_RATE = 4, 2, 1.5
 
 
 def affordable(wanted: int, budget: int, paths: int) -> int:
@@ -34,18 +36,29 @@ def climbs(wanted: int, instance: Instance) -> int:
     return max(1, min(wanted, int(CLIMBED // (paths * arcs))))
 
 
-def joint_steps(demands: int) -> int:
+def joint_steps(demands: int, *, wide: bool = False) -> int:
     """Of a network for all demands: 1,000 and 125 for each demand, fewer again beyond fifty.
 
     Beyond a thousand they rise once more: so many parameters take longer to find their places.
     """
     large = max(LEAST_STEPS, LARGE_STEPS // demands, round(MORE_STEPS * demands))
-    return min(MOST_STEPS, 1000 + 125 * demands, large)
+    steps = min(MOST_STEPS, 1000 + 125 * demands, large)
+    return steps // WIDE_STEPS if wide else steps
 
 
-def joint_rate(demands: int) -> float:
+def joint_batch(*, wide: bool = False) -> int:
+    return BATCH * WIDE_BATCH if wide else BATCH
+
+
+def joint_rate(demands: int, *, wide: bool = False) -> float:
     """The learning rate of such a network: what suits few demands makes hundreds swing."""
-    return max(LEAST_RATE, RATE * min(1.0, math.sqrt(FEW_DEMANDS / demands)))
+    rate = max(LEAST_RATE, RATE * min(1.0, math.sqrt(FEW_DEMANDS / demands)))
+    return rate * WIDE_RATE if wide else rate
+
+
+def joint_wide(demands: int, device: str) -> bool:
+    """Whether it takes large batches: on a GPU they cost nothing, and half the steps are enough."""
+    return device.startswith("cuda") and demands <= FEW_DEMANDS
 
 
 def skips(instance: Instance) -> bool:

@@ -7,9 +7,12 @@ steps are laid out beforehand, and a step takes its own by a counter that lives 
 
 from __future__ import annotations
 
+import gc
 import math
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
@@ -30,6 +33,7 @@ from cg4ai.protocols import Parameters
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import LinearRows
 
+RECORDING = threading.Lock()
 WARM_UP = 1  # steps run before recording, so that libraries have set themselves up
 PARTS = ("inputs", "targets", "weights")  # of a batch
 ROW_PARTS = ("row_inputs", "row_coefficients", "row_needed", "row_weights")
@@ -188,7 +192,8 @@ def train_captured(
         for _ in range(count):
             graph.replay()
         if until < math.inf:
-            torch.cuda.synchronize()  # the clock is to tell of steps that were taken
+            # the clock is to tell of steps that were taken; other streams are others' business
+            torch.cuda.current_stream().synchronize()
             if time.perf_counter() >= until:
                 break
     return {name: value.detach() for name, value in current.items()}
@@ -226,7 +231,7 @@ class _Step:
         """A graph of this step; warming up leaves no trace in the parameters.
 
         Recorded without the context manager of torch, which empties the cache of device memory
-        each time, so that all would be allocated anew.
+        each time, so that all would be allocated anew. What other threads do meanwhile is allowed.
         """
         state = [*self.values, *self.adam.state, self.number, self.within]
         saved = [tensor.detach().clone() for tensor in state]
@@ -237,12 +242,28 @@ class _Step:
             for _ in range(WARM_UP):
                 self.within.zero_()
                 self()
-            torch.cuda.synchronize()
-            graph.capture_begin()
-            self()
-            graph.capture_end()
+            stream.synchronize()
+            with _uncollected():
+                graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    self()
+                finally:  # a recording left open would fail all that comes after it
+                    graph.capture_end()
         torch.cuda.current_stream().wait_stream(stream)
         with torch.no_grad():
             for tensor, value in zip(state, saved, strict=True):
                 tensor.copy_(value)
         return graph
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """One thread at a time, while no garbage is collected: freeing a graph would end recording."""
+    with RECORDING:
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if collecting:
+                gc.enable()

@@ -62,6 +62,15 @@ def test_up_to_75_paths_nothing_is_less_than_before() -> None:
     assert steps == [1625, 2875, 4000, 1515, 500, 1037]
 
 
+def test_on_a_gpu_few_demands_take_fewer_steps_of_larger_batches() -> None:
+    assert not sizes.joint_wide(5, "cpu")
+    assert not sizes.joint_wide(132, "cuda")
+    assert sizes.joint_wide(15, "cuda:1")
+    assert sizes.joint_steps(15, wide=True) == 2875 // 2
+    assert sizes.joint_batch(wide=True) == 4 * sizes.joint_batch() == 1024
+    assert sizes.joint_rate(15, wide=True) > sizes.joint_rate(15)
+
+
 def test_given_numbers_of_vectors_stay_as_they_are() -> None:
     asked = RouteSettings(network="geant")
     usual = asked.sized(1386)
