@@ -1,6 +1,6 @@
 """Certified routers on all configurations: time to a proof, gaps, and the independent check.
 
-    python benchmarks/bench_certified.py --out runs/certified [--configurations abilene-5-3 ...]
+    python -m benchmarks.bench_certified --out runs/certified [--configurations abilene-5-3 ...]
 
 Each configuration is trained with `--guarantee certified` for at most 270 s, which is what a time
 limit of 300 s leaves for it, its certificate is written and checked by the program that shares no

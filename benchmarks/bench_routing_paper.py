@@ -1,6 +1,6 @@
 """This package's routing recipe against the method as published, given ten times its time.
 
-    python benchmarks/bench_routing_paper.py --out paper-runs
+    python -m benchmarks.bench_routing_paper --out paper-runs
 
 Trains each configuration with our recipe, then as published (`--mode paper`) with `--factor` times
 our seconds as its limit, on the same machine with the same threads, and attacks and validates both

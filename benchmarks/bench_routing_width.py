@@ -1,6 +1,6 @@
 """How wide and deep routing networks should be: gaps and seconds by hidden units and layers.
 
-    python benchmarks/bench_routing_width.py --out width-runs abilene-5-3 nobel-us-5-3 polska-5-3
+    python -m benchmarks.bench_routing_width --out width-runs abilene-5-3 nobel-us-5-3 polska-5-3
 
 Each combination has a run folder of its own and is not run again once it has ended.
 """

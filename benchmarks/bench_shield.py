@@ -1,7 +1,7 @@
 """What the shield of a router does and costs, over run folders or named configurations.
 
-    python benchmarks/bench_shield.py runs/*                       # routers that cg4ai route saved
-    python benchmarks/bench_shield.py --steps 300 abilene-5-3 ...  # routers trained without rows
+    python -m benchmarks.bench_shield runs/*                       # routers that cg4ai route saved
+    python -m benchmarks.bench_shield --steps 300 abilene-5-3 ...  # routers trained without rows
 
 Routers trained without rows overload links, so they show the shield at work. Each line: on how
 many of 10,000 validation vectors it acts and how far it moves them, the mean MLU gap with and

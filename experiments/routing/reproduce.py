@@ -7,8 +7,7 @@ killed goes on where it was. Tables are made from saved summaries alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -179,13 +178,12 @@ def reproduce(
     jobs = [(name, asked[name]) for name in left]
     started = time.perf_counter()
     try:
-        with _where(asked.values()):
-            for attempt in as_they_come(work, jobs, n_jobs=plan.jobs):
-                outcome = _noted(outcome, attempt, plan)
-                if attempt.interrupted and plan.until is None:
-                    return outcome
-                count = len(outcome.done) + len(outcome.failed)
-                say(f"[{count}/{len(names)}] {attempt.name}: {attempt.text}")
+        for attempt in as_they_come(work, jobs, n_jobs=plan.jobs):
+            outcome = _noted(outcome, attempt, plan)
+            if attempt.interrupted and plan.until is None:
+                return outcome
+            count = len(outcome.done) + len(outcome.failed)
+            say(f"[{count}/{len(names)}] {attempt.name}: {attempt.text}")
     except KeyboardInterrupt:
         return replace(outcome, interrupted=True)
     if jobs:
@@ -193,14 +191,6 @@ def reproduce(
         say(f"{len(jobs)} runs, {plan.jobs} at once, in {passed:.1f} s with their evaluation.")
     write_tables(plan.out, plan.results(tuple(outcome.failed)))
     return outcome
-
-
-def _where(asked: Iterable[RouteSettings]) -> AbstractContextManager[Any]:
-    """Runs on a GPU share one process, where what they launch overlaps; others have their own."""
-    from joblib import parallel_config
-
-    cuda = any(settings.device.startswith("cuda") for settings in asked)
-    return parallel_config("threading") if cuda else nullcontext()
 
 
 def _noted(outcome: Outcome, attempt: Attempt, plan: Plan) -> Outcome:

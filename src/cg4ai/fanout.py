@@ -9,6 +9,7 @@ nor on whether loky (joblib's default), dask or ray runs them: that is chosen ou
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,12 +17,16 @@ from functools import cache
 from itertools import count
 from numbers import Integral
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cg4ai.errors import InvalidInput
 
+if TYPE_CHECKING:
+    import torch
+
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+OF_THREAD = threading.local()
 As = Literal["list", "generator", "generator_unordered"]
 
 
@@ -165,20 +170,26 @@ def _computing_with(threads: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def own_stream(device: str) -> Iterator[None]:
-    """On a GPU, work in a queue of its own: several threads' then overlap. It has ended after."""
+def own_stream(device: str | torch.device) -> Iterator[None]:
+    """On a GPU, work in a queue of this thread's own: several threads' overlap.
+
+    A thread has one for good: torch has few of them and would give the same to two threads.
+    """
     import torch
 
-    if torch.device(device).type != "cuda":
+    place = torch.device(device)
+    if place.type != "cuda":
         yield
         return
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream(device))
-    try:
-        with torch.cuda.stream(stream):
-            yield
-    finally:
-        stream.synchronize()
+    known: dict[torch.device, torch.cuda.Stream] = OF_THREAD.__dict__.setdefault("streams", {})
+    stream = known.get(place)
+    if stream is None:
+        stream = known[place] = torch.cuda.Stream(place)  # type: ignore[no-untyped-call]
+    around = torch.cuda.current_stream(place)
+    stream.wait_stream(around)
+    with torch.cuda.stream(stream):
+        yield
+    around.wait_stream(stream)
 
 
 @cache

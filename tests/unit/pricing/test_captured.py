@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import joblib
 import numpy as np
 import pytest
 import torch
 
+from cg4ai.fanout import fan_out, own_stream
 from cg4ai.layout import Layout
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.objectives import Epigraph, Supervised
@@ -170,3 +172,50 @@ def test_training_by_a_graph_agrees_with_plain_training_on_a_gpu():
     plain = train(start, lambda p, s: ((p["a"] - goal) ** 2).sum(1), training, models=2)
     graph = train_captured(start, Fixed(), training, models=2)
     torch.testing.assert_close(graph["a"], plain["a"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_step_that_cannot_be_recorded_spoils_nothing_after_it():
+    class FromHost:
+        segment = 5
+
+        def lay_out(self, steps):
+            pass
+
+        def loss(self, parameters, step):
+            goal = torch.as_tensor([1.0, 2.0], device="cuda")  # copies, which no graph can hold
+            return ((parameters["a"] - goal) ** 2).sum(1)
+
+    start = {"a": torch.zeros(1, 2, device="cuda")}
+    with pytest.raises(RuntimeError):
+        train_captured(start, FromHost(), Training(10, 0.1, "onecycle"), models=1)
+    assert torch.ones(3).to("cuda").sum().item() == 3
+    test_training_by_a_graph_agrees_with_plain_training_on_a_gpu()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_graphs_of_several_threads_give_what_they_give_one_by_one():
+    goals = torch.linspace(-2, 2, 40).reshape(20, 2).to("cuda")
+
+    class Towards:
+        segment = 20
+
+        def __init__(self, goal):
+            self.goal = goal
+
+        def lay_out(self, steps):
+            pass
+
+        def loss(self, parameters, step):
+            return ((parameters["a"] - self.goal) ** 2).sum(1)
+
+    def trained(goal):
+        with own_stream("cuda"):
+            start = {"a": torch.zeros(1, 2, device="cuda")}
+            return train_captured(start, Towards(goal), Training(60, 0.05, "onecycle"), models=1)
+
+    alone = [trained(goal)["a"].cpu() for goal in goals]
+    with joblib.parallel_config("threading"):
+        together = fan_out(trained, list(goals), n_jobs=4)
+    for one, other in zip(alone, together, strict=True):
+        torch.testing.assert_close(one, other["a"].cpu(), rtol=0, atol=0)

@@ -13,13 +13,14 @@ from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.sparse import SparseMatrix
 
 
-class Utilisation:
-    """One function per arc: load over capacity, linear in the splits (a `LinearFunctional`)."""
+class _OfFlows:
+    """Functions linear in the flows of paths, each `per_flow` (P, functions): a `LinearFunctional`.
 
-    def __init__(self, instance: Instance) -> None:
-        self.path_demand = instance.path_demand
-        self.per_flow: Array = instance.incidence / instance.capacity
-        self._sparse = SparseMatrix.of(np.ascontiguousarray(self.per_flow.T))
+    A flow is the demand of its path times its share.
+    """
+
+    def __init__(self, path_demand: IntArray, per_flow: Array) -> None:
+        self.path_demand, self.per_flow = path_demand, per_flow
         self._tensors: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
 
     @property
@@ -27,16 +28,12 @@ class Utilisation:
         return int(self.per_flow.shape[1])
 
     def values(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """Demands (k, D), splits (..., k, P) -> utilisation (..., k, A)."""
+        """Demands (k, D), splits (..., k, P) -> (..., k, functions)."""
         demand, per_flow = self._on(outputs)
-        if self._sparse is not None and self._sparse.serves(outputs):
-            # paths first, as networks lay splits out: the other way everything would be copied
-            flows = inputs.mT.index_select(-2, demand) * outputs.mT
-            return self._sparse.times(flows).mT
         return (inputs.index_select(-1, demand) * outputs) @ per_flow
 
     def coefficients(self, inputs: Array, which: IntArray) -> Array:
-        """Demands (m, D), arcs (m,) -> (m, P): d utilisation of that arc / d splits."""
+        """Demands (m, D), functions (m,) -> (m, P): d function / d splits."""
         return np.asarray(inputs[:, self.path_demand] * self.per_flow.T[which])
 
     def affine(self) -> AffineCoefficients:
@@ -44,6 +41,7 @@ class Utilisation:
         return _scaled_demands(self.per_flow.T, self.path_demand)
 
     def _on(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Kept: a recorded step must copy nothing from the host."""
         key = (like.dtype, like.device)
         if key not in self._tensors:
             self._tensors[key] = (
@@ -53,8 +51,24 @@ class Utilisation:
         return self._tensors[key]
 
 
-class PathCost:
-    """One function: total path cost over that of shortest paths at half demand, linear in splits.
+class Utilisation(_OfFlows):
+    """One function per arc: load over capacity."""
+
+    def __init__(self, instance: Instance) -> None:
+        super().__init__(instance.path_demand, instance.incidence / instance.capacity)
+        self._sparse = SparseMatrix.of(np.ascontiguousarray(self.per_flow.T))
+
+    def values(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """Demands (k, D), splits (..., k, P) -> utilisation (..., k, A)."""
+        if self._sparse is None or not self._sparse.serves(outputs):
+            return super().values(inputs, outputs)
+        # paths first, as networks lay splits out: the other way everything would be copied
+        flows = inputs.mT.index_select(-2, self._on(outputs)[0]) * outputs.mT
+        return self._sparse.times(flows).mT
+
+
+class PathCost(_OfFlows):
+    """One function: total path cost over that of shortest paths at half demand.
 
     The cost of a path is its length; the fixed divisor brings values near 1 for training.
     """
@@ -67,27 +81,7 @@ class PathCost:
                 f"the objective cost needs path lengths, but every demand of {instance.name} has a "
                 "path of length 0; give the links lengths, or use --objective mlu"
             )
-        self.path_demand = instance.path_demand
-        self.per_flow: Array = instance.path_length / usual
-
-    @property
-    def count(self) -> int:
-        return 1
-
-    def values(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """Demands (k, D), splits (..., k, P) -> (..., k, 1)."""
-        demand = torch.as_tensor(self.path_demand, device=outputs.device)
-        per_flow = torch.as_tensor(self.per_flow, dtype=outputs.dtype, device=outputs.device)
-        flows = inputs.index_select(-1, demand) * outputs
-        return (flows @ per_flow).unsqueeze(-1)
-
-    def coefficients(self, inputs: Array, which: IntArray) -> Array:
-        """Demands (m, D) -> (m, P)."""
-        return np.asarray(inputs[:, self.path_demand] * self.per_flow)
-
-    def affine(self) -> AffineCoefficients:
-        """The coefficients as functions of the demands, for certificates."""
-        return _scaled_demands(self.per_flow[None], self.path_demand)
+        super().__init__(instance.path_demand, (instance.path_length / usual)[:, None])
 
 
 def _scaled_demands(per_flow: Array, path_demand: IntArray) -> AffineCoefficients:

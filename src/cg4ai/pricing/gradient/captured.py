@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.fanout import own_stream
 from cg4ai.objectives import Batch
 from cg4ai.pricing.gradient.guided import ATTACK_ROWS, WINDOW, Trainer
 from cg4ai.pricing.gradient.rows import SimpleRows, joined
@@ -235,21 +236,18 @@ class _Step:
         """
         state = [*self.values, *self.adam.state, self.number, self.within]
         saved = [tensor.detach().clone() for tensor in state]
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(stream):
+        with own_stream(self.number.device):
             for _ in range(WARM_UP):
                 self.within.zero_()
                 self()
-            stream.synchronize()
+            torch.cuda.current_stream().synchronize()
             with _uncollected():
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
                     self()
                 finally:  # a recording left open would fail all that comes after it
                     graph.capture_end()
-        torch.cuda.current_stream().wait_stream(stream)
         with torch.no_grad():
             for tensor, value in zip(state, saved, strict=True):
                 tensor.copy_(value)
