@@ -3,7 +3,8 @@
     python -m benchmarks.bench_side_by_side --device cuda --jobs 4
 
 On a GPU every thread works in a stream of its own, so that what they launch overlaps. Training
-alone is timed, without evaluation; both ways must give the same mixtures.
+alone is timed, without evaluation. cuBLAS rounds otherwise where several streams are at work, and
+training carries that on, so what is compared is how good the routers are: their mean MLU.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from cg4ai.apps.routing import instance
 from cg4ai.apps.routing.problem import routing_settings, shielded_problem
 from cg4ai.apps.routing.settings import Recipe
 from cg4ai.fanout import fan_out, own_stream
-from cg4ai.records import Array
 from experiments.routing.reproduce import NAMES
 
 
-def trained(name: str, device: str) -> tuple[float, Array]:
-    """Seconds from the network's file to the final weights, and the answers at some vectors."""
+VECTORS = 1000  # at which the mean MLU is compared
+
+
+def trained(name: str, device: str) -> tuple[float, float]:
+    """Seconds from the network's file to the final weights, and the mean MLU."""
     started = time.perf_counter()
     network, demands, paths = name.rsplit("-", 2)
     with own_stream(device):
@@ -34,7 +37,8 @@ def trained(name: str, device: str) -> tuple[float, Array]:
         settings = routing_settings(made, recipe, joint=True)
         ensemble = solve(shielded_problem(made, recipe), settings).ensemble
         seconds = time.perf_counter() - started
-        return seconds, ensemble.predict(made.sample(100, seed=1))
+        vectors = made.sample(VECTORS, seed=1)
+        return seconds, float(made.utilisation(vectors, ensemble.predict(vectors)).max(1).mean())
 
 
 def main() -> None:
@@ -56,12 +60,12 @@ def main() -> None:
         with joblib.parallel_config("threading"):
             together = fan_out(lambda name: trained(name, device), names, n_jobs=jobs)
         passed = time.perf_counter() - started
-        pairs = zip(alone, together, strict=True)
-        apart = max(float(np.abs(a[1] - b[1]).max()) for a, b in pairs)
+        apart = np.array([b[1] - a[1] for a, b in zip(alone, together, strict=True)])
         total = sum(seconds for seconds, _ in together)
         print(
             f"{jobs} threads: {passed:.1f} s, {one / passed:.2f} times as fast, sum of each "
-            f"{total:.1f} s; answers differ by {apart:.1e}",
+            f"{total:.1f} s; mean MLU higher by {apart.mean():.1e} on average, {apart.max():.1e} "
+            "at most",
             flush=True,
         )
 
