@@ -23,7 +23,6 @@ from cg4ai.apps.routing.settings import Recipe
 from cg4ai.fanout import fan_out, own_stream
 from experiments.routing.reproduce import NAMES
 
-
 VECTORS = 1000  # at which the mean MLU is compared
 
 
