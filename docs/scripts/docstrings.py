@@ -1,0 +1,71 @@
+"""An extension of griffe: docstrings of this house as Markdown.
+
+They are prose, which is shown as it stands, but for prompts of Python and for lists of parameters.
+Docstrings that are put together when the module runs, and what settings say of themselves, are read
+from the running package.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from textwrap import dedent, indent
+from typing import Any
+
+import griffe
+
+HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
+ENTRY = re.compile(r"^(\w[\w, ]*) : (.*(?:\n(?:[ ]{4,}.*|$))*)", re.MULTILINE)
+PROMPTS = re.compile(r"(?:^[ ]*(?:>>>|\.\.\.) ?.*\n?)+", re.MULTILINE)
+
+
+class Docstrings(griffe.Extension):
+    """What the pages under docs/reference show."""
+
+    def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Docstrings made at run time; settings with their help and default."""
+        if cls.docstring is None and "__doc__" in cls.members:
+            cls.docstring = griffe.Docstring(_running(cls).__doc__ or "", parent=cls)
+        if cls.docstring is not None and "settings" in cls.path.lower():
+            cls.docstring.value += _settings(_running(cls))
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring is not None:
+            obj.docstring.value = as_markdown(obj.docstring.value)
+
+
+def as_markdown(text: str) -> str:
+    """Prompts become blocks of code, parameters a list, their headings bold lines."""
+    text = PROMPTS.sub(_block, text)
+    text = HEADING.sub(r"\n**\1**\n", text)
+    return ENTRY.sub(_definition, text)
+
+
+def _block(found: re.Match[str]) -> str:
+    lines = [re.sub(r"^[ ]*(>>>|\.\.\.) ?", "", line) for line in found[0].splitlines()]
+    return "\n```python\n" + "\n".join(lines) + "\n```\n"
+
+
+def _definition(found: re.Match[str]) -> str:
+    """`a, b : what they mean` as an entry of a definition list."""
+    names = ", ".join(f"`{name.strip()}`" for name in found[1].split(","))
+    head, _, rest = found[2].partition("\n")
+    body = f"{head}\n{dedent(rest)}".strip()
+    return f"\n{names}\n:   {indent(body, '    ').strip()}\n"
+
+
+def _running(cls: griffe.Class) -> Any:
+    value: Any = import_module(cls.module.path)
+    for name in cls.path.removeprefix(f"{cls.module.path}.").split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _settings(settings: Any) -> str:
+    """A list of all settings with default and help; empty where the class has none."""
+    entries = []
+    for name, field in getattr(settings, "__dataclass_fields__", {}).items():
+        about = field.metadata.get("about")
+        if about is not None and about.help:
+            entries.append(f"`{name}` = `{field.default!r}`\n:   {about.help}\n")
+    return "\n\n**Settings**\n\n" + "\n".join(entries) if entries else ""

@@ -1,0 +1,78 @@
+"""A hook of mkdocs: files that lie beside docs/ become pages of the site, without a second copy.
+
+The changelog, the notes for contributors and the examples stay where people look for them in a
+checkout. Links are written for a checkout, too; here they are turned to the pages.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath
+from posixpath import normpath, relpath
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+# where each file of the checkout is in the site
+BESIDE = {
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "benchmarks/results-rebuild.md": "results-rebuild.md",
+}
+EXAMPLES = "examples.md"
+HOME = "README.md"
+LINK = re.compile(r"(!?\[[^\]]*\])\((?!\w+:|#)([^)#\s]*)(#[^)\s]*)?\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made of files beside docs/."""
+    for source, target in BESIDE.items():
+        files.append(File.generated(config, target, content=(ROOT / source).read_text("utf-8")))
+    files.append(File.generated(config, EXAMPLES, content=_examples()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Links as seen from the page's place in the checkout become links between pages."""
+    target = page.file.src_uri
+    source = next((source for source, made in BESIDE.items() if made == target), f"docs/{target}")
+
+    def turned(found: re.Match[str]) -> str:
+        words, path, anchor = found[1], found[2], found[3] or ""
+        place = _in_site(normpath(str(PurePosixPath(source).parent / path)))
+        if place is None:
+            return words.strip("[]")  # a file of the checkout that the site does not have
+        return f"{words}({relpath(place, PurePosixPath(target).parent)}{anchor})"
+
+    return _outside_code(markdown, turned)
+
+
+def _in_site(place: str) -> str | None:
+    """Where the site has what lies at `place` in the checkout; None: nowhere."""
+    if place in BESIDE:
+        return BESIDE[place]
+    if place == HOME:
+        return "index.md"
+    if place == "examples" or place.startswith("examples/"):
+        return EXAMPLES
+    return place.removeprefix("docs/") if place.startswith("docs/") else None
+
+
+def _outside_code(markdown: str, turned: object) -> str:
+    """Replace links, but for those in fenced blocks, which are code."""
+    parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
+    return "".join(
+        part if number % 2 else LINK.sub(turned, part)  # type: ignore[call-overload]
+        for number, part in enumerate(parts)
+    )
+
+
+def _examples() -> str:
+    """The examples as one page: what each says of itself, and its code."""
+    parts = ["# Examples\n\nWhole programs, which run as they are: `python examples/NAME.py`.\n"]
+    for file in sorted((ROOT / "examples").glob("*.py")):
+        parts.append(f"## {file.stem}\n\n```python\n{file.read_text('utf-8')}```\n")
+    return "\n".join(parts)
