@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from inspect import cleandoc
 from textwrap import dedent, indent
 from typing import Any
 
@@ -25,7 +26,8 @@ class Docstrings(griffe.Extension):
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Docstrings made at run time; settings with their help and default."""
         if cls.docstring is None and "__doc__" in cls.members:
-            cls.docstring = griffe.Docstring(_running(cls).__doc__ or "", parent=cls)
+            text = as_markdown(cleandoc(_running(cls).__doc__ or ""))
+            cls.docstring = griffe.Docstring(text, parent=cls)
         if cls.docstring is not None and "settings" in cls.path.lower():
             cls.docstring.value += _settings(_running(cls))
 
