@@ -6,7 +6,9 @@ checkout. Links are written for a checkout, too; here they are turned to the pag
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
 
@@ -24,6 +26,13 @@ BESIDE = {
 }
 EXAMPLES = "examples.md"
 HOME = "README.md"
+PICTURES = ROOT / "docs" / "gallery" / "pictures.json"
+GALLERY = re.compile(r"<!-- gallery: ([\w-]+) -->")
+NONE_TAKEN = (
+    "*There is no picture here: no Chromium was found where this site was built. The page itself "
+    "is linked above.*"
+)
+NOT_MADE = "*The pictures have not been made yet: `make docs` makes them.*"
 LINK = re.compile(r"(!?\[[^\]]*\])\((?!\w+:|#)([^)#\s]*)(#[^)\s]*)?\)")
 
 
@@ -47,7 +56,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
             return words.strip("[]")  # a file of the checkout that the site does not have
         return f"{words}({relpath(place, PurePosixPath(target).parent)}{anchor})"
 
-    return _outside_code(markdown, turned)
+    return GALLERY.sub(_pictures, _outside_code(markdown, turned))
 
 
 def _in_site(place: str) -> str | None:
@@ -61,12 +70,11 @@ def _in_site(place: str) -> str | None:
     return place.removeprefix("docs/") if place.startswith("docs/") else None
 
 
-def _outside_code(markdown: str, turned: object) -> str:
+def _outside_code(markdown: str, turned: Callable[[re.Match[str]], str]) -> str:
     """Replace links, but for those in fenced blocks, which are code."""
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     return "".join(
-        part if number % 2 else LINK.sub(turned, part)  # type: ignore[call-overload]
-        for number, part in enumerate(parts)
+        part if number % 2 else LINK.sub(turned, part) for number, part in enumerate(parts)
     )
 
 
@@ -76,3 +84,25 @@ def _examples() -> str:
     for file in sorted((ROOT / "examples").glob("*.py")):
         parts.append(f"## {file.stem}\n\n```python\n{file.read_text('utf-8')}```\n")
     return "\n".join(parts)
+
+
+def _pictures(found: re.Match[str]) -> str:
+    """The pictures of a group, and links to pages; words where there are none."""
+    if not PICTURES.exists():
+        return NOT_MADE
+    made = [one for one in json.loads(PICTURES.read_text("utf-8")) if one["group"] == found[1]]
+    if found[1] == "pages":
+        return "\n".join(f"- [{one['caption']}](gallery/{one['file']})" for one in made)
+    figures = [
+        f'<figure markdown="span">\n[![{_plain(one["caption"])}](gallery/{one["file"]})]'
+        f'(gallery/{one["file"]})\n<figcaption markdown="span">{one["caption"]}</figcaption>\n'
+        "</figure>"
+        for one in made
+    ]
+    return (
+        "\n".join(['<div class="pictures" markdown>', *figures, "</div>"]) if made else NONE_TAKEN
+    )
+
+
+def _plain(caption: str) -> str:
+    return caption.replace("`", "")
