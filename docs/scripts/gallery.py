@@ -12,6 +12,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import load_breast_cancer
 
-from cg4ai import Box, ConstrainedClassifier, Linear, Probability
+from cg4ai import Box, ConstrainedClassifier, FitWarning, Probability
 from cg4ai.apps.routing import instance
 from cg4ai.cli.main import main as cg4ai
 from cg4ai.plots import (
@@ -47,39 +48,46 @@ Pictures = list[dict[str, str]]
 
 def figures() -> Pictures:
     """What `cg4ai.plots` draws of a classifier under rules and of a router."""
-    data = load_breast_cancer()
-    X = (data.data - data.data.mean(axis=0)) / data.data.std(axis=0)
-    X, y = X[:, [0, 1, 4, 7, 20, 27]], data.target
-    low, high = np.full(6, 1.0), X.max(axis=0)
+    random = np.random.default_rng(0)
+    X = random.normal(size=(3000, 2))  # income and debt of applicants
+    y = (X[:, 0] - X[:, 1] + random.logistic(0, 0.6, 3000) > 0).astype(int)
+    seen, fresh = slice(1000), slice(1000, None)
+    good = np.flatnonzero(y[seen] == 1)[:60]
     rules = [
-        Probability(X[:12], y[:12], at_least=0.7, name="known cases"),
-        Linear(Box(low, high), [1.0, 0.0], 0.9, ">=", name="all values high: malignant"),
+        Probability(X[good], y[good], at_least=0.3, name="repaid before"),
+        Probability(Box([1, -3], [3, -1]), 1, at_least=0.8, name="high income, low debt"),
     ]
-    model = ConstrainedClassifier(steps=80, iteration_limit=6, random_state=0)
-    model.fit(X[:400], y[:400], requirements=rules)
+    model = ConstrainedClassifier(members="network", steps=80, random_state=0)
+    model.fit(X[seen], y[seen], requirements=rules)
+    stumps = ConstrainedClassifier(members="stump", iteration_limit=12, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # it is to end at this limit
+        stumps.fit(X[seen], y[seen], requirements=rules)
     made = instance("abilene", demands=10)
     loads = made.utilisation(made.sample(500, seed=0), made.robust.split)
     links = ["->".join(arc) for arc in made.arcs]
     drawn: list[tuple[str, str, Callable[[Any], object]]] = [
         (
             "convergence",
-            "`plot_convergence`: the objective falls while members are added",
-            lambda ax: plot_convergence(model, ax=ax),
+            "`plot_convergence`: the objective falls to its proven bound as members come",
+            lambda ax: plot_convergence(stumps, ax=ax).set_ylim(
+                0.4, 0.7
+            ),  # first bounds are far below,
         ),
         (
             "slack",
             "`plot_slack`: how much room each rule has; none lies below zero",
-            lambda ax: plot_slack(model, rules, X, ax=ax),
+            lambda ax: plot_slack(model, rules, X[fresh], ax=ax),
         ),
         (
             "calibration",
             "`plot_calibration`: how often the classifier is right when it says so",
-            lambda ax: plot_calibration(model, X[400:], y[400:], ax=ax),
+            lambda ax: plot_calibration(model, X[fresh], y[fresh], ax=ax),
         ),
         (
             "weights",
             "`plot_weights`: what the mixture is made of",
-            lambda ax: plot_weights(model, ax=ax),
+            lambda ax: plot_weights(stumps, ax=ax),
         ),
         (
             "network",
@@ -94,7 +102,7 @@ def figures() -> Pictures:
     ]
     with styled():
         for name, _, draw in drawn:
-            figure_of(draw, (6.4, 3.8)).savefig(GALLERY / f"{name}.svg", facecolor="white")
+            figure_of(draw, (5.6, 3.6)).savefig(GALLERY / f"{name}.svg", facecolor="white")
     return [
         {"group": "figures", "file": f"{name}.svg", "caption": caption}
         for name, caption, _ in drawn

@@ -94,7 +94,7 @@ def _pictures(found: re.Match[str]) -> str:
     if found[1] == "pages":
         return "\n".join(f"- [{one['caption']}](gallery/{one['file']})" for one in made)
     figures = [
-        f'<figure markdown="span">\n[![{_plain(one["caption"])}](gallery/{one["file"]})]'
+        f'<figure class="{_shape(one["file"])}" markdown="span">\n[![{_plain(one["caption"])}](gallery/{one["file"]})]'
         f'(gallery/{one["file"]})\n<figcaption markdown="span">{one["caption"]}</figcaption>\n'
         "</figure>"
         for one in made
@@ -102,6 +102,11 @@ def _pictures(found: re.Match[str]) -> str:
     return (
         "\n".join(['<div class="pictures" markdown>', *figures, "</div>"]) if made else NONE_TAKEN
     )
+
+
+def _shape(file: str) -> str:
+    """Pages on a telephone are shown as small as they are."""
+    return "narrow" if "-narrow-" in file else "wide"
 
 
 def _plain(caption: str) -> str:
