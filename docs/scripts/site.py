@@ -93,21 +93,20 @@ def _pictures(found: re.Match[str]) -> str:
     made = [one for one in json.loads(PICTURES.read_text("utf-8")) if one["group"] == found[1]]
     if found[1] == "pages":
         return "\n".join(f"- [{one['caption']}](gallery/{one['file']})" for one in made)
-    figures = [
-        f'<figure class="{_shape(one["file"])}" markdown="span">\n[![{_plain(one["caption"])}](gallery/{one["file"]})]'
-        f'(gallery/{one["file"]})\n<figcaption markdown="span">{one["caption"]}</figcaption>\n'
-        "</figure>"
-        for one in made
-    ]
+    if not made:
+        return NONE_TAKEN
+    return "\n".join(['<div class="pictures" markdown>', *map(_figure, made), "</div>"])
+
+
+def _figure(one: dict[str, str]) -> str:
+    file, caption = f"gallery/{one['file']}", one["caption"]
     return (
-        "\n".join(['<div class="pictures" markdown>', *figures, "</div>"]) if made else NONE_TAKEN
+        f'<figure class="{_shape(file)}" markdown="span">\n'
+        f"[![{caption.replace('`', '')}]({file})]({file})\n"
+        f'<figcaption markdown="span">{caption}</figcaption>\n</figure>'
     )
 
 
 def _shape(file: str) -> str:
     """Pages on a telephone are shown as small as they are."""
     return "narrow" if "-narrow-" in file else "wide"
-
-
-def _plain(caption: str) -> str:
-    return caption.replace("`", "")
