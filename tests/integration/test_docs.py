@@ -8,6 +8,7 @@ import importlib
 import io
 import re
 import runpy
+import shlex
 import sys
 import tomllib
 import warnings
@@ -24,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "reference").glob("*.md")),
 ]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DOTTED = re.compile(r"(?<![\w./-])((?:cg4ai|experiments)(?:\.[A-Za-z_]\w*)+)")
@@ -60,9 +62,22 @@ def _snippets() -> list[Any]:
     ]
 
 
+def output_of(command: str) -> str:
+    """What a command of a tutorial prints, run in this process; it must succeed."""
+    words = shlex.split(command, comments=True)
+    assert words[0] == "cg4ai", f"tutorials run commands of cg4ai alone, not {command}"
+    stream = io.StringIO()
+    with contextlib.redirect_stdout(stream):
+        assert main(words[1:]) == 0, command
+    return stream.getvalue()
+
+
 @pytest.mark.parametrize("page", _snippets())
 def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python blocks of a page run in order in one namespace; a `text` block is their output."""
+    """Python blocks of a page run in order in one namespace; a `text` block is their output.
+
+    Of tutorials commands run as well: those of `sh` blocks.
+    """
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "snippets"}
     printed = ""
@@ -74,6 +89,8 @@ def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             with contextlib.redirect_stdout(stream):
                 exec(code, namespace)
             printed = stream.getvalue()
+        elif language == "sh" and page.name.startswith("tutorial-"):
+            printed = "".join(map(output_of, text.replace("\\\n", " ").splitlines()))
         elif language == "text":
             assert shown(text).search(printed), f"{page.name}:{line} shows\n{text}got\n{printed}"
 
