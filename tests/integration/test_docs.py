@@ -9,6 +9,7 @@ import io
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 import tomllib
 import warnings
@@ -31,6 +32,7 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DOTTED = re.compile(r"(?<![\w./-])((?:cg4ai|experiments)(?:\.[A-Za-z_]\w*)+)")
 COMMAND = re.compile(r"^(?:cg4ai |make |python -m experiments\.).*")
 FILE = re.compile(r"(?<![\w.*-])([a-z_]+(?:/[a-z_]+)*\.py)\b")
+SHORT = re.compile(r"README|tutorial-")  # pages that run in a few seconds
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -54,10 +56,10 @@ def pages_with(language: str) -> list[Path]:
 
 
 def _snippets() -> list[Any]:
-    """README's in every run of the tests, those of the longer pages with the other guards."""
+    """README's and the short tutorials' in every run of the tests, the others' with the guards."""
     later = (pytest.mark.slow, pytest.mark.guard)
     return [
-        pytest.param(page, id=page.name, marks=() if page.name == "README.md" else later)
+        pytest.param(page, id=page.name, marks=() if SHORT.match(page.name) else later)
         for page in pages_with("python")
     ]
 
@@ -80,6 +82,16 @@ def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "snippets"}
+    try:
+        _run_snippets(page, namespace)
+    finally:  # a server of a page that failed half-way
+        for value in namespace.values():
+            if isinstance(value, subprocess.Popen) and value.poll() is None:
+                value.kill()
+                value.communicate()
+
+
+def _run_snippets(page: Path, namespace: dict[str, object]) -> None:
     printed = ""
     for language, text, line in blocks(page):
         if language == "python":
