@@ -1,7 +1,7 @@
 """The pictures of the gallery: figures of small runs, and their pages as a browser shows them.
 
-Written to docs/gallery, which git ignores, with pictures.json, from which site.py makes the page;
-`make docs` calls this where they are missing, `make gallery` in any case.
+Written to docs/gallery, which git ignores, with pictures.json, from which site_pages.py makes the
+page; `make docs` calls this where they are missing, `make gallery` in any case.
 """
 
 from __future__ import annotations
