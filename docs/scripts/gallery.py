@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import json
 import shutil
 import subprocess
@@ -188,9 +189,11 @@ def _sets(pairs: tuple[str, ...]) -> list[str]:
 
 def _command(*words: str | Path) -> None:
     trains = words[0] in ("route", "train")
-    code = cg4ai([*map(str, words), *(["--quiet", "--threads", "1"] if trains else [])])
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        code = cg4ai([*map(str, words), *(["--quiet", "--threads", "1"] if trains else [])])
     if code != 0:
-        raise SystemExit(f"cg4ai {words[0]} ended with code {code}: no gallery without its run")
+        raise SystemExit(f"{said.getvalue()}\ncg4ai {words[0]} ended with code {code}")
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -70,8 +71,9 @@ class Demo:
 
 def demonstrated(seed: int = 0) -> Demo:
     """Train as `cg4ai demo` does."""
-    torch.set_num_threads(ASKED["threads"])
-    settings = RouteSettings(**{**ASKED, "seed": seed})
+    asked: dict[str, Any] = {**ASKED, "seed": seed}
+    settings = RouteSettings(**asked)
+    torch.set_num_threads(asked["threads"])
     prepared = APPLICATION.prepare(settings, None)
     task, made = APPLICATION.problem(prepared), prepared.instance
     result = solve(task.problem, task.settings)
