@@ -25,6 +25,12 @@ BESIDE = {
     "benchmarks/results-rebuild.md": "results-rebuild.md",
 }
 EXAMPLES = "examples.md"
+ALONE = (
+    "index.md",
+    "getting-started.md",
+    "gallery.md",
+    "changelog.md",
+)  # no other page beside them
 HOME = "README.md"
 PICTURES = ROOT / "docs" / "gallery" / "pictures.json"
 GALLERY = re.compile(r"<!-- gallery: ([\w-]+) -->")
@@ -47,6 +53,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Links as seen from the page's place in the checkout become links between pages."""
     target = page.file.src_uri
+    if target in ALONE:
+        page.meta["hide"] = ["navigation"]
     source = next((source for source, made in BESIDE.items() if made == target), f"docs/{target}")
 
     def turned(found: re.Match[str]) -> str:

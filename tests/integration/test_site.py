@@ -134,7 +134,7 @@ class Page:
     """As much of a page as the hook looks at."""
 
     def __init__(self, place: str) -> None:
-        self.file = types.SimpleNamespace(src_uri=place)
+        self.file, self.meta = types.SimpleNamespace(src_uri=place), dict[str, object]()
 
 
 @pytest.mark.parametrize(
