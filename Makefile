@@ -34,9 +34,10 @@ guard: install
 bench: install
 	$(BIN)/python benchmarks/engine.py
 
-# the site, in site/; the theme tells of its successor at each start, which is no warning of ours
+# The site, in site/. Not --quiet: warnings that are not said do not count for --strict. The theme tells
+# of its successor at each start, which is no warning of ours.
 docs: install $(GALLERY)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	$(BIN)/python docs/scripts/links.py site
 
 $(GALLERY): docs/scripts/gallery.py | install

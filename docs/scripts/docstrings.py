@@ -29,7 +29,11 @@ class Docstrings(griffe.Extension):
             text = as_markdown(cleandoc(_running(cls).__doc__ or ""))
             cls.docstring = griffe.Docstring(text, parent=cls)
         if cls.docstring is not None and "settings" in cls.path.lower():
-            cls.docstring.value += _settings(_running(cls))
+            running = _running(cls)
+            cls.docstring.value += _settings(running)
+            for name, field in getattr(running, "__dataclass_fields__", {}).items():
+                if name in cls.members:  # in place of the call that states it
+                    cls.members[name].value = repr(field.default)
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
