@@ -31,9 +31,7 @@ class Docstrings(griffe.Extension):
         if cls.docstring is not None and "settings" in cls.path.lower():
             running = _running(cls)
             cls.docstring.value += _settings(running)
-            for name, field in getattr(running, "__dataclass_fields__", {}).items():
-                if name in cls.members:  # in place of the call that states it
-                    cls.members[name].value = repr(field.default)
+            _state_defaults(cls, running)
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
@@ -65,6 +63,15 @@ def _running(cls: griffe.Class) -> Any:
     for name in cls.path.removeprefix(f"{cls.module.path}.").split("."):
         value = getattr(value, name)
     return value
+
+
+def _state_defaults(cls: griffe.Class, running: Any) -> None:
+    """Defaults in the signature as values, in place of the calls that state them."""
+    known = getattr(running, "__dataclass_fields__", {})
+    made = cls.members.get("__init__")
+    for parameter in getattr(made, "parameters", ()):
+        if parameter.name in known and parameter.default is not None:
+            parameter.default = repr(known[parameter.name].default)
 
 
 def _settings(settings: Any) -> str:
