@@ -10,13 +10,12 @@ from __future__ import annotations
 import re
 from importlib import import_module
 from inspect import cleandoc
-from textwrap import dedent, indent
 from typing import Any
 
 import griffe
 
 HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
-ENTRY = re.compile(r"^(\w[\w, ]*) : (.*(?:\n(?:[ ]{4,}.*|$))*)", re.MULTILINE)
+ENTRY = re.compile(r"^([a-z_]\w*(?:, [a-z_]\w*)*) ?: (?=\S)", re.MULTILINE)
 PROMPTS = re.compile(r"(?:^[ ]*(?:>>>|\.\.\.) ?.*\n?)+", re.MULTILINE)
 
 
@@ -42,7 +41,15 @@ def as_markdown(text: str) -> str:
     """Prompts become blocks of code, parameters a list, their headings bold lines."""
     text = PROMPTS.sub(_block, text)
     text = HEADING.sub(r"\n**\1**\n", text)
-    return ENTRY.sub(_definition, text)
+    return "\n\n".join(map(_paragraph, re.split(r"\n{2,}", text)))
+
+
+def _paragraph(text: str) -> str:
+    """One that begins with `a, b: what they mean` is a list of such, each on lines of its own."""
+    if not ENTRY.match(text):
+        return text
+    _, *parts = ENTRY.split(text)
+    return "\n".join(map(_definition, parts[::2], parts[1::2]))
 
 
 def _block(found: re.Match[str]) -> str:
@@ -50,12 +57,11 @@ def _block(found: re.Match[str]) -> str:
     return "\n```python\n" + "\n".join(lines) + "\n```\n"
 
 
-def _definition(found: re.Match[str]) -> str:
-    """`a, b : what they mean` as an entry of a definition list."""
-    names = ", ".join(f"`{name.strip()}`" for name in found[1].split(","))
-    head, _, rest = found[2].partition("\n")
-    body = f"{head}\n{dedent(rest)}".strip()
-    return f"\n{names}\n:   {indent(body, '    ').strip()}\n"
+def _definition(names: str, meaning: str) -> str:
+    """An entry of a definition list."""
+    term = ", ".join(f"`{name}`" for name in names.split(", "))
+    lines = [line.strip() for line in meaning.strip().splitlines()]
+    return f"{term}\n:   " + "\n    ".join(lines) + "\n"
 
 
 def _running(cls: griffe.Class) -> Any:
