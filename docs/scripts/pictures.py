@@ -190,19 +190,16 @@ def network_picture(demo: Demo) -> str:
     source, target = (CITIES[node] for node in demo.network.arcs[int(demo.plain.argmax())])
     above = int((demo.plain > KEPT).sum())
     links = "1 link" if above == 1 else f"{above} links"
-    top, height = 78, int(78 + DOWN * layout.size[1] + 58)
+    top, height = 92, int(92 + DOWN * layout.size[1] + 58)
     parts = [
         text(28, 36, "A network trained without rules", size=18, bold=True),
         text(28, 59, f"{links} overloaded: {source} to {target} at {worst:.0%}", colour=BAD),
+        text(28, 80, "at the worst demands that a search found", size=13, colour=QUIET),
         *panel(demo.network, layout, demo.plain, left=0, top=top),
         f'<line x1="500" y1="24" x2="500" y2="{height - 62}" stroke="{LINE}"/>',
         text(528, 36, "The same kind of network under a rule", size=18, bold=True),
-        text(
-            528,
-            59,
-            f"same demands, fullest link {min(kept, 1.0):.0%}; no demands overload any",
-            colour=THIRD,
-        ),
+        text(528, 59, f"fullest link {min(kept, 1.0):.0%} at the same demands", colour=THIRD),
+        text(528, 80, "no demands up to the largest overload any", size=13, colour=QUIET),
         *panel(demo.network, layout, demo.ruled, left=505, top=top),
         *legend(28, height - 28),
     ]
