@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+GALLERY := docs/gallery/pictures.json
 
-.PHONY: install demo test guard lint bench clean
+.PHONY: install demo test guard lint bench docs gallery pictures clean
 
 install: $(STAMP)
 
@@ -33,5 +34,21 @@ guard: install
 bench: install
 	$(BIN)/python benchmarks/engine.py
 
+# The site, in site/. Not --quiet: warnings that are not said do not count for --strict. The theme tells
+# of its successor at each start, which is no warning of ours.
+docs: install $(GALLERY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	$(BIN)/python docs/scripts/links.py site
+
+$(GALLERY): docs/scripts/gallery.py | install
+	$(BIN)/python docs/scripts/gallery.py
+
+gallery: install
+	$(BIN)/python docs/scripts/gallery.py
+
+pictures: install
+	$(BIN)/python docs/scripts/pictures.py
+
 clean:
+	rm -rf site docs/gallery
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

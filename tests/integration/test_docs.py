@@ -8,6 +8,8 @@ import importlib
 import io
 import re
 import runpy
+import shlex
+import subprocess
 import sys
 import tomllib
 import warnings
@@ -24,11 +26,13 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "reference").glob("*.md")),
 ]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DOTTED = re.compile(r"(?<![\w./-])((?:cg4ai|experiments)(?:\.[A-Za-z_]\w*)+)")
 COMMAND = re.compile(r"^(?:cg4ai |make |python -m experiments\.).*")
 FILE = re.compile(r"(?<![\w.*-])([a-z_]+(?:/[a-z_]+)*\.py)\b")
+SHORT = re.compile(r"README|tutorial-")  # pages that run in a few seconds
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -52,19 +56,42 @@ def pages_with(language: str) -> list[Path]:
 
 
 def _snippets() -> list[Any]:
-    """README's in every run of the tests, those of the longer pages with the other guards."""
+    """README's and the short tutorials' in every run of the tests, the others' with the guards."""
     later = (pytest.mark.slow, pytest.mark.guard)
     return [
-        pytest.param(page, id=page.name, marks=() if page.name == "README.md" else later)
+        pytest.param(page, id=page.name, marks=() if SHORT.match(page.name) else later)
         for page in pages_with("python")
     ]
 
 
+def output_of(command: str) -> str:
+    """What a command of a tutorial prints, run in this process; it must succeed."""
+    words = shlex.split(command, comments=True)
+    assert words[0] == "cg4ai", f"tutorials run commands of cg4ai alone, not {command}"
+    stream = io.StringIO()
+    with contextlib.redirect_stdout(stream):
+        assert main(words[1:]) == 0, command
+    return stream.getvalue()
+
+
 @pytest.mark.parametrize("page", _snippets())
 def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python blocks of a page run in order in one namespace; a `text` block is their output."""
+    """Python blocks of a page run in order in one namespace; a `text` block is their output.
+
+    Of tutorials commands run as well: those of `sh` blocks.
+    """
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "snippets"}
+    try:
+        _run_snippets(page, namespace)
+    finally:  # a server of a page that failed half-way
+        for value in namespace.values():
+            if isinstance(value, subprocess.Popen) and value.poll() is None:
+                value.kill()
+                value.communicate()
+
+
+def _run_snippets(page: Path, namespace: dict[str, object]) -> None:
     printed = ""
     for language, text, line in blocks(page):
         if language == "python":
@@ -74,6 +101,8 @@ def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             with contextlib.redirect_stdout(stream):
                 exec(code, namespace)
             printed = stream.getvalue()
+        elif language == "sh" and page.name.startswith("tutorial-"):
+            printed = "".join(map(output_of, text.replace("\\\n", " ").splitlines()))
         elif language == "text":
             assert shown(text).search(printed), f"{page.name}:{line} shows\n{text}got\n{printed}"
 
