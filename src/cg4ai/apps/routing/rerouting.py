@@ -79,9 +79,10 @@ def rerouted(whole: Whole, failure: Failure, effort: Effort, folder: Path) -> di
     """What the failure leads to, as plain data; a router, if there is one, is put into `folder`.
 
     `outcome` is "unaffected" (no path uses the links), "disconnected" (a demand has no path left),
-    "infeasible" (some demand vector of the set cannot be routed: prices of links prove it), "open"
-    (neither shown infeasible nor kept by a constant split, so that there is no shield), "shielded",
-    or "violated" if a shielded router was found to overload a link all the same.
+    "infeasible" (some demand vector of the set cannot be routed over the paths that are left:
+    prices of links prove it), "open" (neither shown infeasible nor kept by a constant split, so
+    that there is no shield), "shielded", or "violated" if a shielded router was found to overload a
+    link all the same.
     """
     started = time.perf_counter()
     left = reduced(whole.instance, failure)
@@ -122,8 +123,9 @@ def _unroutable(made: Instance) -> dict[str, Any] | None:
         record = found.record(made)
         links = ", ".join("->".join(link[:2]) for link in record["links"])
         text = (
-            f"at some demand vector of the set every routing loads a link to {found.bound:.6g} of "
-            f"its capacity or more; the links that make it so: {links}"
+            f"at some demand vector of the set every routing over the {len(made.paths)} paths that "
+            f"are left loads a link to {found.bound:.6g} of its capacity or more; the links that "
+            f"make it so: {links}; with more --paths, or a --path-file, it may fit"
         )
         return {"outcome": "infeasible", "level": found.bound, "proof": record, "text": text}
     if made.level <= 1 + ROUNDING:

@@ -1,8 +1,8 @@
-"""Whether some demand vector of a set cannot be routed at all, with prices of links that prove it.
+"""Whether some demand vector of a set fits over no paths of an instance, proven by link prices.
 
-For prices w >= 0 of the links that sum to one, every routing of b has a maximum link utilisation of
-at least sum_d b_d min over paths p of d of sum_{a in p} w_a / capacity_a: whoever has vector and
-prices can add that up.
+For prices w >= 0 of the links that sum to one, every routing of b over the instance's paths has a
+maximum link utilisation of at least sum_d b_d min over paths p of d of sum_{a in p} w_a /
+capacity_a: whoever has vector and prices can add that up.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def test_there_is_no_router_for_what_was_not_studied_or_cannot_be_routed(
 ) -> None:
     assert failed_folder(finished, "b-c") == finished
     assert failed_folder(finished, "d-b") == finished / "failures" / "b-d"
-    with pytest.raises(InvalidInput, match="every routing loads a link"):
+    with pytest.raises(InvalidInput, match="every routing over the 4 paths that are left loads"):
         failed_folder(finished, "a-d")
     with pytest.raises(InvalidInput, match="was not studied"):
         failed_folder(finished, "a-b,c-d")
