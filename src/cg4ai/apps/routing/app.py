@@ -52,6 +52,7 @@ from cg4ai.apps.routing.traffic_files import read_traffic
 from cg4ai.apps.routing.traffic_problem import traffic_problem
 from cg4ai.apps.tables import finite
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
+from cg4ai.errors import InvalidInput
 from cg4ai.objectives import Epigraph
 from cg4ai.proofs import Certification, certify
 from cg4ai.proofs.phase import ProofRecipe
@@ -339,8 +340,11 @@ class Routing:
 
 def _check_failures(settings: RouteSettings, made: Instance) -> None:
     """Refuse failures that cannot be read now: after the training it would be too late."""
-    if settings.failures is not None:
-        failures_of(settings.failures, made)
+    if settings.failures is None:
+        return
+    for failure in failures_of(settings.failures, made):
+        if failure.fault:
+            raise InvalidInput(failure.fault)
 
 
 def _stored_prices(

@@ -74,7 +74,8 @@ class Instance:
     `load` is the worst MLU over the set of demands that was asked for; None: volumes as given.
     `demand_set` is that set, in the box [0, demand_max]; None: all of it.
     `notes` say in words what was left out, rescaled or assumed. `positions` of the nodes on paths,
-    (longitude, latitude) or of a drawing, are for pictures; None: not all are known.
+    (longitude, latitude) or of a drawing, are for pictures; None: not all are known. `all_arcs`
+    are those of the network, on a path or not; None: not known.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Instance:
     notes: tuple[str, ...] = ()
     demand_set: DemandSet | None = None
     positions: dict[str, Position] | None = None
+    all_arcs: tuple[tuple[str, str], ...] | None = None
 
     @property
     def region(self) -> DemandSet:
@@ -345,6 +347,7 @@ def built(
         demand_names=[f"{names[source]}->{names[target]}" for source, target in volumes],
         paths=[tuple(names[node] for node in path) for path in routes],
         positions=_positions(network, arcs),
+        all_arcs=tuple((names[source], names[target]) for source, target in sorted(network.arcs)),
     )
 
 

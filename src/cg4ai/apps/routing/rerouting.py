@@ -14,7 +14,7 @@ from cg4ai.apps.folders import ARRAYS
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.description import described
 from cg4ai.apps.routing.evaluate import Validation
-from cg4ai.apps.routing.failed import Failure, Reduced, in_words, reduced
+from cg4ai.apps.routing.failed import Failure, Reduced, connected, in_words, reduced
 from cg4ai.apps.routing.guarantee import write_shield_proof
 from cg4ai.apps.routing.inherited import inherited
 from cg4ai.apps.routing.joint import JointPricer
@@ -110,10 +110,23 @@ def _disconnected(instance: Instance, left: Reduced, failure: Failure) -> dict[s
     text = (
         f"without {in_words(failure.links)} none of the paths of demand{several} "
         f"{', '.join(names[:NAMED])}{more} is left ({len(left.paths)} of "
-        f"{len(instance.path_demand)} paths of all demands are); allow more paths, or "
-        "name one with --path-file"
+        f"{len(instance.path_demand)} paths of all demands are); "
+        f"{_other_ways(instance, left, failure)}"
     )
     return {"outcome": "disconnected", "lost": names, "text": text}
+
+
+def _other_ways(instance: Instance, left: Reduced, failure: Failure) -> str:
+    """What helps demands that have lost their paths; older runs do not say all links."""
+    advice = "allow more paths, or name one with --path-file"
+    if instance.all_arcs is None:
+        return advice
+    cut = [demand for demand in left.lost if not connected(instance, failure, demand)]
+    if not cut:
+        return f"the network has other ways: {advice}"
+    names = ", ".join(instance.demand_names[demand] for demand in cut[:NAMED])
+    more = f" and {len(cut) - NAMED} more" if len(cut) > NAMED else ""
+    return f"the network has no other way for {names}{more}"
 
 
 def _unroutable(made: Instance) -> dict[str, Any] | None:
