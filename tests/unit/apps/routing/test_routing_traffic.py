@@ -158,6 +158,8 @@ LONG = "time,source,target,volume\n"
         ("time,A->B,B\n1,2,3\n", "line 1: expected the columns"),
         ("time,A->B\n1,2\n1,3\n", "line 3: the time '1' is given twice"),
         ("time,A->B,B->A\n1,2\n", "line 2: expected 3 values, got 2"),
+        ("time,A->B,B->A\n1,2,3,4\n", "line 2: expected 3 values, got 4"),
+        (LONG + "1,A,B,2,5\n", "line 2: expected 4 values, got 5"),
     ],
 )
 def test_bad_csv_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
