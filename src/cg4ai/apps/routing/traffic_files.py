@@ -242,6 +242,8 @@ def _fitting(row: list[str], header: list[str], place: str) -> list[str]:
 
 
 def _from_npz(path: Path) -> Traffic:
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise InvalidInput(f"{path}: is no npz file; write one with numpy.savez")
     try:
         with np.load(path, allow_pickle=False) as stored:
             held = {name: np.asarray(stored[name]) for name in stored.files}

@@ -199,7 +199,16 @@ def test_damaged_files_are_refused_by_name(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     if name != "no.csv":
         path.write_bytes(b"not what it says")
-    with pytest.raises(InvalidInput, match=name):
+    with pytest.raises(InvalidInput, match=name) as raised:
+        read_traffic(path)
+    assert "pickle" not in str(raised.value)
+
+
+def test_a_single_array_is_no_npz_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.npz"
+    with path.open("wb") as file:
+        np.save(file, MATRICES)
+    with pytest.raises(InvalidInput, match=r"t\.npz: is no npz file; write one with numpy\.savez"):
         read_traffic(path)
 
 
