@@ -80,7 +80,7 @@ class Traffic:
             raise InvalidInput(
                 f"a split at {shown(str(where))} leaves {count} of {len(self)} matrices before it; "
                 f"choose a share in (0, 1), or a time after {self.times[0]} and up to "
-                f"{self.times[-1]}"
+                f"{self.times[-1]}{_as_text([*self.times, str(where)])}"
             )
         return self.at(slice(0, count)), self.at(slice(count, None))
 
@@ -175,6 +175,7 @@ def _check_order(times: tuple[str, ...]) -> None:
             raise InvalidInput(
                 f"the time {shown(times[position])} is {what} (after "
                 f"{shown(times[position - 1])}); sort the traffic by time, each once"
+                f"{_as_text(list(times))}"
             )
 
 
@@ -189,6 +190,16 @@ def moments_of(times: list[str]) -> list[Any]:
         return list(times)
     zoned = {date.tzinfo is not None for date in dates}
     return list(dates) if len(zoned) == 1 else list(times)
+
+
+def _as_text(times: list[str]) -> str:
+    """What an error about the order of times adds where their format is not known."""
+    if moments_of(times) != times:
+        return ""
+    return (
+        "; these were compared as text: what is read are numbers and ISO dates such as "
+        "2004-03-28T12:30"
+    )
 
 
 def _number(text: str) -> float | None:

@@ -135,6 +135,18 @@ def test_traffic_is_split_by_time_or_share() -> None:
             whole.split(bad)
 
 
+def test_errors_about_times_of_an_unknown_format_say_which_are_read() -> None:
+    known = "compared as text: what is read are numbers and ISO dates such as 2004-03-28T12:30"
+    volumes = np.zeros((2, 2, 2))
+    with pytest.raises(InvalidInput, match=known):
+        Traffic(("28.03.2004", "01.04.2004"), ("A", "B"), volumes)
+    dated = Traffic(("2004-03-28", "2004-04-01"), ("A", "B"), volumes)
+    with pytest.raises(InvalidInput, match=known):
+        dated.split("foo")
+    with pytest.raises(InvalidInput, match=r"up to 2004-04-01$"):
+        dated.split("2005-01-01")
+
+
 def test_a_diagonal_is_ignored_with_a_note() -> None:
     found = Traffic(("1",), ("A", "B"), np.array([[[3.0, 1], [2, 0]]]))
     np.testing.assert_array_equal(found.matrices, [[[0, 1], [2, 0]]])
