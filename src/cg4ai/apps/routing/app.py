@@ -191,7 +191,8 @@ class Routing:
                 least=settings.least,
             )
         _check_failures(settings, made)
-        return Prepared(settings, made, Measured.of(made, earlier, later))
+        measured = Measured.of(made, earlier, later, whole=not settings.demands)
+        return Prepared(settings, made, measured)
 
     def _instance(self, settings: RouteSettings) -> Instance:
         return instance(

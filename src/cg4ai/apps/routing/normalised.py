@@ -44,7 +44,7 @@ def normalised(
     """
     later = measured.later
     best = instance.optimal(later).mlu
-    inside = instance.region.contains(later)
+    inside = measured.inside(instance)
     ratios: dict[str, dict[str, float]] = {}
     arrays = {"later_optimal_mlu": best, "later_inside": inside.astype(np.float64)}
     for name, router in routers.items():
@@ -58,6 +58,9 @@ def normalised(
         "later": len(later),
         "times": list(measured.times),
         "inside": float(inside.mean()),
+        "silent": list(measured.silent),
+        "elsewhere": measured.elsewhere,
+        "partial": 0 if measured.partial is None else int(measured.partial.sum()),
         "level": instance.level,
     }
     if inside.any() and OURS in routers:
@@ -143,5 +146,25 @@ def judged_on(found: Mapping[str, Any]) -> list[str]:
     return [
         f"Learned from {found['earlier']} matrices ({first} to {last}), judged on {found['later']} "
         f"later ones ({begin} to {end}), of which {found['inside']:.2%} lie in the set.{said}",
+        *_left_out(found),
         f"The best constant split keeps {found['level']:.4f} on the whole set{worst}.",
     ]
+
+
+def _left_out(found: Mapping[str, Any]) -> list[str]:
+    """What of the matrices is not judged; older summaries do not say."""
+    lines = []
+    if found.get("elsewhere"):
+        partial = found["partial"]
+        counted = f"; {partial} later matrices with such traffic count as outside the set"
+        lines.append(
+            f"{found['elsewhere']:.2%} of the later traffic is between nodes that no demand joins "
+            f"and is not routed{counted if partial else ''}."
+        )
+    earlier, later = found.get("silent", (0, 0))
+    if earlier or later:
+        lines.append(
+            f"Without any traffic of the demands, and left out: {earlier} earlier and {later} "
+            "later matrices."
+        )
+    return lines

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,6 +120,12 @@ class Traffic:
         sources: IntArray = np.array([index[source] for source, _ in pairs], np.int64)
         targets: IntArray = np.array([index[target] for _, target in pairs], np.int64)
         return np.asarray(self.matrices[:, sources, targets])
+
+    def others(self, pairs: Sequence[Pair]) -> Array:
+        """(T,): what is sent at each time between all pairs but these."""
+        wanted = set(pairs)
+        left = [pair for pair in product(self.nodes, self.nodes) if pair not in wanted]
+        return np.asarray(self.volumes(left).sum(axis=1))
 
     def check_nodes(self, known: Sequence[str], name: str) -> None:
         """Refuse traffic of nodes that the network `name` does not have."""

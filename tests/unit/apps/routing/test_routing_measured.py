@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing import Traffic, instance
 from cg4ai.apps.routing.app import Routing
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.demands import FreshDemands
 from cg4ai.apps.routing.measured import Measured, evenly, measured_instance, thinned
-from cg4ai.apps.routing.normalised import OURS, PLAIN, figures
+from cg4ai.apps.routing.normalised import OURS, PLAIN, figures, judged_on, normalised
 from cg4ai.apps.routing.report import report
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.routing.tail import LeastMlu
@@ -21,6 +22,7 @@ from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.members.feedback import FeedbackArchitecture, Loads
 from cg4ai.members.networks import NetworkArchitecture
+from cg4ai.solving.clock import Deadline
 
 NODES = ("D", "A", "C", "B")
 LINKS = "source,target,capacity\nA,B,10\nB,C,10\nC,D,10\nD,A,10\nA,C,10\n"
@@ -203,6 +205,31 @@ def test_traffic_of_zeros_is_refused() -> None:
     nothing = Traffic(("1", "2"), ("A", "C"), np.array([[[0.0, 1], [0, 0]], [[0, 0], [0, 0]]]))
     with pytest.raises(InvalidInput, match="zero at all earlier or later times"):
         Measured.of(made, *nothing.split("2"))
+
+
+def test_later_traffic_that_no_demand_carries_is_counted(made: Instance) -> None:
+    """B begins to send at time 55, and nobody sends at times 10, 50 and 51."""
+    matrices = traffic().matrices.copy()
+    matrices[[10, 50, 51]] = 0.0
+    matrices[55:, 3, 0] = 4.0
+    given = Traffic(traffic().times, NODES, matrices)
+    earlier, later = given.split("40")
+    measured = Measured.of(made, earlier, later, whole=True)
+    assert measured.silent == (1, 2)
+    assert measured.elsewhere == pytest.approx(20.0 / later.matrices.sum())
+    assert made.region.contains(measured.later).all()
+    assert measured.inside(made).sum() == 18 - 5
+    review = Review(deadline=Deadline.after(-1))
+    found, _ = normalised(made, measured, {}, review)
+    assert found["inside"] == pytest.approx(13 / 18)
+    text = " ".join(judged_on(found))
+    assert "5 later matrices with such traffic count as outside the set" in text
+    assert "left out: 1 earlier and 2 later matrices" in text
+    # where a few demands alone were asked for, others are left out on purpose
+    fewer = measured_instance(ring(), earlier, 3, paths=2)
+    some = Measured.of(fewer, earlier, later)
+    assert some.inside(fewer).sum() == fewer.region.contains(some.later).sum()
+    assert some.elsewhere > 0.3
 
 
 def ring_with_demands() -> networkx.Graph:
