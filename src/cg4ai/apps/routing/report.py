@@ -293,7 +293,7 @@ def _established(summary: Mapping[str, Any]) -> str:
         proof = "; check the certificate with cg4ai check" if "certificate" in summary else ""
         return (
             "No demand vector of the set can overload a link (shielded: where "
-            f"{MOVED[summary.get('sees', 'all')]} a constant split that fits the whole box{proof})."
+            f"{MOVED[summary.get('sees', 'all')]} a constant split that fits the whole set{proof})."
         )
     attacked = (
         "No demand vector of the set was found that overloads a link (attacked: a search is no "
