@@ -9,16 +9,16 @@ import torch
 
 from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing import Traffic, instance
-from cg4ai.apps.routing.app import Routing
+from cg4ai.apps.routing.app import Prepared, Routing
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.demands import FreshDemands
 from cg4ai.apps.routing.measured import Measured, evenly, measured_instance, thinned
-from cg4ai.apps.routing.normalised import OURS, PLAIN, figures, judged_on, normalised
-from cg4ai.apps.routing.report import report
+from cg4ai.apps.routing.normalised import OURS, PLAIN, Later, figures, judged_on
+from cg4ai.apps.routing.report import about, distance, report
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.routing.tail import LeastMlu
 from cg4ai.apps.routing.traffic_problem import MeasuredDemands, RatioTail, RelativeUtilisation
-from cg4ai.apps.runner import perform
+from cg4ai.apps.runner import Outcome, perform
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.members.feedback import FeedbackArchitecture, Loads
 from cg4ai.members.networks import NetworkArchitecture
@@ -155,9 +155,16 @@ def settings(folder: Path, **changes: object) -> RouteSettings:
     return RouteSettings(**(usual | changes))  # type: ignore[arg-type]
 
 
-def test_a_run_learns_from_earlier_and_is_judged_by_later_matrices(tmp_path: Path) -> None:
-    asked = settings(tmp_path, split="40", baseline=True)
-    done = perform(Routing(), asked, out=tmp_path / "run")
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Outcome[Prepared]:
+    folder = tmp_path_factory.mktemp("measured")
+    asked = settings(folder, split="40", baseline=True)
+    return perform(Routing(), asked, out=folder / "run")
+
+
+def test_a_run_learns_from_earlier_and_is_judged_by_later_matrices(
+    done: Outcome[Prepared],
+) -> None:
     summary, prepared = done.summary, done.prepared
     found, measured = summary["traffic"], prepared.measured
     assert measured is not None
@@ -181,6 +188,23 @@ def test_a_run_learns_from_earlier_and_is_judged_by_later_matrices(tmp_path: Pat
     assert "judged on 20 later ones (40 to 59)" in text
     assert "previous optimum" in text
     assert "Demands are in the units of the traffic; all capacities are counted as" in text
+    assert "mean MLU over the optimum of earlier matrices" in text
+
+
+def test_what_a_run_is_judged_by_comes_first(done: Outcome[Prepared]) -> None:
+    """With no time left there are still our own figures, and the report is about traffic."""
+    app, prepared = Routing(), done.prepared
+    review = Review(deadline=Deadline.after(0))
+    summary = app.evaluate(prepared, app.problem(prepared), done.result, review).summary
+    found = summary["traffic"]
+    assert [*found["ratio"]] == [OURS]
+    assert (found["later"], found["judged"]) == (20, 10)
+    assert found["inside"] == done.summary["traffic"]["inside"]
+    assert "later matrices, to 10 of 20" in review.cut
+    assert "MLUs are of 10 of them" in " ".join(judged_on(found))
+    del summary["traffic"]
+    text = " ".join([*about(summary), *distance(summary | {"distance": "unknown"})])
+    assert "Demands are in the units of the traffic" in text
     assert "mean MLU over the optimum of earlier matrices" in text
 
 
@@ -219,8 +243,7 @@ def test_later_traffic_that_no_demand_carries_is_counted(made: Instance) -> None
     assert measured.elsewhere == pytest.approx(20.0 / later.matrices.sum())
     assert made.region.contains(measured.later).all()
     assert measured.inside(made).sum() == 18 - 5
-    review = Review(deadline=Deadline.after(-1))
-    found, _ = normalised(made, measured, {}, review)
+    found = Later(made, measured, Review()).found
     assert found["inside"] == pytest.approx(13 / 18)
     text = " ".join(judged_on(found))
     assert "5 later matrices with such traffic count as outside the set" in text
