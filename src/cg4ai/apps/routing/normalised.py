@@ -188,6 +188,13 @@ def _left_out(found: Mapping[str, Any]) -> list[str]:
             f"{found['elsewhere']:.2%} of the later traffic is between nodes that no demand joins "
             f"and is not routed{counted if partial else ''}."
         )
+    if found["earlier"] > LEARNED and len(found["ratio"]) > 1:
+        lines.append(
+            f"Static splits and COPE are made for {LEARNED} of the earlier matrices, evenly over "
+            "time."
+        )
+    if found.get("judged", found["later"]) > PREVIOUS and "previous optimum" in found["ratio"]:
+        lines.append(f"The previous optimum is tried at {PREVIOUS} of the later matrices.")
     earlier, later = found.get("silent", (0, 0))
     if earlier or later:
         lines.append(

@@ -255,6 +255,14 @@ def test_later_traffic_that_no_demand_carries_is_counted(made: Instance) -> None
     assert some.elsewhere > 0.3
 
 
+def test_routings_that_see_a_part_of_the_matrices_are_told() -> None:
+    found = {"earlier": 301, "later": 501, "times": list("abcd"), "inside": 1.0, "level": 0.9}
+    text = " ".join(judged_on(found | {"ratio": {OURS: {}, "COPE": {}, "previous optimum": {}}}))
+    assert "Static splits and COPE are made for 300 of the earlier matrices" in text
+    assert "The previous optimum is tried at 500 of the later matrices" in text
+    assert "300" not in " ".join(judged_on(found | {"ratio": {OURS: {}}}))
+
+
 def ring_with_demands() -> networkx.Graph:
     graph = ring()
     graph.graph["demands"] = {"A": {"C": 5.0}}
