@@ -20,6 +20,7 @@ from cg4ai.apps.routing.traffic_sets import worst_optimum
 from cg4ai.records import Array
 from cg4ai.rules.regions import Box
 
+NAMED = 20  # demands that one line names
 ROUNDING = 1e-9  # by so much a utilisation may exceed one and still be taken for it
 BOUNDING = 1e-7  # the price from which on a link bounds the utilisation
 
@@ -40,6 +41,15 @@ class Unroutable:
             "demands": dict(zip(instance.demand_names, self.vector.tolist(), strict=True)),
             "links": [[*instance.arcs[arc], float(self.prices[arc])] for arc in arcs],
         }
+
+    def in_words(self, instance: Instance) -> tuple[str, str]:
+        """The links that have a price, and the demands that must pay one, with their volumes."""
+        links = ["->".join(instance.arcs[arc]) for arc in np.flatnonzero(self.prices > BOUNDING)]
+        paid = priced_demands(instance, self.prices) * self.vector
+        order = [demand for demand in np.argsort(-paid, kind="stable") if paid[demand] > 0]
+        names = [f"{instance.demand_names[one]} {self.vector[one]:.6g}" for one in order[:NAMED]]
+        more = f" and {len(order) - NAMED} more" if len(order) > NAMED else ""
+        return ", ".join(links), ", ".join(names) + more
 
 
 def priced_demands(instance: Instance, prices: Array) -> Array:

@@ -1,11 +1,13 @@
 """Routers that learn from measured traffic: instance, objective, comparison and a whole run."""
 
+import re
 from pathlib import Path
 
 import networkx
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import linprog
 
 from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing import Traffic, instance
@@ -80,12 +82,38 @@ def test_fewer_demands_or_capacities_as_they_are() -> None:
     assert plain.level < 0.99
     with pytest.raises(InvalidInput, match="13 demands were asked for, but the traffic has 9"):
         measured_instance(ring(), traffic(), 13)
-    with pytest.raises(InvalidInput, match="no constant split keeps the capacities"):
+    with pytest.raises(InvalidInput, match="a demand vector of the set cannot be routed") as raised:
         measured_instance(ring(), traffic(), load=None)
+    check_unroutable(str(raised.value))
     with pytest.raises(InvalidInput, match="names the node 'X', which ring does not have"):
         measured_instance(ring(), Traffic(("1",), ("A", "X"), np.ones((1, 2, 2))))
     with pytest.raises(InvalidInput, match="zero at all times"):
         measured_instance(ring(), Traffic(("1",), ("A", "B"), np.zeros((1, 2, 2))))
+
+
+def check_unroutable(message: str) -> None:
+    """Whatever the paths, the demands that it names load the ring as it says: an arc-flow LP."""
+    bound = float(re.search(r"loads some link to ([\d.]+) of its capacity", message)[1])  # type: ignore[index]
+    named = re.search(r"must cross them: (.*?)\. Set load", message)
+    assert named is not None
+    demands = [re.match(r"(\w)->(\w) ([\d.e+]+)$", one) for one in named[1].split(", ")]
+    arcs = [*ring().edges, *((b, a) for a, b in ring().edges)]
+    count = len(arcs)
+    rows, right = [], []
+    for place, found in enumerate(demands):
+        assert found is not None
+        source, target, volume = found.groups()
+        for node in NODES:
+            row = np.zeros(len(demands) * count + 1)
+            for number, (start, end) in enumerate(arcs):
+                row[place * count + number] = (start == node) - (end == node)
+            rows.append(row)
+            right.append(float(volume) * ((node == source) - (node == target)))
+    loads = np.hstack([np.tile(np.eye(count), len(demands)) / 10.0, -np.ones((count, 1))])
+    cost = np.append(np.zeros(len(demands) * count), 1.0)
+    least = linprog(cost, loads, np.zeros(count), np.array(rows), right).fun
+    assert least == pytest.approx(bound, rel=1e-4)
+    assert least > 1
 
 
 def test_vectors_are_thinned_evenly() -> None:
