@@ -26,7 +26,7 @@ from cg4ai.apps.routing.tunnels import Nodes, read_paths
 from cg4ai.errors import InvalidInput
 from cg4ai.extras import optional
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.regions import Box, Polytope
+from cg4ai.rules.regions import Box
 
 if TYPE_CHECKING:
     from cg4ai.apps.routing.optimal import OptimalRouting
@@ -62,9 +62,6 @@ CONFIGURATIONS: tuple[tuple[str, int, int], ...] = tuple(
 # Beyond this many paths of one length, the smallest of those seen so far must do.
 TIED_PATHS = 2000
 USUAL_DEMANDS = 5
-REMEDIES = (
-    "Set load to at most 1, tighten the set, raise the capacity of these links, or allow more paths"
-)
 FAR_APART = 1e6  # further apart, the solver's tolerances are larger than the loads
 
 
@@ -235,7 +232,9 @@ def on_set(unscaled: Instance, region: DemandSet, *, load: float | None = 0.99) 
         made, demand_max=scale * largest, demand_set=times(region, scale), scale=scale, load=load
     )
     if scale * level > 1 + 1e-9:
-        raise InvalidInput(_unroutable(scaled, scale * level))
+        from cg4ai.apps.routing.unroutable import why_refused
+
+        raise InvalidInput(why_refused(scaled, scale * level))
     if not isinstance(region, Box) or region.lower.any():
         return scaled
     return replace(scaled, demand_set=None)
@@ -392,25 +391,3 @@ def shortest_paths(graph: Any, source: int, target: int, count: int) -> list[tup
     except networkx.NetworkXNoPath:
         return []
     return [nodes for _, nodes in sorted(found)[:count]]
-
-
-def _unroutable(made: Instance, level: float) -> str:
-    from cg4ai.apps.routing.unroutable import unroutable
-
-    found = unroutable(made)
-    if found is None:
-        links = ", ".join("->".join(made.arcs[arc]) for arc in made.robust.arcs)
-        return (
-            f"no constant split keeps the capacities of {made.name} at every demand vector of the "
-            f"set: some link is loaded to {level:.6g} of its capacity or more, though no vector "
-            f"was found that cannot be routed. The links that make it so: {links}. {REMEDIES}"
-        )
-    links, demands = found.in_words(made)
-    what = f"the largest demands of {made.name} cannot be routed together"
-    if isinstance(made.region, Polytope):
-        what = f"a demand vector of the set cannot be routed in {made.name}"
-    return (
-        f"{what}: over its {len(made.paths)} paths every routing loads some link to "
-        f"{found.bound:.6g} of its capacity or more. The links that make it so: {links}; the "
-        f"demands that must cross them: {demands}. {REMEDIES}"
-    )

@@ -66,7 +66,9 @@ def _check_room(box: Box, members: Array, limit: float, ends: Sequence[tuple[str
     least = float(members @ box.lower)
     if least <= limit * (1 + 1e-12):
         return
-    sources, targets = zip(*(ends[demand] for demand in np.flatnonzero(members)), strict=True)
+    sources, targets = zip(
+        *(ends[demand] for demand in np.flatnonzero(members).tolist()), strict=True
+    )
     what = "what all demands make up together"
     if len({*sources}) == 1:
         what = f"what {sources[0]} sends in all"

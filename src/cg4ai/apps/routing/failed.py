@@ -67,12 +67,19 @@ def links_of(instance: Instance) -> list[Link]:
 def connected(instance: Instance, failure: Failure, demand: int) -> bool:
     """Whether the network, not just its paths, still has a way for the demand."""
     source, target = instance.ends[demand]
-    left = [arc for arc in instance.all_arcs or () if link_of(*arc) not in failure.links]
+    left = _arcs_left(instance, failure) or ()
     seen, new = {source}, {source}
     while new:
         new = {end for start, end in left if start in new} - seen
         seen |= new
     return target in seen
+
+
+def _arcs_left(instance: Instance, failure: Failure) -> tuple[tuple[str, str], ...] | None:
+    """Those of the network without the links that are down; None: not known."""
+    if instance.all_arcs is None:
+        return None
+    return tuple(arc for arc in instance.all_arcs if link_of(*arc) not in failure.links)
 
 
 def reduced(instance: Instance, failure: Failure) -> Reduced:
@@ -94,6 +101,7 @@ def reduced(instance: Instance, failure: Failure) -> Reduced:
         path_length=instance.path_length[paths],
         paths=[instance.paths[path] for path in paths],
         notes=(),
+        all_arcs=_arcs_left(instance, failure),
     )
     return Reduced(made, paths, arcs, ())
 

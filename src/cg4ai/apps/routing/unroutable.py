@@ -18,8 +18,11 @@ from cg4ai.apps.routing.optimal import link_prices, utilisation_per_share
 from cg4ai.apps.routing.robust import worst_vectors
 from cg4ai.apps.routing.traffic_sets import worst_optimum
 from cg4ai.records import Array
-from cg4ai.rules.regions import Box
+from cg4ai.rules.regions import Box, Polytope
 
+REMEDIES = (
+    "Set load to at most 1, tighten the set, raise the capacity of these links, or allow more paths"
+)
 NAMED = 20  # demands that one line names
 ROUNDING = 1e-9  # by so much a utilisation may exceed one and still be taken for it
 BOUNDING = 1e-7  # the price from which on a link bounds the utilisation
@@ -89,3 +92,24 @@ def _at(instance: Instance, vector: Array) -> Unroutable | None:
     prices = np.where(prices > BOUNDING, prices, 0.0)
     bound = float(priced_demands(instance, prices) @ vector)
     return Unroutable(vector, prices, bound) if bound > 1 + ROUNDING else None
+
+
+def why_refused(made: Instance, level: float) -> str:
+    """Why there can be no shield, where the best constant split keeps `level` > 1."""
+    found = unroutable(made)
+    if found is None:
+        links = ", ".join("->".join(made.arcs[arc]) for arc in made.robust.arcs)
+        return (
+            f"no constant split keeps the capacities of {made.name} at every demand vector of the "
+            f"set: some link is loaded to {level:.6g} of its capacity or more, though no vector "
+            f"was found that cannot be routed. The links that make it so: {links}. {REMEDIES}"
+        )
+    links, demands = found.in_words(made)
+    what = f"the largest demands of {made.name} cannot be routed together"
+    if isinstance(made.region, Polytope):
+        what = f"a demand vector of the set cannot be routed in {made.name}"
+    return (
+        f"{what}: over its {len(made.paths)} paths every routing loads some link to "
+        f"{found.bound:.6g} of its capacity or more. The links that make it so: {links}; the "
+        f"demands that must cross them: {demands}. {REMEDIES}"
+    )

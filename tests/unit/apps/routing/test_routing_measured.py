@@ -93,7 +93,7 @@ def test_fewer_demands_or_capacities_as_they_are() -> None:
 
 def check_unroutable(message: str) -> None:
     """Whatever the paths, the demands that it names load the ring as it says: an arc-flow LP."""
-    bound = float(re.search(r"loads some link to ([\d.]+) of its capacity", message)[1])  # type: ignore[index]
+    bound = float(re.search(r"loads some link to ([\d.]+) of its capacity", message)[1])
     named = re.search(r"must cross them: (.*?)\. Set load", message)
     assert named is not None
     demands = [re.match(r"(\w)->(\w) ([\d.e+]+)$", one) for one in named[1].split(", ")]
