@@ -175,7 +175,7 @@ def test_no_router_at_all_is_a_failure(work: Path, capsys: pytest.CaptureFixture
         (["small.json", "--demands", "3"], "it has 2; ask for fewer"),
         (["small.json", "--demands", "2", "--load", "1.5"], "cannot be routed together"),
         (["small.json", "--load", "much"], "load must be a number"),
-        (["big.json", "--demands", "2", "--load", "none"], "must cross them: a->d, b->d"),
+        (["big.json", "--demands", "2", "--load", "none"], "must cross them: a->d 4"),
         (["small.json", "--device", "tpu"], "device must be cpu, cuda"),
         (["small.json", "--seed", "-1"], "seed must lie in"),
         (["small.json", "--time-limit", "0"], "time_limit_s must be at least"),

@@ -55,10 +55,10 @@ def failures(
 
     Paths over failed links vanish. Where the rest can carry every demand vector of the set, the
     router goes on without them, behind a shield of its own; else it is shown, by a linear program,
-    that no routing can. Writes RUN/failures: a table, and for each failure its router and
-    certificate. What was studied before is not done again, so that an interrupted study goes on.
-    Exit code 0: each is routed with a guarantee, or shown to be impossible; 3: some are not; 2: bad
-    input; 130: interrupted.
+    that no routing over the paths that are left can. Writes RUN/failures: a table, and for each
+    failure its router and certificate. What was studied before is not done again, so that an
+    interrupted study goes on. Exit code 0: each is routed with a guarantee, or shown to be
+    impossible over the paths that are left; 3: some are not; 2: bad input; 130: interrupted.
     """
     from cg4ai.apps.routing.rerouting import Effort
     from cg4ai.settings import device_fault

@@ -32,7 +32,7 @@ from cg4ai.apps.routing.guarantee import (
 )
 from cg4ai.apps.routing.journal import CutJournal
 from cg4ai.apps.routing.measured import Measured, measured_instance
-from cg4ai.apps.routing.normalised import OURS, PLAIN, normalised
+from cg4ai.apps.routing.normalised import OURS, PLAIN, Later
 from cg4ai.apps.routing.options import ALL
 from cg4ai.apps.routing.problem import (
     capacity,
@@ -52,6 +52,7 @@ from cg4ai.apps.routing.traffic_files import read_traffic
 from cg4ai.apps.routing.traffic_problem import traffic_problem
 from cg4ai.apps.tables import finite
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
+from cg4ai.errors import InvalidInput
 from cg4ai.objectives import Epigraph
 from cg4ai.proofs import Certification, certify
 from cg4ai.proofs.phase import ProofRecipe
@@ -190,7 +191,8 @@ class Routing:
                 least=settings.least,
             )
         _check_failures(settings, made)
-        return Prepared(settings, made, Measured.of(made, earlier, later))
+        measured = Measured.of(made, earlier, later, whole=not settings.demands)
+        return Prepared(settings, made, measured)
 
     def _instance(self, settings: RouteSettings) -> Instance:
         return instance(
@@ -292,16 +294,19 @@ class Routing:
     ) -> Evaluation:
         made, asked = prepared.instance, prepared.settings
         measured = prepared.measured
+        later = None
         if measured is not None:  # plain networks are measured on the traffic instead
             asked = replace(asked, baseline=False)
+            later = Later(made, measured, review)  # first: it is what such a run is judged by
+            later.judge(OURS, result.ensemble)
         found = evaluate(made, asked, task.problem, result, review)
         summary, arrays = found.summary | {"sees": asked.sees}, dict(found.arrays)
-        if measured is not None and review.begins("later matrices"):
-            routers = {OURS: result.ensemble}
+        if later is not None:
             if prepared.settings.baseline and review.begins("a plain network, to compare"):
-                routers[PLAIN] = plain_router(task.problem, asked, result, review.deadline)
-            summary["traffic"], more = normalised(made, measured, routers, review)
-            arrays |= more
+                later.judge(PLAIN, plain_router(task.problem, asked, result, review.deadline))
+            later.compare(review)
+            summary["traffic"] = later.found
+            arrays |= later.arrays
         if isinstance(task.solver, Proving) and task.solver.proof is not None:
             violated = summary["strength"] == Strength.VIOLATED
             summary |= proof_summary(made, task.solver.proof) | (task.solver.written or {})
@@ -339,8 +344,11 @@ class Routing:
 
 def _check_failures(settings: RouteSettings, made: Instance) -> None:
     """Refuse failures that cannot be read now: after the training it would be too late."""
-    if settings.failures is not None:
-        failures_of(settings.failures, made)
+    if settings.failures is None:
+        return
+    for failure in failures_of(settings.failures, made):
+        if failure.fault:
+            raise InvalidInput(failure.fault)
 
 
 def _stored_prices(

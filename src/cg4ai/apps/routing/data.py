@@ -26,7 +26,7 @@ from cg4ai.apps.routing.tunnels import Nodes, read_paths
 from cg4ai.errors import InvalidInput
 from cg4ai.extras import optional
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.regions import Box, Polytope
+from cg4ai.rules.regions import Box
 
 if TYPE_CHECKING:
     from cg4ai.apps.routing.optimal import OptimalRouting
@@ -74,7 +74,8 @@ class Instance:
     `load` is the worst MLU over the set of demands that was asked for; None: volumes as given.
     `demand_set` is that set, in the box [0, demand_max]; None: all of it.
     `notes` say in words what was left out, rescaled or assumed. `positions` of the nodes on paths,
-    (longitude, latitude) or of a drawing, are for pictures; None: not all are known.
+    (longitude, latitude) or of a drawing, are for pictures; None: not all are known. `all_arcs`
+    are those of the network, on a path or not; None: not known.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Instance:
     notes: tuple[str, ...] = ()
     demand_set: DemandSet | None = None
     positions: dict[str, Position] | None = None
+    all_arcs: tuple[tuple[str, str], ...] | None = None
 
     @property
     def region(self) -> DemandSet:
@@ -226,11 +228,13 @@ def on_set(unscaled: Instance, region: DemandSet, *, load: float | None = 0.99) 
         return _smaller(unscaled, region, level, load)
     _check_units(made.name, level)
     scale = 1.0 if load is None else load / level
-    if scale * level > 1 + 1e-9:
-        raise InvalidInput(_unroutable(made, scale * level))
     scaled = replace(
         made, demand_max=scale * largest, demand_set=times(region, scale), scale=scale, load=load
     )
+    if scale * level > 1 + 1e-9:
+        from cg4ai.apps.routing.unroutable import why_refused
+
+        raise InvalidInput(why_refused(scaled, scale * level))
     if not isinstance(region, Box) or region.lower.any():
         return scaled
     return replace(scaled, demand_set=None)
@@ -345,6 +349,7 @@ def built(
         demand_names=[f"{names[source]}->{names[target]}" for source, target in volumes],
         paths=[tuple(names[node] for node in path) for path in routes],
         positions=_positions(network, arcs),
+        all_arcs=tuple((names[source], names[target]) for source, target in sorted(network.arcs)),
     )
 
 
@@ -386,23 +391,3 @@ def shortest_paths(graph: Any, source: int, target: int, count: int) -> list[tup
     except networkx.NetworkXNoPath:
         return []
     return [nodes for _, nodes in sorted(found)[:count]]
-
-
-def _unroutable(made: Instance, level: float) -> str:
-    if isinstance(made.region, Polytope):
-        links = ", ".join("->".join(made.arcs[arc]) for arc in made.robust.arcs)
-        return (
-            f"no constant split keeps the capacities of {made.name} at every demand vector of the "
-            f"set: some link is loaded to {level:.6g} of its capacity or more. The links that make "
-            f"it so: {links}. Set load to at most 1, tighten the set, raise the capacity of these "
-            "links, or allow more paths"
-        )
-    corner = linear_programs.bottleneck(made)
-    links = ", ".join("->".join(made.arcs[arc]) for arc in corner.arcs)
-    demands = ", ".join(made.demand_names[demand] for demand in corner.demands)
-    return (
-        f"the largest demands of {made.name} cannot be routed together: whatever the splits, "
-        f"some link is loaded to {level:.6g} of its capacity or more. The links that make it so: "
-        f"{links}; the demands that must cross them: {demands}. Set load to at most 1, raise the "
-        "capacity of these links, or allow more paths"
-    )

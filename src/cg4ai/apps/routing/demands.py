@@ -56,7 +56,30 @@ def limited(
         limits.append(budget * float(box.upper.sum()))
     if not rows:
         return box
+    for members, limit in zip(rows, limits, strict=True):
+        _check_room(box, members, limit, ends)
     return Polytope(box, np.array(rows), np.array(limits))
+
+
+def _check_room(box: Box, members: Array, limit: float, ends: Sequence[tuple[str, str]]) -> None:
+    """Refuse a limit on the sum of `members` (D,) that their least volumes exceed."""
+    least = float(members @ box.lower)
+    if least <= limit * (1 + 1e-12):
+        return
+    sources, targets = zip(
+        *(ends[demand] for demand in np.flatnonzero(members).tolist()), strict=True
+    )
+    what = "what all demands make up together"
+    if len({*sources}) == 1:
+        what = f"what {sources[0]} sends in all"
+    elif len({*targets}) == 1:
+        what = f"what {targets[0]} receives in all"
+    share = least / float(members @ box.upper)
+    raise InvalidInput(
+        f"no demand vector keeps the limits: {what} is at least {least:.6g}, as every demand is at "
+        f"least a share of its largest, but may be {limit:.6g} at most; let hose and budget be at "
+        f"least {share:.6g}, or least be smaller"
+    )
 
 
 def node_totals(ends: Sequence[tuple[str, str]]) -> list[Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.csvdata import CsvTable
-from cg4ai.apps.folders import POSITIONS
+from cg4ai.apps.folders import ALL_ARCS, POSITIONS
 from cg4ai.apps.protocol import InputColumn, Interface, Proposition, Rule, Signature
 from cg4ai.apps.routing.agents import Budgeted
 from cg4ai.apps.routing.answers import Answers, LowerBound, answered
@@ -45,6 +45,7 @@ def described(made: Instance) -> dict[str, Any]:
         "load": made.load,
         **({} if made.demand_set is None else {"demand_set": made.demand_set.record()}),
         **({} if made.positions is None else {POSITIONS: made.positions}),
+        **({} if made.all_arcs is None else {ALL_ARCS: [list(arc) for arc in made.all_arcs]}),
     }
 
 
@@ -72,6 +73,7 @@ def restored(description: Mapping[str, Any]) -> Instance:
             load=None if load is None else float(load),
             demand_set=_demand_set(description.get("demand_set")),
             positions=_positions(description.get(POSITIONS), arcs),
+            all_arcs=_all_arcs(description.get(ALL_ARCS)),
         )
         _check_sizes(made)
         return made
@@ -87,6 +89,13 @@ def _demand_set(record: Mapping[str, Any] | None) -> DemandSet | None:
     if isinstance(region, Ball):
         raise ValueError("a set of demands is a box or a polytope")
     return region
+
+
+def _all_arcs(record: Sequence[Sequence[str]] | None) -> tuple[tuple[str, str], ...] | None:
+    """Those of the network; older runs do not say."""
+    return (
+        None if record is None else tuple((str(source), str(target)) for source, target in record)
+    )
 
 
 def _positions(

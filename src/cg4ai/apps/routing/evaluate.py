@@ -177,6 +177,7 @@ def _about(
         "demand_max": instance.demand_max.tolist(),
         "demand_set": in_words(instance.region),
         "objective": settings.objective,
+        "from_traffic": settings.traffic is not None,
         "guarantee": settings.guarantee,
         "members": settings.members,
         "time_limit_s": settings.time_limit_s,

@@ -28,10 +28,11 @@ Link = tuple[str, str]  # its two ends, in alphabetical order
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Links that are down together, and what that is called."""
+    """Links that are down together, and what that is called; `fault`: why it cannot be studied."""
 
     name: str
     links: tuple[Link, ...]
+    fault: str = ""
 
     @classmethod
     def of(cls, links: Iterable[Link], name: str = "") -> Failure:
@@ -63,6 +64,24 @@ def links_of(instance: Instance) -> list[Link]:
     return sorted({link_of(*arc) for arc in instance.arcs})
 
 
+def connected(instance: Instance, failure: Failure, demand: int) -> bool:
+    """Whether the network, not just its paths, still has a way for the demand."""
+    source, target = instance.ends[demand]
+    left = _arcs_left(instance, failure) or ()
+    seen, new = {source}, {source}
+    while new:
+        new = {end for start, end in left if start in new} - seen
+        seen |= new
+    return target in seen
+
+
+def _arcs_left(instance: Instance, failure: Failure) -> tuple[tuple[str, str], ...] | None:
+    """Those of the network without the links that are down; None: not known."""
+    if instance.all_arcs is None:
+        return None
+    return tuple(arc for arc in instance.all_arcs if link_of(*arc) not in failure.links)
+
+
 def reduced(instance: Instance, failure: Failure) -> Reduced:
     """The instance without the paths over the links that are down."""
     down = np.array([link_of(*arc) in failure.links for arc in instance.arcs])
@@ -82,6 +101,7 @@ def reduced(instance: Instance, failure: Failure) -> Reduced:
         path_length=instance.path_length[paths],
         paths=[instance.paths[path] for path in paths],
         notes=(),
+        all_arcs=_arcs_left(instance, failure),
     )
     return Reduced(made, paths, arcs, ())
 
@@ -96,6 +116,7 @@ def failures_of(text: str | Path, instance: Instance) -> list[Failure]:
     that fails alone, or with a column failure, whose lines of one name fail together. A .json: a
     list of groups of links, or an object of such groups by name, in which a link is "A-B" or
     ["A", "B"]. Else links such as A-B, several that fail together by commas, groups by semicolons.
+    A failure that names an unknown link says so in its `fault`; if all do, it is refused.
     """
     text = str(text)
     if text.strip() == SINGLE:
@@ -103,7 +124,8 @@ def failures_of(text: str | Path, instance: Instance) -> list[Failure]:
     if Path(text).suffix.lower() in FILES:
         found = list(_read(Path(text), instance))
     else:
-        found = [failure_of(part, instance) for part in text.split(";") if part.strip()]
+        parts = [part.strip() for part in text.split(";") if part.strip()]
+        found = [_failure(_words(part), instance) for part in parts]
     if not found:
         raise InvalidInput(
             f"{shown(text)} names no failure; give {SINGLE}, links such as A-B,C-D, or a file "
@@ -113,27 +135,49 @@ def failures_of(text: str | Path, instance: Instance) -> list[Failure]:
     for name in names:
         if names.count(name) > 1:
             raise InvalidInput(f"{shown(text)}: the failure {shown(name)} is named twice")
+    if all(one.fault for one in found):
+        raise InvalidInput(found[0].fault)
     return found
 
 
 def failure_of(text: str, instance: Instance) -> Failure:
     """The failure of the links A-B,C-D together."""
+    found = _failure(_words(text), instance)
+    if found.fault:
+        raise InvalidInput(found.fault)
+    return found
+
+
+def _words(text: str) -> list[tuple[str, Any]]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words:
         raise InvalidInput(f"a failure names links such as A-B,C-D, got {shown(text)}")
-    return Failure.of(_link(word, instance, "the failure") for word in words)
+    return [("the failure", word) for word in words]
+
+
+def _failure(links: Sequence[tuple[str, Any]], instance: Instance, name: str = "") -> Failure:
+    """Of links as someone wrote them, each with the place where that was."""
+    try:
+        return Failure.of([_link(link, instance, place) for place, link in links], name)
+    except InvalidInput as error:
+        return Failure(name or ",".join(_text(link) for _, link in links), (), str(error))
+
+
+def _text(written: Any) -> str:
+    return "-".join(map(str, written)) if isinstance(written, list) else str(written)
 
 
 def _read(path: Path, instance: Instance) -> Iterator[Failure]:
     if path.suffix.lower() == ".json":
         yield from _from_json(path, parse_json(path), instance)
         return
-    groups: dict[str, list[Link]] = {}
+    groups: dict[str, list[tuple[str, Any]]] = {}
     for place, record in csv_records(path, ("source", "target"), ("failure",)):
-        link = _checked((record["source"], record["target"]), instance, place)
-        groups.setdefault(record.get("failure") or "-".join(link), []).append(link)
+        link = [record["source"], record["target"]]
+        name = record.get("failure") or "-".join(link_of(*link))
+        groups.setdefault(name, []).append((place, link))
     for name, links in groups.items():
-        yield Failure.of(links, name)
+        yield _failure(links, instance, name)
 
 
 def _from_json(path: Path, content: Any, instance: Instance) -> Iterator[Failure]:
@@ -150,48 +194,37 @@ def _from_json(path: Path, content: Any, instance: Instance) -> Iterator[Failure
             raise InvalidInput(
                 f'{place}: expected a list of links, each "A-B" or ["A", "B"], got {group!r:.80}'
             )
-        yield Failure.of((_json_link(link, instance, place) for link in group), name)
+        yield _failure([(place, link) for link in group], instance, name)
 
 
-def _json_link(link: Any, instance: Instance, place: str) -> Link:
-    if isinstance(link, list) and len(link) == 2:
-        return _checked((str(link[0]), str(link[1])), instance, place)
-    if isinstance(link, str):
-        return _link(link, instance, place)
-    raise InvalidInput(f'{place}: a link is "A-B" or ["A", "B"], got {link!r:.80}')
+def _link(written: Any, instance: Instance, place: str) -> Link:
+    """A link that the network has, written as A-B, A->B or ["A", "B"].
 
-
-def _link(text: str, instance: Instance, place: str) -> Link:
-    """A link written as A-B (or A->B); names of nodes may have hyphens themselves."""
-    parts = text.replace("->", "-").split("-")
-    nodes = _nodes(instance)
-    for cut in range(1, len(parts)):
-        ends = "-".join(parts[:cut]).strip(), "-".join(parts[cut:]).strip()
-        if nodes.issuperset(ends):
-            return _checked(ends, instance, place)
-    known = ["-".join(link) for link in links_of(instance)]
+    Names of nodes may have hyphens themselves. Of runs that do not say which links their network
+    has, any two nodes on paths are taken for the ends of one.
+    """
+    if isinstance(written, list) and len(written) == 2:
+        cuts = [(str(written[0]), str(written[1]))]
+    elif isinstance(written, str):
+        parts = written.replace("->", "-").split("-")
+        cuts = [("-".join(parts[:cut]), "-".join(parts[cut:])) for cut in range(1, len(parts))]
+    else:
+        raise InvalidInput(f'{place}: a link is "A-B" or ["A", "B"], got {written!r:.80}')
+    known = {link_of(*arc) for arc in instance.all_arcs or instance.arcs}
+    nodes = {node for link in known for node in link}
+    for cut in cuts:
+        link = link_of(cut[0].strip(), cut[1].strip())
+        guessed = instance.all_arcs is None and link[0] != link[1] and nodes.issuperset(link)
+        if link in known or guessed:
+            return link
+    listed = sorted("-".join(link) for link in known)
+    fault = f"which {instance.name} does not have"
+    if instance.all_arcs is None:
+        fault = f"whose ends are no two nodes on paths of {instance.name}"
     raise InvalidInput(
-        f"{place} names the link {shown(text)}, whose ends are no two nodes on paths of "
-        f"{instance.name}{did_you_mean(text, known)}; write A-B, with the names of the network"
+        f"{place} names the link {shown(_text(written))}, {fault}"
+        f"{did_you_mean(_text(written), listed)}; write A-B, with the names of the network"
     )
-
-
-def _checked(ends: tuple[str, str], instance: Instance, place: str) -> Link:
-    nodes = _nodes(instance)
-    for end in ends:
-        if end not in nodes:
-            raise InvalidInput(
-                f"{place}: no path of {instance.name} has the node {shown(end)}"
-                f"{did_you_mean(end, nodes)}; correct it, or leave the link out: without it "
-                "nothing changes"
-            )
-    if ends[0] == ends[1]:
-        raise InvalidInput(f"{place}: a link has two ends, got {shown(ends[0])} twice")
-    return link_of(*ends)
-
-
-def _nodes(instance: Instance) -> set[str]:
-    return {node for arc in instance.arcs for node in arc}
 
 
 def in_words(links: Sequence[Link]) -> str:

@@ -129,6 +129,8 @@ def _studied(job: Job, *, until: float) -> dict[str, Any]:
     """The outcome of one failure, kept in its folder; an error is one, too."""
     links = [list(link) for link in job.failure.links]
     unsettled = {"failure": job.failure.name, "links": links}
+    if job.failure.fault:
+        return {**unsettled, "outcome": "error", "text": job.failure.fault}
     if time.time() >= until:
         return {**unsettled, "outcome": "left", "text": "the time limit was over before it"}
     if job.place.exists():  # a router of before would outlive a failure that has none now

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cg4ai.apps.routing.data import Instance, built, network_of, on_set
 from cg4ai.apps.routing.network import Network
@@ -23,21 +24,42 @@ class Measured:
     """Demand vectors of an instance: `earlier` (T, D) to learn from, `later` (L, D) to judge by.
 
     `times` are those of both: the first and the last earlier one, the first and the last later one.
+    `silent`: how many earlier and later vectors of zeros were left out, as nothing is routed there.
+    `elsewhere`: the share of the later traffic that belongs to no demand. `partial` (L,): whether
+    the vector is not all of its matrix, though whole matrices were to be routed.
     """
 
     earlier: Array
     later: Array
     times: tuple[str, str, str, str]
+    silent: tuple[int, int] = (0, 0)
+    elsewhere: float = 0.0
+    partial: NDArray[np.bool_] | None = None
 
     @classmethod
-    def of(cls, instance: Instance, earlier: Traffic, later: Traffic) -> Measured:
-        """Vectors of all zeros are left out: nothing is routed there."""
+    def of(
+        cls, instance: Instance, earlier: Traffic, later: Traffic, *, whole: bool = False
+    ) -> Measured:
+        """`whole`: the demands are meant to be all that is sent."""
         vectors = [part.vectors(instance) for part in (earlier, later)]
-        vectors = [part[part.any(axis=1)] for part in vectors]
-        if not all(len(part) for part in vectors):
+        kept = [part.any(axis=1) for part in vectors]
+        if not all(rows.any() for rows in kept):
             raise InvalidInput("the traffic of the demands is zero at all earlier or later times")
         times = (earlier.times[0], earlier.times[-1], later.times[0], later.times[-1])
-        return cls(vectors[0], vectors[1], times)
+        others = later.others(instance.ends)
+        return cls(
+            vectors[0][kept[0]],
+            vectors[1][kept[1]],
+            times,
+            (int((~kept[0]).sum()), int((~kept[1]).sum())),
+            float(others.sum() / later.matrices.sum()),
+            (others[kept[1]] > 0) & whole,
+        )
+
+    def inside(self, instance: Instance) -> NDArray[np.bool_]:
+        """(L,): which later matrices lie in the set; none of which a part is not routed."""
+        found = instance.region.contains(self.later)
+        return np.asarray(found if self.partial is None else found & ~self.partial)
 
 
 def evenly(length: int, count: int) -> IntArray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +20,7 @@ from cg4ai.records import Array, IntArray
 
 LEARNED = 300  # earlier vectors that static splits are made for, at most
 PREVIOUS = 500  # later vectors at which the optimum of the one before is tried, at most
+FIRST = 10  # later vectors that are solved whatever the time
 CLIMBED = 5  # of the earlier vectors of largest optimum, searches for the worst start from so many
 OURS, PLAIN = "this router", "plain network"
 
@@ -32,81 +35,106 @@ def figures(ratios: Array) -> dict[str, float]:
     }
 
 
-def normalised(
-    instance: Instance,
-    measured: Measured,
-    routers: Mapping[str, Ensemble],
-    review: Review,
-) -> tuple[dict[str, Any], dict[str, Array]]:
-    """What to add to the summary under `traffic`, and arrays of MLUs at the later vectors.
+class Later:
+    """Routings on the later vectors, or as many of them as half of the time left allows to solve.
 
-    `routers` come first; what time does not allow of the others is left out.
+    `found` is for the summary, under `traffic`; `arrays` are MLUs at the vectors that were solved.
     """
-    later = measured.later
-    best = instance.optimal(later).mlu
-    inside = instance.region.contains(later)
-    ratios: dict[str, dict[str, float]] = {}
-    arrays = {"later_optimal_mlu": best, "later_inside": inside.astype(np.float64)}
-    for name, router in routers.items():
-        splits = router.predict(later, outside="ignore")
-        mlu = instance.utilisation(later, splits).max(axis=1)
-        ratios[name] = figures(mlu / best)
+
+    def __init__(self, instance: Instance, measured: Measured, review: Review) -> None:
+        self.instance, self.measured = instance, measured
+        review.say("evaluating: later matrices")
+        self.at, self.best = _solved(instance, measured.later, review)
+        self.vectors = measured.later[self.at]
+        self.inside = measured.inside(instance)
+        self.ratios: dict[str, dict[str, float]] = {}
+        self.found: dict[str, Any] = {
+            "earlier": len(measured.earlier),
+            "later": len(measured.later),
+            "judged": len(self.at),
+            "times": list(measured.times),
+            "inside": float(self.inside.mean()),
+            "silent": list(measured.silent),
+            "elsewhere": measured.elsewhere,
+            "partial": 0 if measured.partial is None else int(measured.partial.sum()),
+            "level": instance.level,
+            "ratio": self.ratios,
+        }
+        inside = self.inside[self.at].astype(np.float64)
+        self.arrays = {"later_optimal_mlu": self.best, "later_inside": inside}
+
+    def judge(self, name: str, router: Ensemble) -> None:
+        """Add a router to the comparison."""
+        splits = router.predict(self.vectors, outside="ignore")
+        mlu = self.instance.utilisation(self.vectors, splits).max(axis=1)
+        self.ratios[name] = figures(mlu / self.best)
         if name == OURS:
-            arrays["later_mlu"] = mlu
-    found: dict[str, Any] = {
-        "earlier": len(measured.earlier),
-        "later": len(later),
-        "times": list(measured.times),
-        "inside": float(inside.mean()),
-        "level": instance.level,
-    }
-    if inside.any() and OURS in routers:
-        found["ratio_inside"] = figures((arrays["later_mlu"] / best)[inside])
-    if review.begins("the worst optimum of the set"):
+            self.arrays["later_mlu"] = mlu
+            inside = self.inside[self.at]
+            if inside.any():
+                self.found["ratio_inside"] = figures((mlu / self.best)[inside])
+
+    def compare(self, review: Review) -> None:
+        """Add classical routings, as far as time allows."""
+        instance, measured = self.instance, self.measured
+        if review.begins("the worst optimum of the set"):
+            earlier = thinned(measured.earlier, LEARNED)
+            hardest = np.argsort(-instance.optimal(earlier).mlu)[:CLIMBED]
+            self.found["worst_optimum"] = worst_optimum(instance, earlier[hardest]).found
+        for name, make in self._classical().items():
+            if review.begins(name):
+                mlu, chosen = make()
+                self.ratios[name] = figures(mlu / self.best[chosen])
+
+    def _classical(self) -> dict[str, Callable[[], tuple[Array, IntArray]]]:
+        """By name, what gives MLUs and the positions (n,) of the solved vectors that they are of.
+
+        Those that take longest come last: a limit of time then leaves out no other.
+        """
+        instance, measured = self.instance, self.measured
         earlier = thinned(measured.earlier, LEARNED)
-        hardest = np.argsort(-instance.optimal(earlier).mlu)[:CLIMBED]
-        found["worst_optimum"] = worst_optimum(instance, earlier[hardest]).found
-    for name, make in _classical(instance, measured).items():
-        if review.begins(name):
-            mlu, chosen = make()
-            ratios[name] = figures(mlu / best[chosen])
-    return {**found, "ratio": ratios}, arrays
+        all_of_them = evenly(len(self.at), len(self.at))
+
+        def static(split: Callable[[], Array]) -> Callable[[], tuple[Array, IntArray]]:
+            def mlu() -> tuple[Array, IntArray]:
+                loads = instance.utilisation(self.vectors, split())
+                return np.asarray(loads.max(axis=1)), all_of_them
+
+            return mlu
+
+        def previous() -> tuple[Array, IntArray]:
+            chosen = evenly(len(self.at), PREVIOUS)
+            before = np.concatenate([measured.earlier[-1:], measured.later])[self.at[chosen]]
+            splits = instance.optimal(before, splits=True).splits
+            assert splits is not None
+            loads = instance.utilisation(self.vectors[chosen], splits)
+            return np.asarray(loads.max(axis=1)), chosen
+
+        ceiling = max(1.0, instance.level * (1 + 1e-6))
+        return {
+            "shortest paths (ECMP)": static(lambda: equal_cost(instance).split),
+            "best static split": static(lambda: best_static(instance, earlier).split),
+            "robust static split": static(lambda: instance.robust.split),
+            "previous optimum": previous,
+            "COPE": static(
+                lambda: cope(instance, earlier, ceiling=ceiling, measure="utilisation").split
+            ),
+            "oblivious routing": static(lambda: oblivious(instance).split),
+        }
 
 
-def _classical(
-    instance: Instance, measured: Measured
-) -> dict[str, Callable[[], tuple[Array, IntArray]]]:
-    """By name, what gives MLUs and the positions (n,) of the later vectors that they are of.
-
-    Those that take longest come last: a limit of time then leaves out no other.
-    """
-    earlier, later = thinned(measured.earlier, LEARNED), measured.later
-    all_of_them = evenly(len(later), len(later))
-
-    def static(split: Callable[[], Array]) -> Callable[[], tuple[Array, IntArray]]:
-        def mlu() -> tuple[Array, IntArray]:
-            return np.asarray(instance.utilisation(later, split()).max(axis=1)), all_of_them
-
-        return mlu
-
-    def previous() -> tuple[Array, IntArray]:
-        chosen = evenly(len(later), PREVIOUS)
-        before = np.concatenate([measured.earlier[-1:], later])[chosen]
-        splits = instance.optimal(before, splits=True).splits
-        assert splits is not None
-        return np.asarray(instance.utilisation(later[chosen], splits).max(axis=1)), chosen
-
-    ceiling = max(1.0, instance.level * (1 + 1e-6))
-    return {
-        "shortest paths (ECMP)": static(lambda: equal_cost(instance).split),
-        "best static split": static(lambda: best_static(instance, earlier).split),
-        "robust static split": static(lambda: instance.robust.split),
-        "previous optimum": previous,
-        "COPE": static(
-            lambda: cope(instance, earlier, ceiling=ceiling, measure="utilisation").split
-        ),
-        "oblivious routing": static(lambda: oblivious(instance).split),
-    }
+def _solved(instance: Instance, later: Array, review: Review) -> tuple[IntArray, Array]:
+    """Positions (n,) of vectors evenly over time, and their optimum: all, or what time allows."""
+    at = evenly(len(later), len(later))
+    if not math.isinf(review.deadline.ends):
+        few, started = evenly(len(later), FIRST), time.perf_counter()
+        instance.optimal(later[few])
+        pace = (time.perf_counter() - started) / len(few)
+        count = max(FIRST, int(review.deadline.left() / 2 / pace))
+        if count < len(later):
+            at = evenly(len(later), count)
+            review.cut.append(f"later matrices, to {len(at)} of {len(later)}")
+    return at, instance.optimal(later[at]).mlu
 
 
 def in_words(found: Mapping[str, Any]) -> list[str]:
@@ -140,8 +168,37 @@ def judged_on(found: Mapping[str, Any]) -> list[str]:
         else f" The other {outside:.2%} lie outside: the router answers there too, but the "
         "guarantee does not cover them."
     )
+    judged = found.get("judged", found["later"])  # older summaries: all
+    few = "" if judged == found["later"] else f" MLUs are of {judged} of them."
     return [
         f"Learned from {found['earlier']} matrices ({first} to {last}), judged on {found['later']} "
-        f"later ones ({begin} to {end}), of which {found['inside']:.2%} lie in the set.{said}",
+        f"later ones ({begin} to {end}), of which {found['inside']:.2%} lie in the set.{said}{few}",
+        *_left_out(found),
         f"The best constant split keeps {found['level']:.4f} on the whole set{worst}.",
     ]
+
+
+def _left_out(found: Mapping[str, Any]) -> list[str]:
+    """What of the matrices is not judged; older summaries do not say."""
+    lines = []
+    if found.get("elsewhere"):
+        partial = found["partial"]
+        counted = f"; {partial} later matrices with such traffic count as outside the set"
+        lines.append(
+            f"{found['elsewhere']:.2%} of the later traffic is between nodes that no demand joins "
+            f"and is not routed{counted if partial else ''}."
+        )
+    if found["earlier"] > LEARNED and len(found["ratio"]) > 1:
+        lines.append(
+            f"Static splits and COPE are made for {LEARNED} of the earlier matrices, evenly over "
+            "time."
+        )
+    if found.get("judged", found["later"]) > PREVIOUS and "previous optimum" in found["ratio"]:
+        lines.append(f"The previous optimum is tried at {PREVIOUS} of the later matrices.")
+    earlier, later = found.get("silent", (0, 0))
+    if earlier or later:
+        lines.append(
+            f"Without any traffic of the demands, and left out: {earlier} earlier and {later} "
+            "later matrices."
+        )
+    return lines

@@ -92,8 +92,13 @@ def stopped(summary: Mapping[str, Any]) -> str:
 
 def distance(summary: Mapping[str, Any]) -> list[str]:
     """How far from optimal the objective of training can be."""
-    minimised = MINIMISED["traffic" if "traffic" in summary else summary["objective"]]
+    minimised = MINIMISED["traffic" if _from_traffic(summary) else summary["objective"]]
     return distance_from_optimal(summary, minimised)
+
+
+def _from_traffic(summary: Mapping[str, Any]) -> bool:
+    """Whether it learned from traffic; older summaries say it by what they judge it on."""
+    return bool(summary.get("from_traffic", "traffic" in summary))
 
 
 def _worst_case(summary: Mapping[str, Any]) -> str:
@@ -180,9 +185,9 @@ def _known(value: float | None) -> str:
 
 
 def _scaling(summary: Mapping[str, Any]) -> str:
-    if "traffic" in summary and summary["load"] is None:
+    if _from_traffic(summary) and summary["load"] is None:
         return "Demands are in the units of the traffic, capacities as given."
-    if "traffic" in summary:
+    if _from_traffic(summary):
         return (
             "Demands are in the units of the traffic; all capacities are counted as one multiple "
             f"of what they are, such that this is {summary['load']:g}."
@@ -293,7 +298,7 @@ def _established(summary: Mapping[str, Any]) -> str:
         proof = "; check the certificate with cg4ai check" if "certificate" in summary else ""
         return (
             "No demand vector of the set can overload a link (shielded: where "
-            f"{MOVED[summary.get('sees', 'all')]} a constant split that fits the whole box{proof})."
+            f"{MOVED[summary.get('sees', 'all')]} a constant split that fits the whole set{proof})."
         )
     attacked = (
         "No demand vector of the set was found that overloads a link (attacked: a search is no "

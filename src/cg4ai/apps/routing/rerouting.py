@@ -14,7 +14,7 @@ from cg4ai.apps.folders import ARRAYS
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.description import described
 from cg4ai.apps.routing.evaluate import Validation
-from cg4ai.apps.routing.failed import Failure, Reduced, in_words, reduced
+from cg4ai.apps.routing.failed import Failure, Reduced, connected, in_words, reduced
 from cg4ai.apps.routing.guarantee import write_shield_proof
 from cg4ai.apps.routing.inherited import inherited
 from cg4ai.apps.routing.joint import JointPricer
@@ -79,9 +79,10 @@ def rerouted(whole: Whole, failure: Failure, effort: Effort, folder: Path) -> di
     """What the failure leads to, as plain data; a router, if there is one, is put into `folder`.
 
     `outcome` is "unaffected" (no path uses the links), "disconnected" (a demand has no path left),
-    "infeasible" (some demand vector of the set cannot be routed: prices of links prove it), "open"
-    (neither shown infeasible nor kept by a constant split, so that there is no shield), "shielded",
-    or "violated" if a shielded router was found to overload a link all the same.
+    "infeasible" (some demand vector of the set cannot be routed over the paths that are left:
+    prices of links prove it), "open" (neither shown infeasible nor kept by a constant split, so
+    that there is no shield), "shielded", or "violated" if a shielded router was found to overload a
+    link all the same.
     """
     started = time.perf_counter()
     left = reduced(whole.instance, failure)
@@ -109,10 +110,23 @@ def _disconnected(instance: Instance, left: Reduced, failure: Failure) -> dict[s
     text = (
         f"without {in_words(failure.links)} none of the paths of demand{several} "
         f"{', '.join(names[:NAMED])}{more} is left ({len(left.paths)} of "
-        f"{len(instance.path_demand)} paths of all demands are); allow more paths, or "
-        "name one with --path-file"
+        f"{len(instance.path_demand)} paths of all demands are); "
+        f"{_other_ways(instance, left, failure)}"
     )
     return {"outcome": "disconnected", "lost": names, "text": text}
+
+
+def _other_ways(instance: Instance, left: Reduced, failure: Failure) -> str:
+    """What helps demands that have lost their paths; older runs do not say all links."""
+    advice = "allow more paths, or name one with --path-file"
+    if instance.all_arcs is None:
+        return advice
+    cut = [demand for demand in left.lost if not connected(instance, failure, demand)]
+    if not cut:
+        return f"the network has other ways: {advice}"
+    names = ", ".join(instance.demand_names[demand] for demand in cut[:NAMED])
+    more = f" and {len(cut) - NAMED} more" if len(cut) > NAMED else ""
+    return f"the network has no other way for {names}{more}"
 
 
 def _unroutable(made: Instance) -> dict[str, Any] | None:
@@ -122,8 +136,9 @@ def _unroutable(made: Instance) -> dict[str, Any] | None:
         record = found.record(made)
         links = ", ".join("->".join(link[:2]) for link in record["links"])
         text = (
-            f"at some demand vector of the set every routing loads a link to {found.bound:.6g} of "
-            f"its capacity or more; the links that make it so: {links}"
+            f"at some demand vector of the set every routing over the {len(made.paths)} paths that "
+            f"are left loads a link to {found.bound:.6g} of its capacity or more; the links that "
+            f"make it so: {links}; with more --paths, or a --path-file, it may fit"
         )
         return {"outcome": "infeasible", "level": found.bound, "proof": record, "text": text}
     if made.level <= 1 + ROUNDING:

@@ -163,7 +163,7 @@ class RouteSettings(Recipe):
     )
     least: float = setting(
         0.0,
-        "Demands are at least this share of their largest.",
+        "Demands are at least this share of their largest; with --traffic: of the smallest seen.",
         least=0,
         most=0.999,
         metavar="SHARE",

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,7 +81,7 @@ class Traffic:
             raise InvalidInput(
                 f"a split at {shown(str(where))} leaves {count} of {len(self)} matrices before it; "
                 f"choose a share in (0, 1), or a time after {self.times[0]} and up to "
-                f"{self.times[-1]}"
+                f"{self.times[-1]}{_as_text([*self.times, str(where)])}"
             )
         return self.at(slice(0, count)), self.at(slice(count, None))
 
@@ -119,6 +120,12 @@ class Traffic:
         sources: IntArray = np.array([index[source] for source, _ in pairs], np.int64)
         targets: IntArray = np.array([index[target] for _, target in pairs], np.int64)
         return np.asarray(self.matrices[:, sources, targets])
+
+    def others(self, pairs: Sequence[Pair]) -> Array:
+        """(T,): what is sent at each time between all pairs but these."""
+        wanted = set(pairs)
+        left = [pair for pair in product(self.nodes, self.nodes) if pair not in wanted]
+        return np.asarray(self.volumes(left).sum(axis=1))
 
     def check_nodes(self, known: Sequence[str], name: str) -> None:
         """Refuse traffic of nodes that the network `name` does not have."""
@@ -175,6 +182,7 @@ def _check_order(times: tuple[str, ...]) -> None:
             raise InvalidInput(
                 f"the time {shown(times[position])} is {what} (after "
                 f"{shown(times[position - 1])}); sort the traffic by time, each once"
+                f"{_as_text(list(times))}"
             )
 
 
@@ -189,6 +197,16 @@ def moments_of(times: list[str]) -> list[Any]:
         return list(times)
     zoned = {date.tzinfo is not None for date in dates}
     return list(dates) if len(zoned) == 1 else list(times)
+
+
+def _as_text(times: list[str]) -> str:
+    """What an error about the order of times adds where their format is not known."""
+    if moments_of(times) != times:
+        return ""
+    return (
+        "; these were compared as text: what is read are numbers and ISO dates such as "
+        "2004-03-28T12:30"
+    )
 
 
 def _number(text: str) -> float | None:

@@ -208,19 +208,19 @@ def _from_csv(path: Path) -> Traffic:
         columns = [lower.index(column) for column in LONG]
         for line, row in rows:
             place = f"{path}, line {line}"
-            time, source, target, text = (row[c].strip() for c in _fitting(row, columns, place))
+            time, source, target, text = (_fitting(row, header, place)[c] for c in columns)
             volume = number(text, what="volume", place=place, least=0)
             found.add(time, (source, target), volume, place=place)
     elif lower[:1] == ["time"] and pairs and all(pair is not None for pair in pairs):
         for line, row in rows:
             place = f"{path}, line {line}"
-            _fitting(row, list(range(len(header))), place)
-            if row[0].strip() in found.volumes:
-                raise InvalidInput(f"{place}: the time {shown(row[0].strip())} is given twice")
-            for pair, text in zip(pairs, row[1:], strict=True):
+            time, *volumes = _fitting(row, header, place)
+            if time in found.volumes:
+                raise InvalidInput(f"{place}: the time {shown(time)} is given twice")
+            for pair, text in zip(pairs, volumes, strict=True):
                 assert pair is not None
-                volume = number(text.strip(), what=f"{'->'.join(pair)}", place=place, least=0)
-                found.add(row[0].strip(), pair, volume, place=place)
+                volume = number(text, what=f"{'->'.join(pair)}", place=place, least=0)
+                found.add(time, pair, volume, place=place)
     else:
         raise InvalidInput(
             f"{path}, line 1: expected the columns time,source,target,volume, or time and a column "
@@ -234,14 +234,16 @@ def _pair(word: str) -> Pair | None:
     return (source, target) if arrow and source and target else None
 
 
-def _fitting(row: list[str], columns: list[int], place: str) -> list[int]:
-    """`columns`, if the row has them."""
-    if len(row) <= max(columns):
-        raise InvalidInput(f"{place}: expected {max(columns) + 1} values, got {len(row)}")
-    return columns
+def _fitting(row: list[str], header: list[str], place: str) -> list[str]:
+    """The values of a row, if there is one for each column."""
+    if len(row) != len(header):
+        raise InvalidInput(f"{place}: expected {len(header)} values, got {len(row)}")
+    return [value.strip() for value in row]
 
 
 def _from_npz(path: Path) -> Traffic:
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise InvalidInput(f"{path}: is no npz file; write one with numpy.savez")
     try:
         with np.load(path, allow_pickle=False) as stored:
             held = {name: np.asarray(stored[name]) for name in stored.files}

@@ -1,8 +1,8 @@
-"""Whether some demand vector of a set cannot be routed at all, with prices of links that prove it.
+"""Whether some demand vector of a set fits over no paths of an instance, proven by link prices.
 
-For prices w >= 0 of the links that sum to one, every routing of b has a maximum link utilisation of
-at least sum_d b_d min over paths p of d of sum_{a in p} w_a / capacity_a: whoever has vector and
-prices can add that up.
+For prices w >= 0 of the links that sum to one, every routing of b over the instance's paths has a
+maximum link utilisation of at least sum_d b_d min over paths p of d of sum_{a in p} w_a /
+capacity_a: whoever has vector and prices can add that up.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ from cg4ai.apps.routing.optimal import link_prices, utilisation_per_share
 from cg4ai.apps.routing.robust import worst_vectors
 from cg4ai.apps.routing.traffic_sets import worst_optimum
 from cg4ai.records import Array
-from cg4ai.rules.regions import Box
+from cg4ai.rules.regions import Box, Polytope
 
+REMEDIES = (
+    "Set load to at most 1, tighten the set, raise the capacity of these links, or allow more paths"
+)
+NAMED = 20  # demands that one line names
 ROUNDING = 1e-9  # by so much a utilisation may exceed one and still be taken for it
 BOUNDING = 1e-7  # the price from which on a link bounds the utilisation
 
@@ -40,6 +44,15 @@ class Unroutable:
             "demands": dict(zip(instance.demand_names, self.vector.tolist(), strict=True)),
             "links": [[*instance.arcs[arc], float(self.prices[arc])] for arc in arcs],
         }
+
+    def in_words(self, instance: Instance) -> tuple[str, str]:
+        """The links that have a price, and the demands that must pay one, with their volumes."""
+        links = ["->".join(instance.arcs[arc]) for arc in np.flatnonzero(self.prices > BOUNDING)]
+        paid = priced_demands(instance, self.prices) * self.vector
+        order = [demand for demand in np.argsort(-paid, kind="stable") if paid[demand] > 0]
+        names = [f"{instance.demand_names[one]} {self.vector[one]:.6g}" for one in order[:NAMED]]
+        more = f" and {len(order) - NAMED} more" if len(order) > NAMED else ""
+        return ", ".join(links), ", ".join(names) + more
 
 
 def priced_demands(instance: Instance, prices: Array) -> Array:
@@ -79,3 +92,24 @@ def _at(instance: Instance, vector: Array) -> Unroutable | None:
     prices = np.where(prices > BOUNDING, prices, 0.0)
     bound = float(priced_demands(instance, prices) @ vector)
     return Unroutable(vector, prices, bound) if bound > 1 + ROUNDING else None
+
+
+def why_refused(made: Instance, level: float) -> str:
+    """Why there can be no shield, where the best constant split keeps `level` > 1."""
+    found = unroutable(made)
+    if found is None:
+        links = ", ".join("->".join(made.arcs[arc]) for arc in made.robust.arcs)
+        return (
+            f"no constant split keeps the capacities of {made.name} at every demand vector of the "
+            f"set: some link is loaded to {level:.6g} of its capacity or more, though no vector "
+            f"was found that cannot be routed. The links that make it so: {links}. {REMEDIES}"
+        )
+    links, demands = found.in_words(made)
+    what = f"the largest demands of {made.name} cannot be routed together"
+    if isinstance(made.region, Polytope):
+        what = f"a demand vector of the set cannot be routed in {made.name}"
+    return (
+        f"{what}: over its {len(made.paths)} paths every routing loads some link to "
+        f"{found.bound:.6g} of its capacity or more. The links that make it so: {links}; the "
+        f"demands that must cross them: {demands}. {REMEDIES}"
+    )

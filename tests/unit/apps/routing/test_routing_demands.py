@@ -140,6 +140,17 @@ def test_a_set_is_stored_with_its_instance() -> None:
     assert "demand_set" not in described(_set())
 
 
-def test_volumes_that_no_constant_split_keeps_are_refused_with_the_links() -> None:
-    with pytest.raises(InvalidInput, match=r"no constant split.*The links that make it so: \w+->"):
+def test_volumes_that_cannot_be_routed_are_refused_with_links_and_demands() -> None:
+    words = r"cannot be routed.*The links that make it so: \w+->.*cross them: LOSAng->CHINng \d+"
+    with pytest.raises(InvalidInput, match=words):
         instance("abilene", 5, 3, load=None, hose=0.9)
+
+
+def test_limits_below_the_least_demands_are_refused_by_name() -> None:
+    box = Box(np.array([1.0, 2.0, 0.5]), np.array([10.0, 20.0, 5.0]))
+    ends = [("a", "b"), ("a", "c"), ("b", "c")]
+    with pytest.raises(InvalidInput, match=r"what a sends in all is at least 3, .* 1\.5 at most"):
+        limited(box, ends, hose=0.05)
+    with pytest.raises(InvalidInput, match=r"all demands make up together is at least 3\.5"):
+        limited(box, ends, budget=0.05)
+    assert limited(box, ends, hose=0.2, budget=0.2).covers(box.lower[None]).all()

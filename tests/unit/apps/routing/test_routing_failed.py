@@ -11,8 +11,17 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from cg4ai.apps.folders import ALL_ARCS
 from cg4ai.apps.routing import Instance, instance
-from cg4ai.apps.routing.failed import Failure, failure_of, failures_of, links_of, reduced
+from cg4ai.apps.routing.description import described, restored
+from cg4ai.apps.routing.failed import (
+    Failure,
+    connected,
+    failure_of,
+    failures_of,
+    links_of,
+    reduced,
+)
 from cg4ai.apps.routing.unroutable import recomputed, unroutable
 from cg4ai.errors import InvalidInput
 
@@ -81,11 +90,38 @@ def test_failures_from_files(square: Instance, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("a-z", "did you mean|no two nodes"), (";", "no failure"), ("a-b;b-a", "twice")],
+    [
+        ("a-z", "does not have"),
+        ("b-c-1", "does not have"),
+        (";", "no failure"),
+        ("a-b;b-a", "twice"),
+    ],
 )
 def test_bad_names_are_refused(square: Instance, text: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         failures_of(text, square)
+
+
+def test_a_network_may_connect_what_its_paths_do_not(square: Instance) -> None:
+    fewer = instance("polska", 1, 1)
+    failure = Failure.of([fewer.arcs[0]])
+    assert reduced(fewer, failure).lost == (0,)
+    assert connected(fewer, failure, 0)
+    cut = failure_of("a-b,b-d", square)
+    assert [connected(square, cut, demand) for demand in range(2)] == [True, False]
+
+
+def test_links_of_the_network_are_known_on_paths_or_not() -> None:
+    """polska's Katowice-Krakow is on no path of its largest demand; it has no Lodz-Gdansk."""
+    made = instance("polska", 1, 2)
+    assert ("Katowice", "Krakow") not in links_of(made)
+    real, invented = failures_of("Krakow-Katowice;Lodz-Gdansk", made)
+    assert real == Failure("Katowice-Krakow", (("Katowice", "Krakow"),))
+    assert "does not have" in invented.fault
+    again = restored(described(made))
+    assert failures_of("Krakow-Katowice", again) == [real]
+    older = restored({name: value for name, value in described(made).items() if name != ALL_ARCS})
+    assert not failures_of("-".join(links_of(made)[0]), older)[0].fault
 
 
 @pytest.mark.parametrize("content", ['{"x": []}', "3", '[["a-b", 4]]'])

@@ -49,11 +49,12 @@ TINY: dict[str, Any] = {
 
 
 def settings(folder: Path, **more: Any) -> RouteSettings:
-    """A square with a wider diagonal: a to d and b to d."""
+    """A square with a wider diagonal: a to d and b to d; e hangs on d, on no path."""
     graph = networkx.Graph(name="square", demands={"a": {"d": 4.0}, "b": {"d": 2.0}})
     for source, target in ("ab", "ac", "bd", "cd"):
         graph.add_edge(source, target, capacity=5.0, length=1.0)
     graph.add_edge("a", "d", capacity=8.0, length=1.0)
+    graph.add_edge("d", "e", capacity=5.0, length=1.0)
     file = folder / "square.json"
     file.write_text(json.dumps(networkx.node_link_data(graph, edges="links")))
     return RouteSettings.from_mapping({"network": str(file), **TINY, **more})
@@ -69,7 +70,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def studied(finished: Path) -> dict[str, dict[str, Any]]:
     rows = study(finished, "single", QUICK)
-    rows += study(finished, "a-b,b-d;b-c", QUICK)
+    rows += study(finished, "a-b,b-d;d-e", QUICK)
     return {row["failure"]: row for row in rows}
 
 
@@ -84,12 +85,23 @@ def test_every_failure_is_shielded_infeasible_or_disconnected(
         "b-d": "shielded",
         "c-d": "shielded",
         "a-b,b-d": "disconnected",
-        "b-c": "unaffected",
+        "d-e": "unaffected",
     }
     assert settled(list(studied.values()))
     said = report(list(studied.values()))
     assert "demand b->d is left" in said
+    assert "the network has no other way for b->d" in said
     assert "7 failures: 4 shielded" in said
+
+
+def test_an_unknown_link_is_an_error_of_its_own_failure(
+    finished: Path, studied: Mapping[str, Any]
+) -> None:
+    rows = study(finished, "b-c;b-d", QUICK)
+    assert [row["outcome"] for row in rows] == ["error", "shielded"]
+    assert "'b-c', which square does not have" in rows[0]["text"]
+    with pytest.raises(InvalidInput, match="does not have"):
+        study(finished, "b-c", QUICK)
 
 
 def test_routers_of_failures_use_no_failed_link_and_overload_none(
@@ -182,9 +194,9 @@ def test_an_error_of_one_failure_leaves_the_others(
 def test_there_is_no_router_for_what_was_not_studied_or_cannot_be_routed(
     finished: Path, studied: Mapping[str, Any]
 ) -> None:
-    assert failed_folder(finished, "b-c") == finished
+    assert failed_folder(finished, "d-e") == finished
     assert failed_folder(finished, "d-b") == finished / "failures" / "b-d"
-    with pytest.raises(InvalidInput, match="every routing loads a link"):
+    with pytest.raises(InvalidInput, match="every routing over the 4 paths that are left loads"):
         failed_folder(finished, "a-d")
     with pytest.raises(InvalidInput, match="was not studied"):
         failed_folder(finished, "a-b,c-d")

@@ -1,26 +1,30 @@
 """Routers that learn from measured traffic: instance, objective, comparison and a whole run."""
 
+import re
 from pathlib import Path
 
 import networkx
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import linprog
 
+from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing import Traffic, instance
-from cg4ai.apps.routing.app import Routing
+from cg4ai.apps.routing.app import Prepared, Routing
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.demands import FreshDemands
 from cg4ai.apps.routing.measured import Measured, evenly, measured_instance, thinned
-from cg4ai.apps.routing.normalised import OURS, PLAIN, figures
-from cg4ai.apps.routing.report import report
+from cg4ai.apps.routing.normalised import OURS, PLAIN, Later, figures, judged_on
+from cg4ai.apps.routing.report import about, distance, report
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.routing.tail import LeastMlu
 from cg4ai.apps.routing.traffic_problem import MeasuredDemands, RatioTail, RelativeUtilisation
-from cg4ai.apps.runner import perform
+from cg4ai.apps.runner import Outcome, perform
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.members.feedback import FeedbackArchitecture, Loads
 from cg4ai.members.networks import NetworkArchitecture
+from cg4ai.solving.clock import Deadline
 
 NODES = ("D", "A", "C", "B")
 LINKS = "source,target,capacity\nA,B,10\nB,C,10\nC,D,10\nD,A,10\nA,C,10\n"
@@ -78,12 +82,38 @@ def test_fewer_demands_or_capacities_as_they_are() -> None:
     assert plain.level < 0.99
     with pytest.raises(InvalidInput, match="13 demands were asked for, but the traffic has 9"):
         measured_instance(ring(), traffic(), 13)
-    with pytest.raises(InvalidInput, match="no constant split keeps the capacities"):
+    with pytest.raises(InvalidInput, match="a demand vector of the set cannot be routed") as raised:
         measured_instance(ring(), traffic(), load=None)
+    check_unroutable(str(raised.value))
     with pytest.raises(InvalidInput, match="names the node 'X', which ring does not have"):
         measured_instance(ring(), Traffic(("1",), ("A", "X"), np.ones((1, 2, 2))))
     with pytest.raises(InvalidInput, match="zero at all times"):
         measured_instance(ring(), Traffic(("1",), ("A", "B"), np.zeros((1, 2, 2))))
+
+
+def check_unroutable(message: str) -> None:
+    """Whatever the paths, the demands that it names load the ring as it says: an arc-flow LP."""
+    bound = float(re.search(r"loads some link to ([\d.]+) of its capacity", message)[1])
+    named = re.search(r"must cross them: (.*?)\. Set load", message)
+    assert named is not None
+    demands = [re.match(r"(\w)->(\w) ([\d.e+]+)$", one) for one in named[1].split(", ")]
+    arcs = [*ring().edges, *((b, a) for a, b in ring().edges)]
+    count = len(arcs)
+    rows, right = [], []
+    for place, found in enumerate(demands):
+        assert found is not None
+        source, target, volume = found.groups()
+        for node in NODES:
+            row = np.zeros(len(demands) * count + 1)
+            for number, (start, end) in enumerate(arcs):
+                row[place * count + number] = (start == node) - (end == node)
+            rows.append(row)
+            right.append(float(volume) * ((node == source) - (node == target)))
+    loads = np.hstack([np.tile(np.eye(count), len(demands)) / 10.0, -np.ones((count, 1))])
+    cost = np.append(np.zeros(len(demands) * count), 1.0)
+    least = linprog(cost, loads, np.zeros(count), np.array(rows), right).fun
+    assert least == pytest.approx(bound, rel=1e-4)
+    assert least > 1
 
 
 def test_vectors_are_thinned_evenly() -> None:
@@ -153,9 +183,16 @@ def settings(folder: Path, **changes: object) -> RouteSettings:
     return RouteSettings(**(usual | changes))  # type: ignore[arg-type]
 
 
-def test_a_run_learns_from_earlier_and_is_judged_by_later_matrices(tmp_path: Path) -> None:
-    asked = settings(tmp_path, split="40", baseline=True)
-    done = perform(Routing(), asked, out=tmp_path / "run")
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Outcome[Prepared]:
+    folder = tmp_path_factory.mktemp("measured")
+    asked = settings(folder, split="40", baseline=True)
+    return perform(Routing(), asked, out=folder / "run")
+
+
+def test_a_run_learns_from_earlier_and_is_judged_by_later_matrices(
+    done: Outcome[Prepared],
+) -> None:
     summary, prepared = done.summary, done.prepared
     found, measured = summary["traffic"], prepared.measured
     assert measured is not None
@@ -182,6 +219,23 @@ def test_a_run_learns_from_earlier_and_is_judged_by_later_matrices(tmp_path: Pat
     assert "mean MLU over the optimum of earlier matrices" in text
 
 
+def test_what_a_run_is_judged_by_comes_first(done: Outcome[Prepared]) -> None:
+    """With no time left there are still our own figures, and the report is about traffic."""
+    app, prepared = Routing(), done.prepared
+    review = Review(deadline=Deadline.after(0))
+    summary = app.evaluate(prepared, app.problem(prepared), done.result, review).summary
+    found = summary["traffic"]
+    assert [*found["ratio"]] == [OURS]
+    assert (found["later"], found["judged"]) == (20, 10)
+    assert found["inside"] == done.summary["traffic"]["inside"]
+    assert "later matrices, to 10 of 20" in review.cut
+    assert "MLUs are of 10 of them" in " ".join(judged_on(found))
+    del summary["traffic"]
+    text = " ".join([*about(summary), *distance(summary | {"distance": "unknown"})])
+    assert "Demands are in the units of the traffic" in text
+    assert "mean MLU over the optimum of earlier matrices" in text
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -203,6 +257,38 @@ def test_traffic_of_zeros_is_refused() -> None:
     nothing = Traffic(("1", "2"), ("A", "C"), np.array([[[0.0, 1], [0, 0]], [[0, 0], [0, 0]]]))
     with pytest.raises(InvalidInput, match="zero at all earlier or later times"):
         Measured.of(made, *nothing.split("2"))
+
+
+def test_later_traffic_that_no_demand_carries_is_counted(made: Instance) -> None:
+    """B begins to send at time 55, and nobody sends at times 10, 50 and 51."""
+    matrices = traffic().matrices.copy()
+    matrices[[10, 50, 51]] = 0.0
+    matrices[55:, 3, 0] = 4.0
+    given = Traffic(traffic().times, NODES, matrices)
+    earlier, later = given.split("40")
+    measured = Measured.of(made, earlier, later, whole=True)
+    assert measured.silent == (1, 2)
+    assert measured.elsewhere == pytest.approx(20.0 / later.matrices.sum())
+    assert made.region.contains(measured.later).all()
+    assert measured.inside(made).sum() == 18 - 5
+    found = Later(made, measured, Review()).found
+    assert found["inside"] == pytest.approx(13 / 18)
+    text = " ".join(judged_on(found))
+    assert "5 later matrices with such traffic count as outside the set" in text
+    assert "left out: 1 earlier and 2 later matrices" in text
+    # where a few demands alone were asked for, others are left out on purpose
+    fewer = measured_instance(ring(), earlier, 3, paths=2)
+    some = Measured.of(fewer, earlier, later)
+    assert some.inside(fewer).sum() == fewer.region.contains(some.later).sum()
+    assert some.elsewhere > 0.3
+
+
+def test_routings_that_see_a_part_of_the_matrices_are_told() -> None:
+    found = {"earlier": 301, "later": 501, "times": list("abcd"), "inside": 1.0, "level": 0.9}
+    text = " ".join(judged_on(found | {"ratio": {OURS: {}, "COPE": {}, "previous optimum": {}}}))
+    assert "Static splits and COPE are made for 300 of the earlier matrices" in text
+    assert "The previous optimum is tried at 500 of the later matrices" in text
+    assert "300" not in " ".join(judged_on(found | {"ratio": {OURS: {}}}))
 
 
 def ring_with_demands() -> networkx.Graph:

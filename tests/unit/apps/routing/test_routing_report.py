@@ -66,6 +66,10 @@ def test_the_distance_from_optimal_names_what_is_minimised(objective: str, quant
     assert "training scenarios, rare large gaps counted in: not estimated." in report(SUMMARY)
 
 
+def test_what_a_shield_moves_towards_fits_the_set_which_may_be_no_box() -> None:
+    assert "towards a constant split that fits the whole set)." in report(SUMMARY)
+
+
 def test_a_demand_that_is_not_all_routed_is_no_guarantee() -> None:
     text = report(SUMMARY | {"unrouted": 0.67})
     assert "NOT KEPT: 67 % of a demand is not routed" in text

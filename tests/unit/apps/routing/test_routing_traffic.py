@@ -135,6 +135,18 @@ def test_traffic_is_split_by_time_or_share() -> None:
             whole.split(bad)
 
 
+def test_errors_about_times_of_an_unknown_format_say_which_are_read() -> None:
+    known = "compared as text: what is read are numbers and ISO dates such as 2004-03-28T12:30"
+    volumes = np.zeros((2, 2, 2))
+    with pytest.raises(InvalidInput, match=known):
+        Traffic(("28.03.2004", "01.04.2004"), ("A", "B"), volumes)
+    dated = Traffic(("2004-03-28", "2004-04-01"), ("A", "B"), volumes)
+    with pytest.raises(InvalidInput, match=known):
+        dated.split("foo")
+    with pytest.raises(InvalidInput, match=r"up to 2004-04-01$"):
+        dated.split("2005-01-01")
+
+
 def test_a_diagonal_is_ignored_with_a_note() -> None:
     found = Traffic(("1",), ("A", "B"), np.array([[[3.0, 1], [2, 0]]]))
     np.testing.assert_array_equal(found.matrices, [[[0, 1], [2, 0]]])
@@ -158,6 +170,8 @@ LONG = "time,source,target,volume\n"
         ("time,A->B,B\n1,2,3\n", "line 1: expected the columns"),
         ("time,A->B\n1,2\n1,3\n", "line 3: the time '1' is given twice"),
         ("time,A->B,B->A\n1,2\n", "line 2: expected 3 values, got 2"),
+        ("time,A->B,B->A\n1,2,3,4\n", "line 2: expected 3 values, got 4"),
+        (LONG + "1,A,B,2,5\n", "line 2: expected 4 values, got 5"),
     ],
 )
 def test_bad_csv_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
@@ -197,7 +211,16 @@ def test_damaged_files_are_refused_by_name(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     if name != "no.csv":
         path.write_bytes(b"not what it says")
-    with pytest.raises(InvalidInput, match=name):
+    with pytest.raises(InvalidInput, match=name) as raised:
+        read_traffic(path)
+    assert "pickle" not in str(raised.value)
+
+
+def test_a_single_array_is_no_npz_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.npz"
+    with path.open("wb") as file:
+        np.save(file, MATRICES)
+    with pytest.raises(InvalidInput, match=r"t\.npz: is no npz file; write one with numpy\.savez"):
         read_traffic(path)
 
 
