@@ -195,6 +195,9 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     asked += ["--rules", str(folder / "rules.json"), "--quiet", "--out", str(folder / "run")]
     assert main(asked) == 0
     assert main(["explore", str(folder / "run")]) == 0
+    (folder / "rules.json").rename(folder / "elsewhere.json")
+    assert main(["explore", str(folder / "run"), "--out", str(folder / "bare.html")]) == 0
+    (folder / "elsewhere.json").rename(folder / "rules.json")
     return folder
 
 
@@ -223,6 +226,41 @@ def test_the_model_of_the_page_is_the_model(browser: Any, table: Path) -> None:
     column = list(described.subject.outputs).index("yes")
     for one, score, speaks in zip(large, outputs[:, column], size >= 0.8, strict=True):
         assert not speaks or one["slack"] == pytest.approx(score - 0.6, abs=1e-9)
+
+
+def test_rules_that_cannot_be_computed_say_why(browser: Any, table: Path) -> None:
+    """Of rules whose file is gone nothing but what was established is told."""
+    browser.get((table / "bare.html").as_uri())
+    told = [one.text for one in browser.find_elements("css selector", ".rule .now")]
+    assert len(told) == 2
+    assert all("The rule itself is not at hand" in text for text in told)
+    assert "rules.json, which is not there; restore it" in browser.find_element("id", "foot").text
+
+
+def test_every_kind_of_rule_is_told_as_what_it_is(browser: Any, tmp_path: Path) -> None:
+    """Quantiles are in order unasked; shapes and means have no slack at one input."""
+    rng = np.random.default_rng(0)
+    sizes = rng.uniform(0, 1, 60)
+    lines = [f"{size},{size + 0.1 * rng.normal()}" for size in sizes]
+    (tmp_path / "data.csv").write_text("\n".join(["size,price", *lines]) + "\n")
+    rules = [
+        {"rule": "monotone", "name": "rising", "features": {"size": 1}},
+        {"rule": "rate", "name": "mean", "rows": "all", "output": "price 0.1", "mean_at_most": 9},
+    ]
+    (tmp_path / "rules.json").write_text(json.dumps(rules))
+    asked = ["train", str(tmp_path / "data.csv"), "--target", "price", "--iteration-limit", "1"]
+    asked += ["--rules", str(tmp_path / "rules.json"), "--quantiles", "0.1,0.9"]
+    asked += ["--steps", "10", "--restarts", "1", "--quiet", "--out", str(tmp_path / "run")]
+    assert main(asked) == 0
+    assert main(["explore", str(tmp_path / "run")]) == 0
+    browser.get((tmp_path / "run" / "explorer.html").as_uri())
+    order, rising, mean = (one.text for one in browser.find_elements("css selector", ".rule .now"))
+    outputs = browser.execute_script("return Array.from(explorer.found().outputs);")
+    (found,) = browser.execute_script(MODEL, [[0.25]])
+    assert found["rules"][0]["slack"] == pytest.approx(found["outputs"][1] - found["outputs"][0])
+    assert f"{outputs[1] - outputs[0]:.3f}"[:4] in order
+    assert "how predictions change" in rising
+    assert "many inputs together" in mean
 
 
 def test_a_form_has_a_field_for_every_column(browser: Any, table: Path) -> None:

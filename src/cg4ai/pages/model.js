@@ -177,10 +177,8 @@
       return now.listed >= 0 ? `This input is listed (${data.rules[rule].listed.labels[now.listed]}): ${room}.` : `At this input: ${room}.`;
     }
     const one = data.rules[rule];
-    if (one.silent) return one.silent;
     if (one.at !== null) return "This input lies outside the region of the rule: it says nothing here.";
-    if (one.listed) return "This input is none of those that the rule lists: it says nothing here.";
-    return "It is about many inputs together, or about how predictions change: no slack at one input.";
+    return one.listed ? "This input is none of those that the rule lists: it says nothing here." : one.silent;
   }
 
   function paintRules(found) {
