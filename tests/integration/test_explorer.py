@@ -189,7 +189,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
             colour, old = rng.choice(["red", "green <b>"]), rng.choice(["yes", "no"])
             label = "yes" if size + 0.3 * (colour == "red") > 0.6 else "no"
             shown = "" if number % 10 == 5 else f"{weight:.4f}"
-            lines.writerow([f"{size:.4f}", shown, colour, old, label])
+            lines.writerow([size, shown, colour, old, label])
     (folder / "rules.json").write_text(json.dumps(RULES))
     asked = ["train", str(folder / "data.csv"), "--target", "label", "--iteration-limit", "2"]
     asked += ["--rules", str(folder / "rules.json"), "--quiet", "--out", str(folder / "run")]
@@ -264,6 +264,7 @@ def test_every_kind_of_rule_is_told_as_what_it_is(browser: Any, tmp_path: Path) 
 
 
 def test_a_form_has_a_field_for_every_column(browser: Any, table: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.support.ui import Select
 
     _, described = trained(table / "run")
@@ -282,6 +283,12 @@ def test_a_form_has_a_field_for_every_column(browser: Any, table: Path) -> None:
     named = dict(zip(described.subject.features, features, strict=True))
     assert (named["colour=red"], named["colour=green <b>"]) == (1, 0)
     assert (named["old"], named["weight is empty"]) == (1, 1)
+    # both ends of a slider are ends of the training data, not beyond them
+    size = browser.find_element("css selector", "#fields input[type=range]")
+    for key, end in ((Keys.END, described.subject.upper), (Keys.HOME, described.subject.lower)):
+        size.send_keys(key)
+        assert browser.execute_script("return explorer.features()[0];") == end[0]
+        assert browser.find_element("id", "outside").text == ""
     # an input that a rule lists, chosen from the examples
     Select(browser.find_element("id", "example")).select_by_index(1)
     assert "This input is listed (data.csv, line 2)" in browser.find_element("id", "rules").text

@@ -5,6 +5,7 @@
   const element = id => document.getElementById(id);
   const run = cg4ai.program(data.program), form = data.form, fields = form.fields || [];
   const TOLERANCE = 1e-6;         // as of audits
+  const STEPS = 1000;             // of a slider
   const number = new Intl.NumberFormat("en", { maximumSignificantDigits: 5 });
   const made = (name, properties = {}, ...inner) => {
     const one = Object.assign(document.createElement(name), properties);
@@ -45,10 +46,15 @@
       return () => { choice.value = cells[i] === null ? "\u0000" : String(cells[i]); };
     }
     const span = one.most - one.least;
-    const range = made("input", { type: "range", min: one.least, max: one.most, step: span > 0 ? span / 1000 : 1 });
+    // in whole steps: a slider of other numbers ends beyond the range by rounding, or a step before
+    const range = made("input", { type: "range", min: 0, max: STEPS, step: 1 });
     const typed = made("input", { type: "number", id, step: "any", placeholder: one.empty ? "empty" : "" });
     range.setAttribute("aria-label", one.name);
-    range.addEventListener("input", () => { cells[i] = Number(range.value); update(); });
+    range.addEventListener("input", () => {
+      const steps = Number(range.value);
+      cells[i] = steps === STEPS ? one.most : one.least + span * steps / STEPS;
+      update();
+    });
     typed.addEventListener("change", () => {
       const value = Number(typed.value);
       if (typed.value === "") cells[i] = one.empty ? null : cells[i];
@@ -57,7 +63,9 @@
     });
     element("fields").append(label, range, typed);
     return () => {
-      range.value = cells[i] ?? one.usual;
+      const value = cells[i] ?? one.usual;
+      range.value = span > 0 ? STEPS * (value - one.least) / span : 0;
+      range.setAttribute("aria-valuetext", cells[i] === null ? "empty" : number.format(value));
       if (document.activeElement !== typed) typed.value = cells[i] === null ? "" : Number(Number(cells[i]).toPrecision(7));
     };
   });
