@@ -16,8 +16,13 @@ from browser import chromium, emulate
 from cg4ai.apps.csvdata import read_csv
 from cg4ai.apps.folders import trained
 from cg4ai.apps.routing.description import Router
-from cg4ai.apps.tabular.description import Model
+from cg4ai.apps.tabular.description import Model, described, rules_digest
+from cg4ai.apps.tabular.explorer import explorer
+from cg4ai.apps.tabular.rulefile import Subject
 from cg4ai.cli.main import main
+from cg4ai.layout import Layout
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.mixture import Part
 from small_network import NETWORK
 
 TINY = {
@@ -261,6 +266,32 @@ def test_every_kind_of_rule_is_told_as_what_it_is(browser: Any, tmp_path: Path) 
     assert f"{outputs[1] - outputs[0]:.3f}"[:4] in order
     assert "how predictions change" in rising
     assert "many inputs together" in mean
+
+
+@pytest.mark.parametrize(("tolerance", "words"), [(1e-3, "within the tolerance"), (1e-4, "broken")])
+def test_rules_are_judged_by_the_tolerance_of_their_audit(
+    browser: Any, tmp_path: Path, tolerance: float, words: str
+) -> None:
+    rules = tmp_path / "rules.json"
+    rules.write_text('[{"rule": "range", "name": "floor", "at_least": 585591.1705}]')
+    ends = np.zeros(1), np.ones(1)
+    subject = Subject(("size",), ("price",), *ends, target="price", classification=False)
+    told = {**described(subject, scores="score"), "rules_sha256": rules_digest(rules)}
+    members = ConstantMembers([[585591.17]], 1)
+    parts = (Part(members, np.zeros(1, np.int64), np.ones(1)),)
+    audit = {"requirement": "floor", "strength": "audited", "holds": True, "statement": "Kept."}
+    page = explorer(
+        Model(told, {"rules": str(rules)}),
+        cg4ai.Ensemble(parts, Layout.single(1)),
+        "run",
+        {"audits": [{**audit, "tolerance": tolerance}]},
+    )
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    browser.get((tmp_path / "page.html").as_uri())
+    assert words in browser.find_element("css selector", ".rule .now").text
+    badge = browser.find_element("css selector", ".rule .badge").text
+    assert badge == ("violated" if words == "broken" else "audited")
+    assert browser.find_element("id", "answer").text == "price: 585,591.17"
 
 
 def test_a_form_has_a_field_for_every_column(browser: Any, table: Path) -> None:

@@ -4,9 +4,10 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const element = id => document.getElementById(id);
   const run = cg4ai.program(data.program), form = data.form, fields = form.fields || [];
-  const TOLERANCE = 1e-6;         // as of audits
   const STEPS = 1000;             // of a slider
-  const number = new Intl.NumberFormat("en", { maximumSignificantDigits: 5 });
+  const number = new Intl.NumberFormat("en", { maximumSignificantDigits: 8 });
+  const small = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "scientific" });
+  const figure = value => value !== 0 && Math.abs(value) < 1e-4 ? small.format(value).replace("E", "e") : number.format(value);
   const made = (name, properties = {}, ...inner) => {
     const one = Object.assign(document.createElement(name), properties);
     one.append(...inner);
@@ -65,7 +66,7 @@
     return () => {
       const value = cells[i] ?? one.usual;
       range.value = span > 0 ? STEPS * (value - one.least) / span : 0;
-      range.setAttribute("aria-valuetext", cells[i] === null ? "empty" : number.format(value));
+      range.setAttribute("aria-valuetext", cells[i] === null ? "empty" : figure(value));
       if (document.activeElement !== typed) typed.value = cells[i] === null ? "" : Number(Number(cells[i]).toPrecision(7));
     };
   });
@@ -162,7 +163,7 @@
   function paintScores(found) {
     const names = data.outputs.names, classes = data.outputs.kind === "classes";
     element("answer").textContent = classes ? `${data.outputs.target}: ${names[found.decided]}`
-      : names.length === 1 ? `${names[0]}: ${number.format(found.outputs[0])}` : data.outputs.target;
+      : names.length === 1 ? `${names[0]}: ${figure(found.outputs[0])}` : data.outputs.target;
     const likely = classes && data.outputs.scores === "probability";
     element("scores").tBodies[0].replaceChildren(...(names.length === 1 ? [] : names.map((name, i) => {
       const value = found.outputs[i], cells = [made("th", { scope: "row", textContent: name })];
@@ -171,7 +172,7 @@
         inner.style.width = `${100 * Math.min(1, Math.max(0, value))}%`;
         cells.push(made("td", {}, bar));
       }
-      cells.push(made("td", { className: "number", textContent: likely ? value.toFixed(4) : number.format(value) }));
+      cells.push(made("td", { className: "number", textContent: likely ? value.toFixed(4) : figure(value) }));
       return made("tr", {}, ...cells);
     })));
     element("moved").textContent = !data.shielded ? "" : found.theta > 0
@@ -181,7 +182,9 @@
 
   function words(rule, now) {
     if (now.speaks) {
-      const room = now.slack >= 0 ? `${number.format(now.slack)} to spare` : `broken by ${number.format(-now.slack)}`;
+      const tolerance = data.rules[rule].tolerance;
+      const room = now.slack >= 0 ? `${figure(now.slack)} to spare`
+        : now.slack < -tolerance ? `broken by ${figure(-now.slack)}` : `kept within the tolerance of ${figure(tolerance)}`;
       return now.listed >= 0 ? `This input is listed (${data.rules[rule].listed.labels[now.listed]}): ${room}.` : `At this input: ${room}.`;
     }
     const one = data.rules[rule];
@@ -191,7 +194,7 @@
 
   function paintRules(found) {
     element("rules").replaceChildren(...data.rules.map((one, r) => {
-      const now = found.rules[r], broken = now.speaks && now.slack < -TOLERANCE, kept = now.speaks ? !broken : one.strength !== "violated";
+      const now = found.rules[r], broken = now.speaks && now.slack < -one.tolerance, kept = now.speaks ? !broken : one.strength !== "violated";
       const strength = broken ? "violated" : one.strength;
       const badge = made("span", { className: `badge ${strength === "violated" || strength === "unverified" ? "bad" : "good"}`, textContent: strength });
       return made("div", { className: `rule ${now.speaks ? kept ? "good" : "bad" : ""}` },

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cg4ai.apps.explaining import ListedSlack, listed_slack
+from cg4ai.apps.explaining import TOLERANCE, ListedSlack, listed_slack
 from cg4ai.apps.exploring import FOOT, RULES, listed_data, model_page, told_at_inputs
 from cg4ai.apps.protocol import Rule
 from cg4ai.apps.tabular.encoding import Column
@@ -87,6 +87,7 @@ def _entry(audit: Mapping[str, Any], traced: Sequence[Rule]) -> dict[str, Any]:
         "name": name,
         "strength": audit["strength"] if audit["holds"] else "violated",
         "statement": audit["statement"],
+        "tolerance": audit.get("tolerance", TOLERANCE),
         "at": RULES + 2 * names.index(name) if name in names else None,
     }
 
