@@ -191,7 +191,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines.writerow(["size", "weight", "colour", "old", "label"])
         for number in range(60):
             size, weight = rng.uniform(0, 1, 2)
-            colour, old = rng.choice(["red", "green <b>"]), rng.choice(["yes", "no"])
+            colour, old = rng.choice(["red", "green <b>"], p=[0.7, 0.3]), rng.choice(["yes", "no"])
             label = "yes" if size + 0.3 * (colour == "red") > 0.6 else "no"
             shown = "" if number % 10 == 5 else f"{weight:.4f}"
             lines.writerow([size, shown, colour, old, label])
@@ -305,6 +305,10 @@ def test_a_form_has_a_field_for_every_column(browser: Any, table: Path) -> None:
     assert labels == ["size", "weight", "colour", "old"]
     colour, old = (Select(one) for one in browser.find_elements("css selector", "#fields select"))
     assert [one.text for one in colour.options] == ["green <b>", "red"]
+    colours = read_csv(table / "data.csv").cells_of("colour")
+    assert colours.count("red") > 30  # the usual one, though not the first
+    assert colour.first_selected_option.text == "red"
+    colour.select_by_visible_text("green <b>")
     colour.select_by_visible_text("red")
     old.select_by_visible_text("yes")
     weight = browser.find_elements("css selector", "#fields input[type=number]")[1]
@@ -322,6 +326,12 @@ def test_a_form_has_a_field_for_every_column(browser: Any, table: Path) -> None:
         assert browser.find_element("id", "outside").text == ""
     # an input that a rule lists, chosen from the examples
     Select(browser.find_element("id", "example")).select_by_index(1)
+    assert "This input is listed (data.csv, line 2)" in browser.find_element("id", "rules").text
+    # which is no example any more once it was changed
+    size.send_keys(Keys.END)
+    example = Select(browser.find_element("id", "example"))
+    assert example.first_selected_option.text == "examples"
+    example.select_by_index(1)
     assert "This input is listed (data.csv, line 2)" in browser.find_element("id", "rules").text
 
 

@@ -16,7 +16,7 @@
 
   // ---- the input --------------------------------------------------------------------------------
 
-  const cells = fields.map(one => one.kind === "text" ? one.values[0] : one.usual);   // null: empty
+  const cells = fields.map(one => one.usual);   // null: empty
   let image = form.kind === "pixels" ? new Float64Array(form.side * form.side) : null;
 
   /* Features as cg4ai.apps.tabular.encoding has them. */
@@ -211,8 +211,10 @@
   }
 
   let found = null;
-  function update() {
+  /* `example`: which of them the input is; none once it was changed. */
+  function update(example = "") {
     const inputs = features();
+    element("example").value = example;
     found = answer(inputs);
     controls.forEach(refresh => refresh());
     if (image) paintImage();
@@ -225,7 +227,7 @@
 
   element("usual").addEventListener("click", () => {
     if (image) image.fill(0);
-    fields.forEach((one, i) => { cells[i] = one.kind === "text" ? one.values[0] : one.usual; });
+    fields.forEach((one, i) => { cells[i] = one.usual; });
     update();
   });
   element("random").addEventListener("click", () => {
@@ -248,7 +250,7 @@
       const one = data.examples[choice.value];
       if (one.inputs) image = cg4ai.array(one.inputs);
       else one.cells.forEach((cell, i) => { cells[i] = cell; });
-      update();
+      update(choice.value);
     });
   }
 

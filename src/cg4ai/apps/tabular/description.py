@@ -169,6 +169,14 @@ class Model:
         rows = table if table is not None else read_csv(data) if data.exists() else None
         return read_rules(file, restored(self.description, rows))
 
+    def training_table(self) -> CsvTable | None:
+        """The data that it was trained on; None where they are not there as they were."""
+        data = Path(str(self.settings.get("data")))
+        if not data.is_file():
+            return None
+        digest = hashlib.sha256(data.read_bytes()).hexdigest()
+        return read_csv(data) if digest == self.description.get("data_sha256") else None
+
     def files(self, file: Path) -> list[Path]:
         return rule_files(file)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,7 @@ def explorer(model: Model, ensemble: Ensemble, name: str, summary: Mapping[str, 
             "title": f"{subject.target}, predicted under rules",
             "about": f"{len(subject.features)} features, {len(ensemble)} members in the mixture.",
             "foot": FOOT.format(name=name) + missing,
-            "form": {"kind": "fields", "fields": list(_fields(subject))},
+            "form": {"kind": "fields", "fields": list(_fields(model))},
             "features": list(subject.features),
             "ends": [subject.lower.tolist(), subject.upper.tolist()],
             "outputs": outputs,
@@ -111,10 +112,13 @@ def _columns(subject: Subject) -> list[Column]:
     return [Column(name, "number", float(value)) for name, value in pairs]
 
 
-def _fields(subject: Subject) -> Iterator[dict[str, Any]]:
-    place = 0
+def _fields(model: Model) -> Iterator[dict[str, Any]]:
+    subject, table, place = model.subject, model.training_table(), 0
     for column in _columns(subject):
         made: dict[str, Any] = {"name": column.name, "kind": column.kind, "usual": column.fill}
+        if column.values:  # the most frequent one, where the data are there to say so
+            cells = [] if table is None else [cell for cell in table.cells_of(column.name) if cell]
+            ((made["usual"], _),) = Counter(cells or column.values).most_common(1)
         if column.kind == "number":
             made |= {"least": float(subject.lower[place]), "most": float(subject.upper[place])}
         yield made | {"values": list(column.values), "empty": column.empty}
