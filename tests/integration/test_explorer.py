@@ -92,6 +92,9 @@ def test_the_router_of_the_page_is_the_router(browser: Any, router: Path) -> Non
 
 
 def test_failed_links_are_toggled(browser: Any, router: Path) -> None:
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
     browser.get((router / "router.html").as_uri())
     options = browser.find_elements("css selector", "#failure option")
     names = [option.text for option in options]
@@ -109,6 +112,18 @@ def test_failed_links_are_toggled(browser: Any, router: Path) -> None:
     assert told <= {"b\u2192d, failed", "d\u2192b, failed"}
     options[names.index("a-b,a-c,a-d")].click()
     assert "No router for this failure" in browser.find_element("id", "promise").text
+    # demands can be pointed at and moved all the same; the log must stay empty
+    ActionChains(browser).move_to_element(
+        browser.find_element("css selector", "#demands li")
+    ).perform()
+    slider = browser.find_element("css selector", "#demands input[type=range]")
+    slider.send_keys(Keys.END)
+    volume = browser.find_element("css selector", "#demands input[type=number]").get_property(
+        "value"
+    )
+    told = browser.find_element("id", "told").text
+    assert f": {float(volume):g}" in told
+    assert "no router for this failure" in told
 
 
 def test_a_reader_moves_demands_and_reads_what_follows(browser: Any, router: Path) -> None:

@@ -169,10 +169,15 @@
   }
 
   function aboutDemand(d) {
-    const router = routers[which], own = router.paths.map((path, p) => ({ path, p })).filter(one => one.path.demand === d);
-    dim(new Set(own.flatMap(one => found && found.splits[one.p] > 0.0005 ? one.path.arcs : [])));
-    told(`${data.demands[d].name}: ${volume(demands[d])}`, own.map(one =>
-      `${found ? per(found.splits[one.p]) : "\u2013"} via ${one.path.nodes.map(n => data.nodes[n].name).join("\u2013")}`));
+    const title = `${data.demands[d].name}: ${volume(demands[d])}`;
+    if (!found) {
+      dim(null);
+      told(title, ["no router for this failure, so no splits"]);
+      return;
+    }
+    const own = routers[which].paths.map((path, p) => ({ path, p })).filter(one => one.path.demand === d);
+    dim(new Set(own.flatMap(one => found.splits[one.p] > 0.0005 ? one.path.arcs : [])));
+    told(title, own.map(one => `${per(found.splits[one.p])} via ${one.path.nodes.map(n => data.nodes[n].name).join("\u2013")}`));
   }
 
   // ---- demands ----------------------------------------------------------------------------------
@@ -277,10 +282,10 @@
       const [x, y] = one.end, [ux, uy] = one.way, size = failed.has(a) ? 0 : wide / 2 + 5;
       one.tip.setAttribute("d", `M${x + ux * size} ${y + uy * size}L${x - uy * size} ${y + ux * size}L${x + uy * size} ${y - ux * size}Z`);
       one.tip.style.fill = colour;
-      one.group.setAttribute("aria-label", failed.has(a) ? `${name(a)}, failed` : `${name(a)}, ${per(value)} used`);
+      one.group.setAttribute("aria-label", `${name(a)}, ${failed.has(a) ? "failed" : found ? `${per(value)} used` : "no router"}`);
       const cell = table[a];
       cell.row.classList.toggle("over", value > 1 + HAIR);
-      cell.now.textContent = failed.has(a) ? "failed" : per(value);
+      cell.now.textContent = failed.has(a) ? "failed" : found ? per(value) : "\u2013";
       cell.inner.style.width = `${Math.min(100, 100 * value)}%`;
       cell.inner.style.background = colour;
     });
