@@ -23,6 +23,7 @@ from cg4ai.cli.main import main
 from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
+from cg4ai.pages.program import array_data
 from small_network import NETWORK
 
 TINY = {
@@ -153,6 +154,28 @@ def test_a_reader_moves_demands_and_reads_what_follows(browser: Any, router: Pat
     assert "Nothing is guaranteed here" in browser.find_element("id", "promise").text
     browser.find_element("css selector", "[data-all=least]").click()
     assert browser.find_element("id", "mlu").text == "0.0 %"
+
+
+def test_buttons_for_all_demands_stay_in_the_set(browser: Any, router: Path) -> None:
+    """The same page with a limit on the sum of both demands, which half of random ones break."""
+    _, described = trained(router / "run")
+    assert isinstance(described, Router)
+    most = described.instance.demand_max
+    limited = {"rows": array_data(np.ones((1, 2))), "ends": [float(most.sum() / 1.9)]}
+    text = (router / "router.html").read_text(encoding="utf-8")
+    assert text.count('"set":{}') == 1
+    changed = text.replace('"set":{}', f'"set":{json.dumps(limited)}')
+    (router / "limited.html").write_text(changed, encoding="utf-8")
+    browser.get((router / "limited.html").as_uri())
+    browser.execute_script("explorer.set(arguments[0]);", most.tolist())
+    assert "their sums" in browser.find_element("id", "promise").text
+    vectors = []
+    for which in ("least", "usual", "most", *["random"] * 10):
+        browser.find_element("css selector", f"[data-all={which}]").click()
+        assert browser.execute_script("return explorer.found().outside;") == "", which
+        vectors.append(tuple(browser.execute_script("return explorer.demands();")))
+    assert sum(vectors[2]) == pytest.approx(limited["ends"][0])
+    assert len(set(vectors)) == len(vectors)
 
 
 def test_the_worst_demands_of_a_link_are_one_click_away(browser: Any, router: Path) -> None:

@@ -33,6 +33,21 @@
     return "";
   }
 
+  /* Demands as far from the middle towards these as limits on sums allow; these, where they do. */
+  function within(wanted) {
+    const middle = data.demands.map(one => one.usual);
+    let share = 1;
+    for (let r = 0; rows && r < rows.ends.length; r++) {
+      let from = 0, to = 0;
+      for (let d = 0; d < wanted.length; d++) {
+        from += rows.matrix[r * wanted.length + d] * middle[d];
+        to += rows.matrix[r * wanted.length + d] * wanted[d];
+      }
+      if (to > rows.ends[r]) share = Math.min(share, Math.max(0, (rows.ends[r] - from) / (to - from)) * (1 - HAIR));
+    }
+    return share === 1 ? wanted : wanted.map((value, d) => middle[d] + share * (value - middle[d]));
+  }
+
   const routers = [];
   for (const given of data.routers) {
     const one = given.as === undefined ? given : { ...data.routers[given.as], ...given };
@@ -330,7 +345,7 @@
     random: one => one.least + Math.random() * (one.most - one.least),
   };
   document.querySelectorAll("[data-all]").forEach(button => button.addEventListener("click", () => {
-    data.demands.forEach((one, d) => { demands[d] = SETS[button.dataset.all](one); });
+    demands.set(within(data.demands.map(SETS[button.dataset.all])));
     choose(null);
     update();
   }));
