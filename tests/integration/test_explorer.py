@@ -147,8 +147,13 @@ def test_a_reader_moves_demands_and_reads_what_follows(browser: Any, router: Pat
     mlu = made.utilisation(np.array([after]), splits).max()
     assert browser.find_element("id", "mlu").text == f"{100 * mlu:.1f} %"
     assert "No link is overloaded" in browser.find_element("id", "promise").text
-    # a demand above its largest, typed: nothing is guaranteed any more
+    # what is no volume changes nothing, and does not stay in the field
     typed = browser.find_element("css selector", "#demands input[type=number]")
+    typed.clear()
+    typed.send_keys("-5", Keys.ENTER)
+    assert browser.execute_script("return explorer.demands();") == after
+    assert float(typed.get_property("value")) == pytest.approx(after[largest])
+    # a demand above its largest, typed: nothing is guaranteed any more
     typed.clear()
     typed.send_keys(str(2 * made.demand_max[largest]), Keys.TAB)
     assert "Nothing is guaranteed here" in browser.find_element("id", "promise").text
@@ -179,6 +184,8 @@ def test_buttons_for_all_demands_stay_in_the_set(browser: Any, router: Path) -> 
 
 
 def test_the_worst_demands_of_a_link_are_one_click_away(browser: Any, router: Path) -> None:
+    from selenium.webdriver import ActionChains
+
     browser.get((router / "router.html").as_uri())
     row = browser.find_element("css selector", "#links tbody tr")
     cells = [cell.text for cell in row.find_elements("css selector", "td")]
@@ -186,6 +193,13 @@ def test_the_worst_demands_of_a_link_are_one_click_away(browser: Any, router: Pa
     now = row.find_elements("css selector", "td")[1].text
     assert now == cells[2]
     assert browser.find_element("css selector", ".arc.chosen")
+    # the text is about the chosen link again once a demand is left
+    about = browser.find_element("id", "told").text
+    for place in ("#demands li", "#title"):
+        target = browser.find_element("css selector", place)
+        ActionChains(browser).move_to_element(target).perform()
+        same = browser.find_element("id", "told").text == about
+        assert same == (place == "#title")
     demands = browser.execute_script("return explorer.demands();")
     _, described = trained(router / "run")
     assert isinstance(described, Router)

@@ -50,6 +50,7 @@
     // in whole steps: a slider of other numbers ends beyond the range by rounding, or a step before
     const range = made("input", { type: "range", min: 0, max: STEPS, step: 1 });
     const typed = made("input", { type: "number", id, step: "any", placeholder: one.empty ? "empty" : "" });
+    const text = () => cells[i] === null ? "" : Number(Number(cells[i]).toPrecision(7));
     range.setAttribute("aria-label", one.name);
     range.addEventListener("input", () => {
       const steps = Number(range.value);
@@ -60,6 +61,7 @@
       const value = Number(typed.value);
       if (typed.value === "") cells[i] = one.empty ? null : cells[i];
       else if (Number.isFinite(value)) cells[i] = value;
+      typed.value = text();
       update();
     });
     element("fields").append(label, range, typed);
@@ -67,7 +69,7 @@
       const value = cells[i] ?? one.usual;
       range.value = span > 0 ? STEPS * (value - one.least) / span : 0;
       range.setAttribute("aria-valuetext", cells[i] === null ? "empty" : figure(value));
-      if (document.activeElement !== typed) typed.value = cells[i] === null ? "" : Number(Number(cells[i]).toPrecision(7));
+      if (document.activeElement !== typed) typed.value = text();
     };
   });
   element("fields").addEventListener("submit", event => event.preventDefault());

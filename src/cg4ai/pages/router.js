@@ -13,6 +13,7 @@
   const per = value => (100 * value).toFixed(1) + " %";
   const count = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
   const volume = value => count.format(value);
+  const short = value => Number(value.toPrecision(7));     // in a field
   const level = value => value > 1 + HAIR ? 4 : CLASSES.findIndex(([top]) => value <= top || top === 1);
   const width = value => 2 + 10 * Math.min(1.2, Math.max(0, value));
 
@@ -129,7 +130,7 @@
     const tell = () => { if (chosen === null) aboutArc(a); };
     group.addEventListener("pointerenter", tell);
     group.addEventListener("focus", tell);
-    group.addEventListener("pointerleave", () => { if (chosen === null) usual(); });
+    group.addEventListener("pointerleave", rest);
     group.addEventListener("click", () => choose(chosen === a ? null : a));
     group.addEventListener("keydown", event => {
       if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(chosen === a ? null : a); }
@@ -145,7 +146,12 @@
   function choose(a) {
     chosen = a;
     arcs.forEach((one, i) => one.group.classList.toggle("chosen", i === a));
-    if (a === null) usual(); else aboutArc(a);
+    rest();
+  }
+
+  /* What is told while nothing is pointed at. */
+  function rest() {
+    if (chosen === null) usual(); else aboutArc(chosen);
   }
 
   const name = arc => `${data.nodes[data.arcs[arc].from].name}\u2192${data.nodes[data.arcs[arc].to].name}`;
@@ -213,11 +219,12 @@
     typed.addEventListener("change", () => {
       const value = Number(typed.value);
       if (typed.value !== "" && Number.isFinite(value) && value >= 0) demands[d] = value;
+      else typed.value = short(demands[d]);
       update();
     });
     item.addEventListener("pointerenter", () => aboutDemand(d));
     item.addEventListener("focusin", () => aboutDemand(d));
-    item.addEventListener("pointerleave", usual);
+    item.addEventListener("pointerleave", rest);
     return { item, range, typed, shares };
   }
 
@@ -238,7 +245,7 @@
     for (const [d, one] of sliders) {
       if (!one.item.isConnected) continue;
       one.range.value = demands[d];
-      if (document.activeElement !== one.typed) one.typed.value = Number(demands[d].toPrecision(7));
+      if (document.activeElement !== one.typed) one.typed.value = short(demands[d]);
       one.range.setAttribute("aria-valuetext", volume(demands[d]));
       const own = found ? router.paths.map((path, p) => path.demand === d ? found.splits[p] : -1).filter(share => share >= 0) : [];
       while (one.shares.children.length > own.length) one.shares.lastChild.remove();
