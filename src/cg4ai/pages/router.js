@@ -373,7 +373,7 @@
     const line = node(sample, "line", { x1: 0, y1: 8, x2: 40, y2: 8 });
     line.style.stroke = `var(--u${i})`;
     line.style.strokeWidth = width(top === Infinity ? 1.1 : top - 0.1);
-    if (top === Infinity) line.style.strokeDasharray = "14 5";
+    if (top === Infinity) line.style.strokeDasharray = "10 5";     // ends with a whole dash
     item.append(sample, text);
     element("legend").append(item);
   });
