@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,10 @@ def test_the_worst_demands_of_a_link_are_one_click_away(browser: Any, router: Pa
     now = row.find_elements("css selector", "td")[1].text
     assert now == cells[2]
     assert browser.find_element("css selector", ".arc.chosen")
+    # a click on the row of a link chooses it, and another one no more
+    for count in (0, 1):
+        row.find_element("css selector", "td").click()
+        assert len(browser.find_elements("css selector", ".arc.chosen")) == count
     # the text is about the chosen link again once a demand is left
     about = browser.find_element("id", "told").text
     for place in ("#demands li", "#title"):
@@ -206,14 +211,45 @@ def test_the_worst_demands_of_a_link_are_one_click_away(browser: Any, router: Pa
     assert not described.outside(np.array([demands])).any()
 
 
+# what stands in the middle of an element's box
+SEEN = """
+const box = arguments[0].getBoundingClientRect();
+const found = document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);
+return found && (found.closest("#map") || found).id;
+"""
+
+
 def test_the_page_fits_small_screens_and_dark_rooms(browser: Any, router: Path) -> None:
+    text = (router / "router.html").read_text(encoding="utf-8")
+    longer = re.sub(r'"name":"([a-d])","at"', r'"name":"\1, a place of long name","at"', text)
+    (router / "names.html").write_text(longer, encoding="utf-8")
     emulate(browser, dark=True, width=400)
     try:
-        browser.get((router / "router.html").as_uri())
+        browser.get((router / "names.html").as_uri())
         wide = browser.execute_script("return document.documentElement.scrollWidth;")
         assert wide <= 400
         paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor;")
         assert paper == "rgb(20, 23, 27)"
+        # the map and what it says stay in sight while the last demand is moved
+        slider = browser.find_elements("css selector", "#demands input[type=range]")[-1]
+        browser.execute_script("arguments[0].scrollIntoView({ block: 'end' });", slider)
+        seen = browser.execute_script(SEEN, browser.find_element("id", "kept"))
+        assert browser.execute_script("return scrollY;") > 100
+        assert seen == "map"
+        assert browser.execute_script(SEEN, slider) == slider.get_attribute("id")
+        mlu = browser.execute_script("return explorer.found().mlu;")
+        assert f"{100 * mlu:.1f} %" in browser.find_element("id", "strip").text
+        # both directions of a link are wide enough for a finger
+        for arc in browser.find_elements("css selector", ".arc .hit"):
+            width = browser.execute_script(
+                "return arguments[0].getAttribute('stroke-width') * arguments[0].getScreenCTM().a;",
+                arc,
+            )
+            assert width >= 15
+        for name in browser.find_elements("css selector", "#map text"):
+            box = browser.execute_script("return arguments[0].getBBox();", name)
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 1000
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         emulate(browser)

@@ -98,14 +98,36 @@
 
   // ---- map --------------------------------------------------------------------------------------
 
-  const map = element("map"), arcs = [];
+  const ASIDE = 8;                // of a line from the middle of its link, whose directions are side by side
+  const TOUCH = 16;               // pixels of the screen that belong to a direction of a link
+  const map = element("map"), arcs = [], names = [];
   map.setAttribute("viewBox", `0 0 ${data.size[0]} ${data.size[1]}`);
-  /* Names of nodes are as large as other text, however small the map is, but for very small ones. */
-  function labels() {
-    const scale = data.size[0] / Math.max(300, map.clientWidth);
-    map.style.setProperty("--label", `${Math.min(26, Math.max(13, 13 * scale))}px`);
+  /* Names of nodes are as large as other text, however small the map is, but for very small ones;
+     links are as wide for fingers. */
+  function fitted() {
+    const scale = Math.max(data.size[0] / Math.max(300, map.clientWidth), data.size[1] / Math.max(100, map.clientHeight));
+    const size = Math.min(26, Math.max(13, 13 * scale)), wide = Math.max(22, TOUCH * scale);
+    map.style.setProperty("--label", `${size}px`);
+    data.nodes.forEach((one, i) => label(one, names[i], size));
+    // beyond its line, and hardly on the side of the other direction
+    arcs.forEach(one => place(one.hit, one.line, Math.max(0, wide / 2 - ASIDE - 3), wide));
   }
-  addEventListener("resize", labels);
+  addEventListener("resize", fitted);
+
+  /* On its side of the node; above or below it where that would leave the picture. */
+  function label(one, text, size) {
+    const put = (x, y, anchor) => Object.entries({ x, y, "text-anchor": anchor }).forEach(([key, value]) => text.setAttribute(key, value));
+    put(one.at[0] + one.label[0], one.at[1] + one.label[1], one.label[2]);
+    const { x, width } = text.getBBox();
+    if (x >= 2 && x + width <= data.size[0] - 2) return;
+    const below = one.at[1] + 12 + size <= data.size[1] && one.label[1] >= 0;
+    put(Math.min(data.size[0] - 2 - width, Math.max(2, one.at[0] - width / 2)), one.at[1] + (below ? 10 + size : -14), "start");
+  }
+
+  function place(line, [x1, y1, x2, y2], aside, wide) {
+    const long = Math.hypot(x2 - x1, y2 - y1) || 1, dx = -(y2 - y1) / long * aside, dy = (x2 - x1) / long * aside;
+    Object.entries({ x1: x1 + dx, y1: y1 + dy, x2: x2 + dx, y2: y2 + dy, "stroke-width": wide }).forEach(([key, value]) => line.setAttribute(key, value));
+  }
 
   function node(parent, name, attributes) {
     const made = document.createElementNS(SVG, name);
@@ -117,16 +139,17 @@
   data.arcs.forEach((arc, a) => {
     const [x1, y1] = data.nodes[arc.from].at, [x2, y2] = data.nodes[arc.to].at;
     const long = Math.hypot(x2 - x1, y2 - y1) || 1, ux = (x2 - x1) / long, uy = (y2 - y1) / long;
-    const aside = 8, back = Math.min(12, long / 4);    // both directions side by side, ending at their nodes
+    const back = Math.min(12, long / 4);    // ending at their nodes
     const line = {
-      x1: x1 + ux * back - uy * aside, y1: y1 + uy * back + ux * aside,
-      x2: x2 - ux * back - uy * aside, y2: y2 - uy * back + ux * aside,
+      x1: x1 + ux * back - uy * ASIDE, y1: y1 + uy * back + ux * ASIDE,
+      x2: x2 - ux * back - uy * ASIDE, y2: y2 - uy * back + ux * ASIDE,
     };
     const group = node(map, "g", { class: "arc", tabindex: 0, role: "button" });
-    node(group, "line", { class: "hit", ...line });
+    const hit = node(group, "line", { class: "hit" });
+    node(group, "line", { class: "halo", ...line });
     const shown = node(group, "line", { class: "shown", ...line });
     const tip = node(group, "path", { class: "tip" });
-    arcs.push({ group, shown, tip, end: [line.x2, line.y2], way: [ux, uy] });
+    arcs.push({ group, hit, shown, tip, line: Object.values(line), end: [line.x2, line.y2], way: [ux, uy] });
     const tell = () => { if (chosen === null) aboutArc(a); };
     group.addEventListener("pointerenter", tell);
     group.addEventListener("focus", tell);
@@ -139,8 +162,9 @@
   });
   data.nodes.forEach(one => {
     node(map, "circle", { cx: one.at[0], cy: one.at[1], r: 7 });
-    const text = node(map, "text", { x: one.at[0] + one.label[0], y: one.at[1] + one.label[1], "text-anchor": one.label[2] });
+    const text = node(map, "text", {});
     text.textContent = one.name;
+    names.push(text);
   });
 
   function choose(a) {
@@ -262,11 +286,17 @@
     cells[0].textContent = name(a);
     cells[1].className = cells[2].className = "number";
     bar.className = "bar";
+    now.className = "now";
     bar.setAttribute("aria-hidden", "true");
     bar.append(inner);
     cells[1].append(bar, now);
     row.append(...cells);
     row.addEventListener("pointerenter", () => { if (chosen === null) aboutArc(a); });
+    row.addEventListener("click", event => {
+      if (event.target.closest("button")) return;
+      choose(chosen === a ? null : a);
+      map.scrollIntoView({ block: "nearest" });
+    });
     return { row, inner, now, worst: cells[2], last: cells[3] };
   });
 
@@ -329,6 +359,8 @@
     element("mlu").textContent = found ? per(found.mlu) : "\u2013";
     element("mlu").classList.toggle("over", Boolean(found) && found.mlu > 1 + HAIR);
     element("fullest").textContent = found && found.mlu > 0 ? name(found.loads.indexOf(found.mlu)) : "none";
+    element("strip").textContent = found ? `${per(found.mlu)} on the fullest link, ${element("fullest").textContent}` : "no router for this failure";
+    element("strip").classList.toggle("over", Boolean(found) && found.mlu > 1 + HAIR);
     bound.textContent = found && found.bound !== null ? per(found.bound) : "unknown";
     element("gap").textContent = found && found.bound > 0 ? `so at most ${per(Math.max(0, found.mlu / found.bound - 1))} above it` : "";
     fixed.textContent = found && found.fixed !== null ? per(found.fixed) : "\u2013";
@@ -377,7 +409,7 @@
     item.append(sample, text);
     element("legend").append(item);
   });
-  labels();
+  fitted();
   usual();
   worstCases();
   update();
