@@ -15,6 +15,7 @@ import pytest
 import cg4ai
 from browser import chromium, emulate
 from cg4ai.apps.csvdata import read_csv
+from cg4ai.apps.explaining import listed_slack
 from cg4ai.apps.folders import trained
 from cg4ai.apps.routing.description import Router
 from cg4ai.apps.tabular.description import Model, described, rules_digest
@@ -459,7 +460,15 @@ def test_an_image_is_drawn_and_recognised(browser: Any, tmp_path: Path) -> None:
     )
     Select(browser.find_element("id", "example")).select_by_index(1)
     shown = browser.execute_script("return Array.from(explorer.features());")
-    assert sum(shown) > 10
+    _, described = trained(tmp_path / "run")
+    (rule,) = described.rules(None, None)
+    known = listed_slack(ensemble, rule.requirement)
+    assert known is not None
+    np.testing.assert_array_equal(shown, known.inputs[0])
+    found = browser.execute_script("return explorer.found().rules[0];")
+    assert found["slack"] == pytest.approx(known.slack[0], abs=1e-12)
+    told = browser.find_element("css selector", ".rule .now").text
+    assert told.startswith("This input is listed (required image 0, to be ")
     browser.find_element("id", "usual").click()  # clear
     canvas = browser.find_element("id", "image")
     ActionChains(browser).move_to_element(canvas).click_and_hold().move_by_offset(

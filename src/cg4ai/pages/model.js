@@ -191,7 +191,7 @@
     }
     const one = data.rules[rule];
     if (one.at !== null) return "This input lies outside the region of the rule: it says nothing here.";
-    return one.listed ? "This input is none of those that the rule lists: it says nothing here." : one.silent;
+    return one.silent || "This input is none of those that the rule lists: it says nothing here.";
   }
 
   function paintRules(found) {
@@ -250,7 +250,7 @@
     choice.addEventListener("change", () => {
       if (choice.value === "") return;
       const one = data.examples[choice.value];
-      if (one.inputs) image = cg4ai.array(one.inputs);
+      if (image) image = listed[one.rule].inputs.slice(one.place * image.length, (one.place + 1) * image.length);
       else one.cells.forEach((cell, i) => { cells[i] = cell; });
       update(choice.value);
     });
