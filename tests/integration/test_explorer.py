@@ -168,7 +168,8 @@ def test_buttons_for_all_demands_stay_in_the_set(browser: Any, router: Path) -> 
     _, described = trained(router / "run")
     assert isinstance(described, Router)
     most = described.instance.demand_max
-    limited = {"rows": array_data(np.ones((1, 2))), "ends": [float(most.sum() / 1.9)]}
+    limit = float(most.sum() / 1.9)
+    limited = {"rows": array_data(np.ones((1, 2))), "ends": [limit]}
     text = (router / "router.html").read_text(encoding="utf-8")
     assert text.count('"set":{}') == 1
     changed = text.replace('"set":{}', f'"set":{json.dumps(limited)}')
@@ -181,7 +182,7 @@ def test_buttons_for_all_demands_stay_in_the_set(browser: Any, router: Path) -> 
         browser.find_element("css selector", f"[data-all={which}]").click()
         assert browser.execute_script("return explorer.found().outside;") == "", which
         vectors.append(tuple(browser.execute_script("return explorer.demands();")))
-    assert sum(vectors[2]) == pytest.approx(limited["ends"][0])
+    assert sum(vectors[2]) == pytest.approx(limit)
     assert len(set(vectors)) == len(vectors)
 
 

@@ -174,7 +174,7 @@
         inner.style.width = `${100 * Math.min(1, Math.max(0, value))}%`;
         cells.push(made("td", {}, bar));
       }
-      cells.push(made("td", { className: "number", textContent: likely ? value.toFixed(4) : figure(value) }));
+      cells.push(made("td", { className: "number", textContent: classes ? value.toFixed(4) : figure(value) }));
       return made("tr", {}, ...cells);
     })));
     element("moved").textContent = !data.shielded ? "" : found.theta > 0
