@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from cg4ai import (
+    AffineBound,
     Ball,
     Difference,
     Ensemble,
@@ -42,6 +43,8 @@ CASES: list[tuple[Requirement, list[float]]] = [
     (Range(2.0, None), [-1.0, -1.0, -1.0]),
     (Ordered(), [2.0, 2.0, 2.0]),
     (Equality(None, [1.0, 1.0], 4.5), [-0.5, -0.5, -0.5]),
+    (Equality(None, [1.0, 1.0], AffineBound(4.0, [1.0, 0.0])), [0.0, -1.0, -5.0]),
+    (Equality(Ball([0.0, 0.0], 2.0), [1.0, 1.0], 4.5), [-0.5, -0.5, UNSAID]),
     (Linear(Ball([0.0, 0.0], 2.0), [[1.0, 0.0], [0.0, 1.0]], 3.25, "<="), [0.25, 0.25, UNSAID]),
     (Linear(X[[1, 1, 0]], [1.0, 0.0], [0.5, 0.75, 2.0], ">="), [-1.0, 0.25, UNSAID]),
     (Margin(X[1:2], [1], 0.5), [UNSAID, 1.5, UNSAID]),
