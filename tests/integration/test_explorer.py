@@ -232,6 +232,13 @@ def test_the_page_fits_small_screens_and_dark_rooms(browser: Any, router: Path) 
         assert wide <= 400
         paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor;")
         assert paper == "rgb(20, 23, 27)"
+        # on paper links have the colours of the light theme, which is what their sheet has
+        colour = "return getComputedStyle(document.documentElement).getPropertyValue('--u1');"
+        dark = browser.execute_script(colour)
+        theme = [{"name": "prefers-color-scheme", "value": "dark"}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": theme})
+        assert browser.execute_script(colour) != dark
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": theme})
         # the map and what it says stay in sight while the last demand is moved
         slider = browser.find_elements("css selector", "#demands input[type=range]")[-1]
         browser.execute_script("arguments[0].scrollIntoView({ block: 'end' });", slider)
