@@ -198,6 +198,18 @@ def test_a_digit_classifier_predicts_and_is_audited_by_images(
         slack = scores[-1] - scores[-2]
         assert 0 <= float(row["required images: slack"]) <= slack + 1e-9
         assert row["required images: strength"] == "audited"
+    # without answers images are compared with those that the run requires
+    images = [line.rpartition(",")[0] for line in (header, *lines[:3], ",".join(["0.5"] * 785))]
+    (tmp_path / "bare.csv").write_text("\n".join(images) + "\n")
+    assert main(["predict", str(runs / "digits"), str(tmp_path / "bare.csv"), "--explain"]) == 0
+    *known, other = table(capsys.readouterr().out)
+    for row, same in zip(known, explained, strict=False):
+        slack = float(same["required images: slack"])
+        assert float(row["required images: slack"]) == pytest.approx(slack, abs=1e-9)
+    assert (other["required images: slack"], other["required images: strength"]) == (
+        "",
+        "unverified",
+    )
     for further in ([], ["--data", str(tmp_path / "images.csv")]):
         assert main(["audit", str(runs / "digits"), *further]) == 0
         assert "20 of 20" in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,17 @@ import pytest
 import cg4ai
 from browser import chromium, emulate
 from cg4ai.apps.csvdata import read_csv
+from cg4ai.apps.explaining import listed_slack
 from cg4ai.apps.folders import trained
 from cg4ai.apps.routing.description import Router
-from cg4ai.apps.tabular.description import Model
+from cg4ai.apps.tabular.description import Model, described, rules_digest
+from cg4ai.apps.tabular.explorer import explorer
+from cg4ai.apps.tabular.rulefile import Subject
 from cg4ai.cli.main import main
+from cg4ai.layout import Layout
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.mixture import Part
+from cg4ai.pages.program import array_data
 from small_network import NETWORK
 
 TINY = {
@@ -87,6 +95,9 @@ def test_the_router_of_the_page_is_the_router(browser: Any, router: Path) -> Non
 
 
 def test_failed_links_are_toggled(browser: Any, router: Path) -> None:
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
     browser.get((router / "router.html").as_uri())
     options = browser.find_elements("css selector", "#failure option")
     names = [option.text for option in options]
@@ -104,6 +115,18 @@ def test_failed_links_are_toggled(browser: Any, router: Path) -> None:
     assert told <= {"b\u2192d, failed", "d\u2192b, failed"}
     options[names.index("a-b,a-c,a-d")].click()
     assert "No router for this failure" in browser.find_element("id", "promise").text
+    # demands can be pointed at and moved all the same; the log must stay empty
+    ActionChains(browser).move_to_element(
+        browser.find_element("css selector", "#demands li")
+    ).perform()
+    slider = browser.find_element("css selector", "#demands input[type=range]")
+    slider.send_keys(Keys.END)
+    volume = browser.find_element("css selector", "#demands input[type=number]").get_property(
+        "value"
+    )
+    told = browser.find_element("id", "told").text
+    assert f": {float(volume):g}" in told
+    assert "no router for this failure" in told
 
 
 def test_a_reader_moves_demands_and_reads_what_follows(browser: Any, router: Path) -> None:
@@ -126,8 +149,13 @@ def test_a_reader_moves_demands_and_reads_what_follows(browser: Any, router: Pat
     mlu = made.utilisation(np.array([after]), splits).max()
     assert browser.find_element("id", "mlu").text == f"{100 * mlu:.1f} %"
     assert "No link is overloaded" in browser.find_element("id", "promise").text
-    # a demand above its largest, typed: nothing is guaranteed any more
+    # what is no volume changes nothing, and does not stay in the field
     typed = browser.find_element("css selector", "#demands input[type=number]")
+    typed.clear()
+    typed.send_keys("-5", Keys.ENTER)
+    assert browser.execute_script("return explorer.demands();") == after
+    assert float(typed.get_property("value")) == pytest.approx(after[largest])
+    # a demand above its largest, typed: nothing is guaranteed any more
     typed.clear()
     typed.send_keys(str(2 * made.demand_max[largest]), Keys.TAB)
     assert "Nothing is guaranteed here" in browser.find_element("id", "promise").text
@@ -135,7 +163,32 @@ def test_a_reader_moves_demands_and_reads_what_follows(browser: Any, router: Pat
     assert browser.find_element("id", "mlu").text == "0.0 %"
 
 
+def test_buttons_for_all_demands_stay_in_the_set(browser: Any, router: Path) -> None:
+    """The same page with a limit on the sum of both demands, which half of random ones break."""
+    _, described = trained(router / "run")
+    assert isinstance(described, Router)
+    most = described.instance.demand_max
+    limit = float(most.sum() / 1.9)
+    limited = {"rows": array_data(np.ones((1, 2))), "ends": [limit]}
+    text = (router / "router.html").read_text(encoding="utf-8")
+    assert text.count('"set":{}') == 1
+    changed = text.replace('"set":{}', f'"set":{json.dumps(limited)}')
+    (router / "limited.html").write_text(changed, encoding="utf-8")
+    browser.get((router / "limited.html").as_uri())
+    browser.execute_script("explorer.set(arguments[0]);", most.tolist())
+    assert "their sums" in browser.find_element("id", "promise").text
+    vectors = []
+    for which in ("least", "usual", "most", *["random"] * 10):
+        browser.find_element("css selector", f"[data-all={which}]").click()
+        assert browser.execute_script("return explorer.found().outside;") == "", which
+        vectors.append(tuple(browser.execute_script("return explorer.demands();")))
+    assert sum(vectors[2]) == pytest.approx(limit)
+    assert len(set(vectors)) == len(vectors)
+
+
 def test_the_worst_demands_of_a_link_are_one_click_away(browser: Any, router: Path) -> None:
+    from selenium.webdriver import ActionChains
+
     browser.get((router / "router.html").as_uri())
     row = browser.find_element("css selector", "#links tbody tr")
     cells = [cell.text for cell in row.find_elements("css selector", "td")]
@@ -143,20 +196,69 @@ def test_the_worst_demands_of_a_link_are_one_click_away(browser: Any, router: Pa
     now = row.find_elements("css selector", "td")[1].text
     assert now == cells[2]
     assert browser.find_element("css selector", ".arc.chosen")
+    # a click on the row of a link chooses it, and another one no more
+    for count in (0, 1):
+        row.find_element("css selector", "td").click()
+        assert len(browser.find_elements("css selector", ".arc.chosen")) == count
+    # the text is about the chosen link again once a demand is left
+    about = browser.find_element("id", "told").text
+    for place in ("#demands li", "#title"):
+        target = browser.find_element("css selector", place)
+        ActionChains(browser).move_to_element(target).perform()
+        same = browser.find_element("id", "told").text == about
+        assert same == (place == "#title")
     demands = browser.execute_script("return explorer.demands();")
     _, described = trained(router / "run")
     assert isinstance(described, Router)
     assert not described.outside(np.array([demands])).any()
 
 
+# what stands in the middle of an element's box
+SEEN = """
+const box = arguments[0].getBoundingClientRect();
+const found = document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);
+return found && (found.closest("#map") || found).id;
+"""
+
+
 def test_the_page_fits_small_screens_and_dark_rooms(browser: Any, router: Path) -> None:
+    text = (router / "router.html").read_text(encoding="utf-8")
+    longer = re.sub(r'"name":"([a-d])","at"', r'"name":"\1, a place of long name","at"', text)
+    (router / "names.html").write_text(longer, encoding="utf-8")
     emulate(browser, dark=True, width=400)
     try:
-        browser.get((router / "router.html").as_uri())
+        browser.get((router / "names.html").as_uri())
         wide = browser.execute_script("return document.documentElement.scrollWidth;")
         assert wide <= 400
         paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor;")
         assert paper == "rgb(20, 23, 27)"
+        # on paper links have the colours of the light theme, which is what their sheet has
+        colour = "return getComputedStyle(document.documentElement).getPropertyValue('--u1');"
+        dark = browser.execute_script(colour)
+        theme = [{"name": "prefers-color-scheme", "value": "dark"}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": theme})
+        assert browser.execute_script(colour) != dark
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": theme})
+        # the map and what it says stay in sight while the last demand is moved
+        slider = browser.find_elements("css selector", "#demands input[type=range]")[-1]
+        browser.execute_script("arguments[0].scrollIntoView({ block: 'end' });", slider)
+        seen = browser.execute_script(SEEN, browser.find_element("id", "kept"))
+        assert browser.execute_script("return scrollY;") > 100
+        assert seen == "map"
+        assert browser.execute_script(SEEN, slider) == slider.get_attribute("id")
+        mlu = browser.execute_script("return explorer.found().mlu;")
+        assert f"{100 * mlu:.1f} %" in browser.find_element("id", "strip").text
+        # both directions of a link are wide enough for a finger
+        for arc in browser.find_elements("css selector", ".arc .hit"):
+            width = browser.execute_script(
+                "return arguments[0].getAttribute('stroke-width') * arguments[0].getScreenCTM().a;",
+                arc,
+            )
+            assert width >= 15
+        for name in browser.find_elements("css selector", "#map text"):
+            box = browser.execute_script("return arguments[0].getBBox();", name)
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 1000
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         emulate(browser)
@@ -186,15 +288,18 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines.writerow(["size", "weight", "colour", "old", "label"])
         for number in range(60):
             size, weight = rng.uniform(0, 1, 2)
-            colour, old = rng.choice(["red", "green <b>"]), rng.choice(["yes", "no"])
+            colour, old = rng.choice(["red", "green <b>"], p=[0.7, 0.3]), rng.choice(["yes", "no"])
             label = "yes" if size + 0.3 * (colour == "red") > 0.6 else "no"
             shown = "" if number % 10 == 5 else f"{weight:.4f}"
-            lines.writerow([f"{size:.4f}", shown, colour, old, label])
+            lines.writerow([size, shown, colour, old, label])
     (folder / "rules.json").write_text(json.dumps(RULES))
     asked = ["train", str(folder / "data.csv"), "--target", "label", "--iteration-limit", "2"]
     asked += ["--rules", str(folder / "rules.json"), "--quiet", "--out", str(folder / "run")]
     assert main(asked) == 0
     assert main(["explore", str(folder / "run")]) == 0
+    (folder / "rules.json").rename(folder / "elsewhere.json")
+    assert main(["explore", str(folder / "run"), "--out", str(folder / "bare.html")]) == 0
+    (folder / "elsewhere.json").rename(folder / "rules.json")
     return folder
 
 
@@ -225,7 +330,69 @@ def test_the_model_of_the_page_is_the_model(browser: Any, table: Path) -> None:
         assert not speaks or one["slack"] == pytest.approx(score - 0.6, abs=1e-9)
 
 
+def test_rules_that_cannot_be_computed_say_why(browser: Any, table: Path) -> None:
+    """Of rules whose file is gone nothing but what was established is told."""
+    browser.get((table / "bare.html").as_uri())
+    told = [one.text for one in browser.find_elements("css selector", ".rule .now")]
+    assert len(told) == 2
+    assert all("The rule itself is not at hand" in text for text in told)
+    assert "rules.json, which is not there; restore it" in browser.find_element("id", "foot").text
+
+
+def test_every_kind_of_rule_is_told_as_what_it_is(browser: Any, tmp_path: Path) -> None:
+    """Quantiles are in order unasked; shapes and means have no slack at one input."""
+    rng = np.random.default_rng(0)
+    sizes = rng.uniform(0, 1, 60)
+    lines = [f"{size},{size + 0.1 * rng.normal()}" for size in sizes]
+    (tmp_path / "data.csv").write_text("\n".join(["size,price", *lines]) + "\n")
+    rules = [
+        {"rule": "monotone", "name": "rising", "features": {"size": 1}},
+        {"rule": "rate", "name": "mean", "rows": "all", "output": "price 0.1", "mean_at_most": 9},
+    ]
+    (tmp_path / "rules.json").write_text(json.dumps(rules))
+    asked = ["train", str(tmp_path / "data.csv"), "--target", "price", "--iteration-limit", "1"]
+    asked += ["--rules", str(tmp_path / "rules.json"), "--quantiles", "0.1,0.9"]
+    asked += ["--steps", "10", "--restarts", "1", "--quiet", "--out", str(tmp_path / "run")]
+    assert main(asked) == 0
+    assert main(["explore", str(tmp_path / "run")]) == 0
+    browser.get((tmp_path / "run" / "explorer.html").as_uri())
+    order, rising, mean = (one.text for one in browser.find_elements("css selector", ".rule .now"))
+    outputs = browser.execute_script("return Array.from(explorer.found().outputs);")
+    (found,) = browser.execute_script(MODEL, [[0.25]])
+    assert found["rules"][0]["slack"] == pytest.approx(found["outputs"][1] - found["outputs"][0])
+    assert f"{outputs[1] - outputs[0]:.3f}"[:4] in order
+    assert "how predictions change" in rising
+    assert "many inputs together" in mean
+
+
+@pytest.mark.parametrize(("tolerance", "words"), [(1e-3, "within the tolerance"), (1e-4, "broken")])
+def test_rules_are_judged_by_the_tolerance_of_their_audit(
+    browser: Any, tmp_path: Path, tolerance: float, words: str
+) -> None:
+    rules = tmp_path / "rules.json"
+    rules.write_text('[{"rule": "range", "name": "floor", "at_least": 585591.1705}]')
+    ends = np.zeros(1), np.ones(1)
+    subject = Subject(("size",), ("price",), *ends, target="price", classification=False)
+    told = {**described(subject, scores="score"), "rules_sha256": rules_digest(rules)}
+    members = ConstantMembers([[585591.17]], 1)
+    parts = (Part(members, np.zeros(1, np.int64), np.ones(1)),)
+    audit = {"requirement": "floor", "strength": "audited", "holds": True, "statement": "Kept."}
+    page = explorer(
+        Model(told, {"rules": str(rules)}),
+        cg4ai.Ensemble(parts, Layout.single(1)),
+        "run",
+        {"audits": [{**audit, "tolerance": tolerance}]},
+    )
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    browser.get((tmp_path / "page.html").as_uri())
+    assert words in browser.find_element("css selector", ".rule .now").text
+    badge = browser.find_element("css selector", ".rule .badge").text
+    assert badge == ("violated" if words == "broken" else "audited")
+    assert browser.find_element("id", "answer").text == "price: 585,591.17"
+
+
 def test_a_form_has_a_field_for_every_column(browser: Any, table: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.support.ui import Select
 
     _, described = trained(table / "run")
@@ -235,6 +402,10 @@ def test_a_form_has_a_field_for_every_column(browser: Any, table: Path) -> None:
     assert labels == ["size", "weight", "colour", "old"]
     colour, old = (Select(one) for one in browser.find_elements("css selector", "#fields select"))
     assert [one.text for one in colour.options] == ["green <b>", "red"]
+    colours = read_csv(table / "data.csv").cells_of("colour")
+    assert colours.count("red") > 30  # the usual one, though not the first
+    assert colour.first_selected_option.text == "red"
+    colour.select_by_visible_text("green <b>")
     colour.select_by_visible_text("red")
     old.select_by_visible_text("yes")
     weight = browser.find_elements("css selector", "#fields input[type=number]")[1]
@@ -244,8 +415,20 @@ def test_a_form_has_a_field_for_every_column(browser: Any, table: Path) -> None:
     named = dict(zip(described.subject.features, features, strict=True))
     assert (named["colour=red"], named["colour=green <b>"]) == (1, 0)
     assert (named["old"], named["weight is empty"]) == (1, 1)
+    # both ends of a slider are ends of the training data, not beyond them
+    size = browser.find_element("css selector", "#fields input[type=range]")
+    for key, end in ((Keys.END, described.subject.upper), (Keys.HOME, described.subject.lower)):
+        size.send_keys(key)
+        assert browser.execute_script("return explorer.features()[0];") == end[0]
+        assert browser.find_element("id", "outside").text == ""
     # an input that a rule lists, chosen from the examples
     Select(browser.find_element("id", "example")).select_by_index(1)
+    assert "This input is listed (data.csv, line 2)" in browser.find_element("id", "rules").text
+    # which is no example any more once it was changed
+    size.send_keys(Keys.END)
+    example = Select(browser.find_element("id", "example"))
+    assert example.first_selected_option.text == "examples"
+    example.select_by_index(1)
     assert "This input is listed (data.csv, line 2)" in browser.find_element("id", "rules").text
 
 
@@ -285,7 +468,15 @@ def test_an_image_is_drawn_and_recognised(browser: Any, tmp_path: Path) -> None:
     )
     Select(browser.find_element("id", "example")).select_by_index(1)
     shown = browser.execute_script("return Array.from(explorer.features());")
-    assert sum(shown) > 10
+    _, described = trained(tmp_path / "run")
+    (rule,) = described.rules(None, None)
+    known = listed_slack(ensemble, rule.requirement)
+    assert known is not None
+    np.testing.assert_array_equal(shown, known.inputs[0])
+    found = browser.execute_script("return explorer.found().rules[0];")
+    assert found["slack"] == pytest.approx(known.slack[0], abs=1e-12)
+    told = browser.find_element("css selector", ".rule .now").text
+    assert told.startswith("This input is listed (required image 0, to be ")
     browser.find_element("id", "usual").click()  # clear
     canvas = browser.find_element("id", "image")
     ActionChains(browser).move_to_element(canvas).click_and_hold().move_by_offset(

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from cg4ai.apps.protocol import Rule
-from cg4ai.arrays import same_inputs
+from cg4ai.arrays import among, same_inputs
 from cg4ai.ensemble.claims import MOVED, STRENGTH, Explanation
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array, Strength
@@ -84,7 +84,9 @@ def slack_at(ensemble: Ensemble, rule: Requirement, inputs: Array, outputs: Arra
 
 def _listed(ensemble: Ensemble, rule: Requirement, inputs: Array) -> Array:
     """The least slack of the rows at inputs that the rule lists."""
-    known = listed_slack(ensemble, rule)
+    rows = rule.rows(0)
+    nothing = rows is None or not among(inputs, rows.inputs).any()  # then nothing is recomputed
+    known = None if nothing else listed_slack(ensemble, rule)
     if known is None:
         return np.full(len(inputs), np.nan)
     _, which = same_inputs(np.concatenate([known.inputs, inputs]))

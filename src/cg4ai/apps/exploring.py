@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cg4ai.apps.explaining import ListedSlack
 from cg4ai.apps.folders import trained
 from cg4ai.ensemble.ensemble import DECISIONS, Ensemble
 from cg4ai.ensemble.export import exported
 from cg4ai.errors import InvalidInput
 from cg4ai.pages.page import asset, page
-from cg4ai.pages.program import packed
+from cg4ai.pages.program import array_data, packed
 from cg4ai.rules import OutputRule, Requirement, Shape
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.regions import Region
@@ -69,9 +70,20 @@ def model_page(ensemble: Ensemble, traced: Sequence[Requirement], data: Mapping[
 
 def told_at_inputs(rule: Requirement) -> bool:
     """Whether the rule is about each input alone, in a region or everywhere."""
+    if isinstance(rule, Equality) and rule.inputs is None:
+        return True
     return isinstance(rule, OutputRule) or (
-        not isinstance(rule, Shape | Equality) and isinstance(rule.region, Region)
+        not isinstance(rule, Shape) and isinstance(rule.region, Region)
     )
+
+
+def listed_data(known: ListedSlack, labels: Sequence[str]) -> dict[str, Any]:
+    """The inputs that a rule lists, as a page compares with them; what each is called."""
+    return {
+        "inputs": array_data(known.inputs),
+        "slack": known.slack.tolist(),
+        "labels": list(labels),
+    }
 
 
 class Explained(nn.Module):
@@ -93,6 +105,11 @@ class Explained(nn.Module):
             if isinstance(rule, OutputRule):
                 matrix, bound = map(torch.as_tensor, rule.output_set(outputs.shape[1]).rows)
                 found += [(outputs @ matrix.mT - bound).amin(1), torch.ones_like(inputs[:, 0])]
+            elif isinstance(rule, Equality) and rule.inputs is None:
+                matrix = torch.as_tensor(rule.matrix)
+                offset, slope = map(torch.as_tensor, rule.affine_bound(inputs.shape[1]))
+                missed = (outputs @ matrix.mT - offset - inputs @ slope.mT).abs().amax(1)
+                found += [-missed, torch.ones_like(inputs[:, 0])]
             else:
                 assert isinstance(rule.region, Region)
                 inside = rule.region.near(inputs)

@@ -4,8 +4,10 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const element = id => document.getElementById(id);
   const run = cg4ai.program(data.program), form = data.form, fields = form.fields || [];
-  const TOLERANCE = 1e-6;         // as of audits
-  const number = new Intl.NumberFormat("en", { maximumSignificantDigits: 5 });
+  const STEPS = 1000;             // of a slider
+  const number = new Intl.NumberFormat("en", { maximumSignificantDigits: 8 });
+  const small = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "scientific" });
+  const figure = value => value !== 0 && Math.abs(value) < 1e-4 ? small.format(value).replace("E", "e") : number.format(value);
   const made = (name, properties = {}, ...inner) => {
     const one = Object.assign(document.createElement(name), properties);
     one.append(...inner);
@@ -14,7 +16,7 @@
 
   // ---- the input --------------------------------------------------------------------------------
 
-  const cells = fields.map(one => one.kind === "text" ? one.values[0] : one.usual);   // null: empty
+  const cells = fields.map(one => one.usual);   // null: empty
   let image = form.kind === "pixels" ? new Float64Array(form.side * form.side) : null;
 
   /* Features as cg4ai.apps.tabular.encoding has them. */
@@ -45,20 +47,29 @@
       return () => { choice.value = cells[i] === null ? "\u0000" : String(cells[i]); };
     }
     const span = one.most - one.least;
-    const range = made("input", { type: "range", min: one.least, max: one.most, step: span > 0 ? span / 1000 : 1 });
+    // in whole steps: a slider of other numbers ends beyond the range by rounding, or a step before
+    const range = made("input", { type: "range", min: 0, max: STEPS, step: 1 });
     const typed = made("input", { type: "number", id, step: "any", placeholder: one.empty ? "empty" : "" });
+    const text = () => cells[i] === null ? "" : Number(Number(cells[i]).toPrecision(7));
     range.setAttribute("aria-label", one.name);
-    range.addEventListener("input", () => { cells[i] = Number(range.value); update(); });
+    range.addEventListener("input", () => {
+      const steps = Number(range.value);
+      cells[i] = steps === STEPS ? one.most : one.least + span * steps / STEPS;
+      update();
+    });
     typed.addEventListener("change", () => {
       const value = Number(typed.value);
       if (typed.value === "") cells[i] = one.empty ? null : cells[i];
       else if (Number.isFinite(value)) cells[i] = value;
+      typed.value = text();
       update();
     });
     element("fields").append(label, range, typed);
     return () => {
-      range.value = cells[i] ?? one.usual;
-      if (document.activeElement !== typed) typed.value = cells[i] === null ? "" : Number(Number(cells[i]).toPrecision(7));
+      const value = cells[i] ?? one.usual;
+      range.value = span > 0 ? STEPS * (value - one.least) / span : 0;
+      range.setAttribute("aria-valuetext", cells[i] === null ? "empty" : figure(value));
+      if (document.activeElement !== typed) typed.value = text();
     };
   });
   element("fields").addEventListener("submit", event => event.preventDefault());
@@ -154,7 +165,7 @@
   function paintScores(found) {
     const names = data.outputs.names, classes = data.outputs.kind === "classes";
     element("answer").textContent = classes ? `${data.outputs.target}: ${names[found.decided]}`
-      : names.length === 1 ? `${names[0]}: ${number.format(found.outputs[0])}` : data.outputs.target;
+      : names.length === 1 ? `${names[0]}: ${figure(found.outputs[0])}` : data.outputs.target;
     const likely = classes && data.outputs.scores === "probability";
     element("scores").tBodies[0].replaceChildren(...(names.length === 1 ? [] : names.map((name, i) => {
       const value = found.outputs[i], cells = [made("th", { scope: "row", textContent: name })];
@@ -163,7 +174,7 @@
         inner.style.width = `${100 * Math.min(1, Math.max(0, value))}%`;
         cells.push(made("td", {}, bar));
       }
-      cells.push(made("td", { className: "number", textContent: likely ? value.toFixed(4) : number.format(value) }));
+      cells.push(made("td", { className: "number", textContent: classes ? value.toFixed(4) : figure(value) }));
       return made("tr", {}, ...cells);
     })));
     element("moved").textContent = !data.shielded ? "" : found.theta > 0
@@ -173,19 +184,19 @@
 
   function words(rule, now) {
     if (now.speaks) {
-      const room = now.slack >= 0 ? `${number.format(now.slack)} to spare` : `broken by ${number.format(-now.slack)}`;
+      const tolerance = data.rules[rule].tolerance;
+      const room = now.slack >= 0 ? `${figure(now.slack)} to spare`
+        : now.slack < -tolerance ? `broken by ${figure(-now.slack)}` : `kept within the tolerance of ${figure(tolerance)}`;
       return now.listed >= 0 ? `This input is listed (${data.rules[rule].listed.labels[now.listed]}): ${room}.` : `At this input: ${room}.`;
     }
     const one = data.rules[rule];
-    if (one.silent) return one.silent;
     if (one.at !== null) return "This input lies outside the region of the rule: it says nothing here.";
-    if (one.listed) return "This input is none of those that the rule lists: it says nothing here.";
-    return "It is about many inputs together, or about how predictions change: no slack at one input.";
+    return one.silent || "This input is none of those that the rule lists: it says nothing here.";
   }
 
   function paintRules(found) {
     element("rules").replaceChildren(...data.rules.map((one, r) => {
-      const now = found.rules[r], broken = now.speaks && now.slack < -TOLERANCE, kept = now.speaks ? !broken : one.strength !== "violated";
+      const now = found.rules[r], broken = now.speaks && now.slack < -one.tolerance, kept = now.speaks ? !broken : one.strength !== "violated";
       const strength = broken ? "violated" : one.strength;
       const badge = made("span", { className: `badge ${strength === "violated" || strength === "unverified" ? "bad" : "good"}`, textContent: strength });
       return made("div", { className: `rule ${now.speaks ? kept ? "good" : "bad" : ""}` },
@@ -202,8 +213,10 @@
   }
 
   let found = null;
-  function update() {
+  /* `example`: which of them the input is; none once it was changed. */
+  function update(example = "") {
     const inputs = features();
+    element("example").value = example;
     found = answer(inputs);
     controls.forEach(refresh => refresh());
     if (image) paintImage();
@@ -216,7 +229,7 @@
 
   element("usual").addEventListener("click", () => {
     if (image) image.fill(0);
-    fields.forEach((one, i) => { cells[i] = one.kind === "text" ? one.values[0] : one.usual; });
+    fields.forEach((one, i) => { cells[i] = one.usual; });
     update();
   });
   element("random").addEventListener("click", () => {
@@ -237,9 +250,9 @@
     choice.addEventListener("change", () => {
       if (choice.value === "") return;
       const one = data.examples[choice.value];
-      if (one.inputs) image = cg4ai.array(one.inputs);
+      if (image) image = listed[one.rule].inputs.slice(one.place * image.length, (one.place + 1) * image.length);
       else one.cells.forEach((cell, i) => { cells[i] = cell; });
-      update();
+      update(choice.value);
     });
   }
 

@@ -13,6 +13,7 @@
   const per = value => (100 * value).toFixed(1) + " %";
   const count = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
   const volume = value => count.format(value);
+  const short = value => Number(value.toPrecision(7));     // in a field
   const level = value => value > 1 + HAIR ? 4 : CLASSES.findIndex(([top]) => value <= top || top === 1);
   const width = value => 2 + 10 * Math.min(1.2, Math.max(0, value));
 
@@ -31,6 +32,21 @@
       if (sum > rows.ends[r]) return "their sums, such as what a node sends or receives, are above the limits of the set";
     }
     return "";
+  }
+
+  /* Demands as far from the middle towards these as limits on sums allow; these, where they do. */
+  function within(wanted) {
+    const middle = data.demands.map(one => one.usual);
+    let share = 1;
+    for (let r = 0; rows && r < rows.ends.length; r++) {
+      let from = 0, to = 0;
+      for (let d = 0; d < wanted.length; d++) {
+        from += rows.matrix[r * wanted.length + d] * middle[d];
+        to += rows.matrix[r * wanted.length + d] * wanted[d];
+      }
+      if (to > rows.ends[r]) share = Math.min(share, Math.max(0, (rows.ends[r] - from) / (to - from)) * (1 - HAIR));
+    }
+    return share === 1 ? wanted : wanted.map((value, d) => middle[d] + share * (value - middle[d]));
   }
 
   const routers = [];
@@ -82,14 +98,36 @@
 
   // ---- map --------------------------------------------------------------------------------------
 
-  const map = element("map"), arcs = [];
+  const ASIDE = 8;                // of a line from the middle of its link, whose directions are side by side
+  const TOUCH = 16;               // pixels of the screen that belong to a direction of a link
+  const map = element("map"), arcs = [], names = [];
   map.setAttribute("viewBox", `0 0 ${data.size[0]} ${data.size[1]}`);
-  /* Names of nodes are as large as other text, however small the map is, but for very small ones. */
-  function labels() {
-    const scale = data.size[0] / Math.max(300, map.clientWidth);
-    map.style.setProperty("--label", `${Math.min(26, Math.max(13, 13 * scale))}px`);
+  /* Names of nodes are as large as other text, however small the map is, but for very small ones;
+     links are as wide for fingers. */
+  function fitted() {
+    const scale = Math.max(data.size[0] / Math.max(300, map.clientWidth), data.size[1] / Math.max(100, map.clientHeight));
+    const size = Math.min(26, Math.max(13, 13 * scale)), wide = Math.max(22, TOUCH * scale);
+    map.style.setProperty("--label", `${size}px`);
+    data.nodes.forEach((one, i) => label(one, names[i], size));
+    // beyond its line, and hardly on the side of the other direction
+    arcs.forEach(one => place(one.hit, one.line, Math.max(0, wide / 2 - ASIDE - 3), wide));
   }
-  addEventListener("resize", labels);
+  addEventListener("resize", fitted);
+
+  /* On its side of the node; above or below it where that would leave the picture. */
+  function label(one, text, size) {
+    const put = (x, y, anchor) => Object.entries({ x, y, "text-anchor": anchor }).forEach(([key, value]) => text.setAttribute(key, value));
+    put(one.at[0] + one.label[0], one.at[1] + one.label[1], one.label[2]);
+    const { x, width } = text.getBBox();
+    if (x >= 2 && x + width <= data.size[0] - 2) return;
+    const below = one.at[1] + 12 + size <= data.size[1] && one.label[1] >= 0;
+    put(Math.min(data.size[0] - 2 - width, Math.max(2, one.at[0] - width / 2)), one.at[1] + (below ? 10 + size : -14), "start");
+  }
+
+  function place(line, [x1, y1, x2, y2], aside, wide) {
+    const long = Math.hypot(x2 - x1, y2 - y1) || 1, dx = -(y2 - y1) / long * aside, dy = (x2 - x1) / long * aside;
+    Object.entries({ x1: x1 + dx, y1: y1 + dy, x2: x2 + dx, y2: y2 + dy, "stroke-width": wide }).forEach(([key, value]) => line.setAttribute(key, value));
+  }
 
   function node(parent, name, attributes) {
     const made = document.createElementNS(SVG, name);
@@ -101,20 +139,21 @@
   data.arcs.forEach((arc, a) => {
     const [x1, y1] = data.nodes[arc.from].at, [x2, y2] = data.nodes[arc.to].at;
     const long = Math.hypot(x2 - x1, y2 - y1) || 1, ux = (x2 - x1) / long, uy = (y2 - y1) / long;
-    const aside = 8, back = Math.min(12, long / 4);    // both directions side by side, ending at their nodes
+    const back = Math.min(12, long / 4);    // ending at their nodes
     const line = {
-      x1: x1 + ux * back - uy * aside, y1: y1 + uy * back + ux * aside,
-      x2: x2 - ux * back - uy * aside, y2: y2 - uy * back + ux * aside,
+      x1: x1 + ux * back - uy * ASIDE, y1: y1 + uy * back + ux * ASIDE,
+      x2: x2 - ux * back - uy * ASIDE, y2: y2 - uy * back + ux * ASIDE,
     };
     const group = node(map, "g", { class: "arc", tabindex: 0, role: "button" });
-    node(group, "line", { class: "hit", ...line });
+    const hit = node(group, "line", { class: "hit" });
+    node(group, "line", { class: "halo", ...line });
     const shown = node(group, "line", { class: "shown", ...line });
     const tip = node(group, "path", { class: "tip" });
-    arcs.push({ group, shown, tip, end: [line.x2, line.y2], way: [ux, uy] });
+    arcs.push({ group, hit, shown, tip, line: Object.values(line), end: [line.x2, line.y2], way: [ux, uy] });
     const tell = () => { if (chosen === null) aboutArc(a); };
     group.addEventListener("pointerenter", tell);
     group.addEventListener("focus", tell);
-    group.addEventListener("pointerleave", () => { if (chosen === null) usual(); });
+    group.addEventListener("pointerleave", rest);
     group.addEventListener("click", () => choose(chosen === a ? null : a));
     group.addEventListener("keydown", event => {
       if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(chosen === a ? null : a); }
@@ -123,14 +162,20 @@
   });
   data.nodes.forEach(one => {
     node(map, "circle", { cx: one.at[0], cy: one.at[1], r: 7 });
-    const text = node(map, "text", { x: one.at[0] + one.label[0], y: one.at[1] + one.label[1], "text-anchor": one.label[2] });
+    const text = node(map, "text", {});
     text.textContent = one.name;
+    names.push(text);
   });
 
   function choose(a) {
     chosen = a;
     arcs.forEach((one, i) => one.group.classList.toggle("chosen", i === a));
-    if (a === null) usual(); else aboutArc(a);
+    rest();
+  }
+
+  /* What is told while nothing is pointed at. */
+  function rest() {
+    if (chosen === null) usual(); else aboutArc(chosen);
   }
 
   const name = arc => `${data.nodes[data.arcs[arc].from].name}\u2192${data.nodes[data.arcs[arc].to].name}`;
@@ -169,10 +214,15 @@
   }
 
   function aboutDemand(d) {
-    const router = routers[which], own = router.paths.map((path, p) => ({ path, p })).filter(one => one.path.demand === d);
-    dim(new Set(own.flatMap(one => found && found.splits[one.p] > 0.0005 ? one.path.arcs : [])));
-    told(`${data.demands[d].name}: ${volume(demands[d])}`, own.map(one =>
-      `${found ? per(found.splits[one.p]) : "\u2013"} via ${one.path.nodes.map(n => data.nodes[n].name).join("\u2013")}`));
+    const title = `${data.demands[d].name}: ${volume(demands[d])}`;
+    if (!found) {
+      dim(null);
+      told(title, ["no router for this failure, so no splits"]);
+      return;
+    }
+    const own = routers[which].paths.map((path, p) => ({ path, p })).filter(one => one.path.demand === d);
+    dim(new Set(own.flatMap(one => found.splits[one.p] > 0.0005 ? one.path.arcs : [])));
+    told(title, own.map(one => `${per(found.splits[one.p])} via ${one.path.nodes.map(n => data.nodes[n].name).join("\u2013")}`));
   }
 
   // ---- demands ----------------------------------------------------------------------------------
@@ -193,11 +243,12 @@
     typed.addEventListener("change", () => {
       const value = Number(typed.value);
       if (typed.value !== "" && Number.isFinite(value) && value >= 0) demands[d] = value;
+      else typed.value = short(demands[d]);
       update();
     });
     item.addEventListener("pointerenter", () => aboutDemand(d));
     item.addEventListener("focusin", () => aboutDemand(d));
-    item.addEventListener("pointerleave", usual);
+    item.addEventListener("pointerleave", rest);
     return { item, range, typed, shares };
   }
 
@@ -218,7 +269,7 @@
     for (const [d, one] of sliders) {
       if (!one.item.isConnected) continue;
       one.range.value = demands[d];
-      if (document.activeElement !== one.typed) one.typed.value = Number(demands[d].toPrecision(7));
+      if (document.activeElement !== one.typed) one.typed.value = short(demands[d]);
       one.range.setAttribute("aria-valuetext", volume(demands[d]));
       const own = found ? router.paths.map((path, p) => path.demand === d ? found.splits[p] : -1).filter(share => share >= 0) : [];
       while (one.shares.children.length > own.length) one.shares.lastChild.remove();
@@ -235,11 +286,17 @@
     cells[0].textContent = name(a);
     cells[1].className = cells[2].className = "number";
     bar.className = "bar";
+    now.className = "now";
     bar.setAttribute("aria-hidden", "true");
     bar.append(inner);
     cells[1].append(bar, now);
     row.append(...cells);
     row.addEventListener("pointerenter", () => { if (chosen === null) aboutArc(a); });
+    row.addEventListener("click", event => {
+      if (event.target.closest("button")) return;
+      choose(chosen === a ? null : a);
+      map.scrollIntoView({ block: "nearest" });
+    });
     return { row, inner, now, worst: cells[2], last: cells[3] };
   });
 
@@ -277,10 +334,10 @@
       const [x, y] = one.end, [ux, uy] = one.way, size = failed.has(a) ? 0 : wide / 2 + 5;
       one.tip.setAttribute("d", `M${x + ux * size} ${y + uy * size}L${x - uy * size} ${y + ux * size}L${x + uy * size} ${y - ux * size}Z`);
       one.tip.style.fill = colour;
-      one.group.setAttribute("aria-label", failed.has(a) ? `${name(a)}, failed` : `${name(a)}, ${per(value)} used`);
+      one.group.setAttribute("aria-label", `${name(a)}, ${failed.has(a) ? "failed" : found ? `${per(value)} used` : "no router"}`);
       const cell = table[a];
       cell.row.classList.toggle("over", value > 1 + HAIR);
-      cell.now.textContent = failed.has(a) ? "failed" : per(value);
+      cell.now.textContent = failed.has(a) ? "failed" : found ? per(value) : "\u2013";
       cell.inner.style.width = `${Math.min(100, 100 * value)}%`;
       cell.inner.style.background = colour;
     });
@@ -302,6 +359,8 @@
     element("mlu").textContent = found ? per(found.mlu) : "\u2013";
     element("mlu").classList.toggle("over", Boolean(found) && found.mlu > 1 + HAIR);
     element("fullest").textContent = found && found.mlu > 0 ? name(found.loads.indexOf(found.mlu)) : "none";
+    element("strip").textContent = found ? `${per(found.mlu)} on the fullest link, ${element("fullest").textContent}` : "no router for this failure";
+    element("strip").classList.toggle("over", Boolean(found) && found.mlu > 1 + HAIR);
     bound.textContent = found && found.bound !== null ? per(found.bound) : "unknown";
     element("gap").textContent = found && found.bound > 0 ? `so at most ${per(Math.max(0, found.mlu / found.bound - 1))} above it` : "";
     fixed.textContent = found && found.fixed !== null ? per(found.fixed) : "\u2013";
@@ -325,7 +384,7 @@
     random: one => one.least + Math.random() * (one.most - one.least),
   };
   document.querySelectorAll("[data-all]").forEach(button => button.addEventListener("click", () => {
-    data.demands.forEach((one, d) => { demands[d] = SETS[button.dataset.all](one); });
+    demands.set(within(data.demands.map(SETS[button.dataset.all])));
     choose(null);
     update();
   }));
@@ -346,11 +405,11 @@
     const line = node(sample, "line", { x1: 0, y1: 8, x2: 40, y2: 8 });
     line.style.stroke = `var(--u${i})`;
     line.style.strokeWidth = width(top === Infinity ? 1.1 : top - 0.1);
-    if (top === Infinity) line.style.strokeDasharray = "14 5";
+    if (top === Infinity) line.style.strokeDasharray = "10 5";     // ends with a whole dash
     item.append(sample, text);
     element("legend").append(item);
   });
-  labels();
+  fitted();
   usual();
   worstCases();
   update();

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from cg4ai import (
+    AffineBound,
     Ball,
     Difference,
     Ensemble,
@@ -18,6 +20,7 @@ from cg4ai import (
     Rate,
 )
 from cg4ai.apps.explaining import explained, slack_at
+from cg4ai.apps.exploring import RULES, Explained, told_at_inputs
 from cg4ai.apps.protocol import Rule
 from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
@@ -40,6 +43,8 @@ CASES: list[tuple[Requirement, list[float]]] = [
     (Range(2.0, None), [-1.0, -1.0, -1.0]),
     (Ordered(), [2.0, 2.0, 2.0]),
     (Equality(None, [1.0, 1.0], 4.5), [-0.5, -0.5, -0.5]),
+    (Equality(None, [1.0, 1.0], AffineBound(4.0, [1.0, 0.0])), [0.0, -1.0, -5.0]),
+    (Equality(Ball([0.0, 0.0], 2.0), [1.0, 1.0], 4.5), [-0.5, -0.5, UNSAID]),
     (Linear(Ball([0.0, 0.0], 2.0), [[1.0, 0.0], [0.0, 1.0]], 3.25, "<="), [0.25, 0.25, UNSAID]),
     (Linear(X[[1, 1, 0]], [1.0, 0.0], [0.5, 0.75, 2.0], ">="), [-1.0, 0.25, UNSAID]),
     (Margin(X[1:2], [1], 0.5), [UNSAID, 1.5, UNSAID]),
@@ -55,6 +60,14 @@ def test_slack_is_how_far_outputs_are_from_breaking_a_rule(
 ) -> None:
     found = slack_at(ensemble, rule, X, ensemble.predict(X))
     np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(("rule", "expected"), [one for one in CASES if told_at_inputs(one[0])])
+def test_pages_compute_the_same_slack(
+    ensemble: Ensemble, rule: Requirement, expected: list[float]
+) -> None:
+    slack, speaks = Explained(ensemble, [rule])(torch.as_tensor(X))[RULES:]
+    np.testing.assert_allclose(np.where(speaks != 0, slack, np.nan), expected, atol=1e-12)
 
 
 def test_rules_of_one_name_are_one_and_what_is_broken_is_said(ensemble: Ensemble) -> None:

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +39,17 @@ from cg4ai.apps.protocol import (
 from cg4ai.apps.reports.story import Saved, Story
 from cg4ai.apps.runner import Outcome, Screen, perform
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.errors import Cg4aiError, InvalidInput, RunFolderError
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.records import Array, IntArray
+from cg4ai.rules import Margin, Probability
 from cg4ai.runs.folder import Run
 from cg4ai.solving.result import Result
 
 LABEL = "label"
 ADDED = ("correct", "relabel")  # scenarios that a patch adds to a run of another
 SMALLER = 10  # times than at first are groups that a patch trains, and its steps
-SHOWN = 20  # required images that travel with a page
 PIXEL_NAMES = [f"pixel {number}" for number in range(PIXELS)]
 
 
@@ -67,7 +68,7 @@ class DigitsApplication:
         """Train the base member, which some scenarios are about, and collect the images."""
         split = self.split(settings, described)
         base = _base(settings, split)
-        return Prepared(settings, split, self._demand(settings, split, base), base)
+        return Prepared(settings, split, self.demand_of(settings, split, base), base)
 
     def split(self, settings: DigitsSettings, described: Mapping[str, Any] | None) -> Split:
         images = digits(settings.data) if self.images is None else self.images
@@ -78,7 +79,7 @@ class DigitsApplication:
             )
         return images.split(settings.n, settings.seed)
 
-    def _demand(self, settings: DigitsSettings, split: Split, base: Ensemble | None) -> Demand:
+    def demand_of(self, settings: DigitsSettings, split: Split, base: Ensemble | None) -> Demand:
         wanted = demand(
             settings.scenario,
             split,
@@ -109,7 +110,7 @@ class DigitsApplication:
         )
         split = self.split(settings, described)
         base = _base(settings, split) if settings.scenario in ("correct", "robust") else None
-        wanted = self._demand(settings, split, base)
+        wanted = self.demand_of(settings, split, base)
         problem = digits_problem(wanted, settings, base=base)
         return Task(problem, digit_settings(settings, wanted), "", patch_trains=True)
 
@@ -226,12 +227,19 @@ class Classifier:
         return Signature("pixels", PIXEL_NAMES, self.outputs, classes, zeros, zeros + 1)
 
     def explorer(self, ensemble: Ensemble, folder: Path, summary: Mapping[str, Any]) -> str:
-        images, labels = self._images(None) if summary.get("rows") else (np.zeros((0, 1)),) * 2
-        shown = [
-            (f"required image {number}, to be {int(labels[number])}", images[number])
-            for number in range(min(SHOWN, len(images)))
-        ]
-        return explorer(ensemble, folder.name, summary, scores=self._score, required=shown)
+        missing = ""
+        try:
+            required = self._required if summary.get("rows") else None
+        except Cg4aiError as error:
+            required, missing = None, f" Required images are not shown: {error}."
+        return explorer(
+            ensemble,
+            folder.name,
+            summary,
+            scores=self._score,
+            required=None if required is None else self._rule(*required),
+            missing=missing,
+        )
 
     def rules(self, file: Path | None, table: CsvTable | None) -> list[Rule]:
         """The demand of the run on the images of a table, which names the answer of each."""
@@ -240,24 +248,32 @@ class Classifier:
                 "a digit classifier has one rule, its demand on listed images, so leave out "
                 "--rules; give --data with pixels and labels"
             )
-        images, labels = self._images(table)
-        names = tuple(str(label) for label in range(CLASSES))
-        rule = listed(images, labels, self.recipe, name="required images")
-        return [Rule(rule, names, table, np.arange(len(labels)))]
-
-    def _images(self, table: CsvTable | None) -> tuple[Array, IntArray]:
         if table is not None:
-            return self.inputs(table), labels_of(table)
-        made = digits_of(self.settings)
-        if made.demand.rows is None:
+            return [self._listed(self.inputs(table), labels_of(table), table)]
+        if self._required is None:
             raise InvalidInput(
-                f"the scenario {made.settings.scenario} lists no images, so give some with --data"
+                f"the scenario {self.settings.get('scenario')} lists no images, so give some with "
+                "--data"
             )
-        return made.demand.rows
+        return [self._listed(*self._required)]
+
+    def _listed(self, images: Array, labels: IntArray, table: CsvTable | None = None) -> Rule:
+        names = tuple(str(label) for label in range(CLASSES))
+        return Rule(self._rule(images, labels), names, table, np.arange(len(labels)))
+
+    def _rule(self, images: Array, labels: IntArray) -> Margin | Probability:
+        return listed(images, labels, self.recipe, name="required images")
+
+    @cached_property
+    def _required(self) -> tuple[Array, IntArray] | None:
+        """The images that the run lists, read once; None where attacks found them in training."""
+        return demanded(self.settings).rows
 
     def stated(self, table: CsvTable) -> list[Rule]:
-        """The demand on images whose answer the table names; without that column none is known."""
-        return self.rules(None, table) if LABEL in table.names else []
+        """The demand on images whose answer the table names; without that column on the run's."""
+        if LABEL in table.names:
+            return self.rules(None, table)
+        return [] if self._required is None else [self._listed(*self._required)]
 
     def added(self, file: Path, table: CsvTable | None) -> list[Rule]:
         stored = dict(self.settings)
@@ -347,10 +363,16 @@ def _of_scenario(name: Any, split: Split, asked: DigitsSettings) -> tuple[Array,
     return rows
 
 
-def digits_of(settings: Mapping[str, Any]) -> Prepared:
-    """What a run was prepared with, made again from its settings."""
+def demanded(settings: Mapping[str, Any]) -> Demand:
+    """What a run demanded, made again from its settings.
+
+    The base member is trained only where its mistakes are the rows.
+    """
     stored = {name: value for name, value in settings.items() if name != "description"}
-    return APPLICATION.prepare(DigitsSettings.from_mapping(stored), settings.get("description"))
+    asked = DigitsSettings.from_mapping(stored)
+    split = APPLICATION.split(asked, settings.get("description"))
+    base = _base(asked, split) if asked.scenario == "correct" else None
+    return APPLICATION.demand_of(asked, split, base)
 
 
 def alone(member: Any) -> Ensemble:

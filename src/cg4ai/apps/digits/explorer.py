@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from cg4ai.apps.digits.evaluate import TOLERANCE
 from cg4ai.apps.digits.report import guarantee
-from cg4ai.apps.exploring import FOOT, model_page
+from cg4ai.apps.explaining import ListedSlack, listed_slack
+from cg4ai.apps.exploring import FOOT, listed_data, model_page
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.pages.program import array_data
-from cg4ai.records import Array
+from cg4ai.rules import Margin, Probability
 
 SIDE, CLASSES = 28, 10
+SHOWN = 20  # required images that travel with a page
 
 
 def explorer(
@@ -20,21 +22,12 @@ def explorer(
     summary: Mapping[str, Any],
     *,
     scores: str,
-    required: Sequence[tuple[str, Array]],
+    required: Margin | Probability | None,
+    missing: str = "",
 ) -> str:
-    """The page, as one HTML file; `required`: some of the images that must come out as demanded."""
-    kept = summary.get("rows_satisfied") == summary.get("rows")
-    rules = []
-    if summary.get("rows"):
-        rules.append(
-            {
-                "name": "required images",
-                "strength": "audited" if kept else "violated",
-                "statement": guarantee(summary),
-                "at": None,
-                "silent": "It is about the required images alone; examples are some of them.",
-            }
-        )
+    """The page, as one HTML file; `required`: the demand on images, None where none is at hand."""
+    rules = [_demand(ensemble, summary, required)] if summary.get("rows") else []
+    labels = [label for one in rules if "listed" in one for label in one["listed"]["labels"]]
     return model_page(
         ensemble,
         (),
@@ -42,7 +35,7 @@ def explorer(
             "title": "Digits, recognised under rules",
             "about": f"{len(ensemble)} small networks in the mixture; an image is {SIDE} x {SIDE} "
             "pixels between 0 and 1.",
-            "foot": FOOT.format(name=name),
+            "foot": FOOT.format(name=name) + missing,
             "form": {"kind": "pixels", "side": SIDE},
             "outputs": {
                 "kind": "classes",
@@ -52,7 +45,35 @@ def explorer(
             },
             "rules": rules,
             "examples": [
-                {"label": label, "inputs": array_data(image)} for label, image in required
+                {"label": label, "rule": 0, "place": place} for place, label in enumerate(labels)
             ],
         },
     )
+
+
+def _demand(
+    ensemble: Ensemble, summary: Mapping[str, Any], required: Margin | Probability | None
+) -> dict[str, Any]:
+    """The one rule, with its slack at the first of its images."""
+    kept = summary.get("rows_satisfied") == summary.get("rows")
+    entry: dict[str, Any] = {
+        "name": "required images",
+        "strength": "audited" if kept else "violated",
+        "statement": guarantee(summary),
+        "tolerance": TOLERANCE,
+        "at": None,
+    }
+    known = None if required is None else listed_slack(ensemble, required)
+    if required is None or known is None:
+        return entry | {"silent": "Its images are not in this page: no slack is shown."}
+    if len(known.inputs) > SHOWN:
+        entry["silent"] = (
+            f"This image is none of the first {SHOWN} that the rule lists; the other "
+            f"{len(known.inputs) - SHOWN:,} are not in this page."
+        )
+    shown = ListedSlack(known.inputs[:SHOWN], known.slack[:SHOWN])
+    labels = [
+        f"required image {number}, to be {int(label)}"
+        for number, label in enumerate(required.labels[:SHOWN])
+    ]
+    return entry | {"listed": listed_data(shown, labels)}

@@ -12,7 +12,7 @@ from cg4ai.apps.csvdata import CsvTable, read_csv
 from cg4ai.apps.protocol import Evaluation, Guarantee, Review, Rule, Task
 from cg4ai.apps.reports.story import Saved, Story
 from cg4ai.apps.tabular.data import CLASSIFICATION, REGRESSION, features_of, targets_of, task_of
-from cg4ai.apps.tabular.description import Model, described, rules_digest
+from cg4ai.apps.tabular.description import Model, described, implied_rules, rules_digest
 from cg4ai.apps.tabular.encoding import Encoding
 from cg4ai.apps.tabular.evaluate import figure_arrays, held_out_scores
 from cg4ai.apps.tabular.report import report
@@ -24,7 +24,6 @@ from cg4ai.errors import InvalidInput
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.estimators.parameters import MANY_ROWS
 from cg4ai.proofs.afterwards import proven_afterwards
-from cg4ai.rules import Ordered
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 from cg4ai.solving.problem import Problem
@@ -77,8 +76,7 @@ class Tabular:
         )
         estimator = estimator_of(settings, task, rows=len(table))
         rules = read_rules(Path(str(settings.rules)), subject)
-        if len(settings.quantiles) > 1:
-            rules = [Rule(Ordered(name="quantiles in order"), outputs), *rules]
+        rules = [*implied_rules(settings.quantiles, outputs), *rules]
         problem = estimator.problem(inputs, values, [rule.requirement for rule in rules])
         loop = estimator.run_settings()  # now in the units of the targets
         return Prepared(settings, table, subject, rules, problem, loop)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from cg4ai.apps.tabular.rulefile import Subject, read_rules, rule_files
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import Array
-from cg4ai.rules import Equality, OutputRule, Shape
+from cg4ai.rules import Equality, Ordered, OutputRule, Shape
 from cg4ai.rules.regions import Region
 
 
@@ -78,6 +78,11 @@ def rules_digest(path: Path) -> str:
     for file in rule_files(path):
         digest.update(file.read_bytes())
     return digest.hexdigest()
+
+
+def implied_rules(quantiles: Sequence[float], outputs: tuple[str, ...]) -> list[Rule]:
+    """What holds without being asked for: several quantiles never cross."""
+    return [Rule(Ordered(name="quantiles in order"), outputs)] if len(quantiles) > 1 else []
 
 
 @dataclass(frozen=True)
@@ -152,13 +157,25 @@ class Model:
         """Those of a file; else those that the mixture was trained under, on its data."""
         if file is not None:
             return read_rules(file, restored(self.description, table))
-        return self.added(self._own_rules(), table)
+        return [*self.implied(), *self.added(self._own_rules(), table)]
+
+    def implied(self) -> list[Rule]:
+        """Rules of the run that stand in no file."""
+        return implied_rules(self.settings.get("quantiles") or (), self.subject.outputs)
 
     def added(self, file: Path, table: CsvTable | None) -> list[Rule]:
         """Those of a file about the rows of a table, or else of the training data."""
         data = Path(str(self.settings.get("data")))
         rows = table if table is not None else read_csv(data) if data.exists() else None
         return read_rules(file, restored(self.description, rows))
+
+    def training_table(self) -> CsvTable | None:
+        """The data that it was trained on; None where they are not there as they were."""
+        data = Path(str(self.settings.get("data")))
+        if not data.is_file():
+            return None
+        digest = hashlib.sha256(data.read_bytes()).hexdigest()
+        return read_csv(data) if digest == self.description.get("data_sha256") else None
 
     def files(self, file: Path) -> list[Path]:
         return rule_files(file)
@@ -190,7 +207,12 @@ class Model:
         return [Proposition(requirement, title, None, names) for requirement in found]
 
     def _own_rules(self) -> Path:
-        rules = Path(str(self.settings.get("rules")))
+        if self.settings.get("rules") is None:
+            raise InvalidInput(
+                "the rules of this run were given in Python and are not stored with it; audit or "
+                "certify them in Python"
+            )
+        rules = Path(str(self.settings["rules"]))
         if not rules.exists():
             raise InvalidInput(
                 f"the run was trained with the rules file {rules}, which is not there; restore it"

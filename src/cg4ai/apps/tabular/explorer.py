@@ -5,20 +5,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cg4ai.apps.explaining import ListedSlack, listed_slack
-from cg4ai.apps.exploring import FOOT, RULES, model_page, told_at_inputs
+from cg4ai.apps.explaining import TOLERANCE, ListedSlack, listed_slack
+from cg4ai.apps.exploring import FOOT, RULES, listed_data, model_page, told_at_inputs
 from cg4ai.apps.protocol import Rule
 from cg4ai.apps.tabular.encoding import Column
 from cg4ai.apps.tabular.rulefile import Subject
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
-from cg4ai.pages.program import array_data
 from cg4ai.records import Array
+from cg4ai.rules import Shape
 
 if TYPE_CHECKING:
     from cg4ai.apps.tabular.description import Model
@@ -35,9 +36,19 @@ def explorer(model: Model, ensemble: Ensemble, name: str, summary: Mapping[str, 
     entries = [_entry(audit, traced) for audit in summary.get("audits", ())]
     examples: list[dict[str, Any]] = []
     for one in entries:
-        if one["at"] is None and (listed := _listed(ensemble, rules, one["name"])) is not None:
-            one["listed"] = listed.data
-            examples += listed.examples(subject, one["name"])
+        if one["at"] is not None:
+            continue
+        rule = next((rule for rule in rules if rule.requirement.name == one["name"]), None)
+        known = None if rule is None else listed_slack(ensemble, rule.requirement)
+        if rule is None or known is None or not 0 < len(known.inputs) <= MOST_LISTED:
+            one["silent"] = _silence(rule, known)
+            continue
+        labels = [rule.source(number) or f"input {number}" for number in range(len(known.inputs))]
+        one["listed"] = listed_data(known, labels)
+        examples += [
+            {"label": f"{one['name']}: {label}", "cells": _cells(subject, inputs)}
+            for label, inputs in zip(labels, known.inputs, strict=True)
+        ]
     outputs = {
         "kind": "classes" if subject.classification else "values",
         "names": list(subject.outputs),
@@ -51,7 +62,7 @@ def explorer(model: Model, ensemble: Ensemble, name: str, summary: Mapping[str, 
             "title": f"{subject.target}, predicted under rules",
             "about": f"{len(subject.features)} features, {len(ensemble)} members in the mixture.",
             "foot": FOOT.format(name=name) + missing,
-            "form": {"kind": "fields", "fields": list(_fields(subject))},
+            "form": {"kind": "fields", "fields": list(_fields(model))},
             "features": list(subject.features),
             "ends": [subject.lower.tolist(), subject.upper.tolist()],
             "outputs": outputs,
@@ -62,11 +73,11 @@ def explorer(model: Model, ensemble: Ensemble, name: str, summary: Mapping[str, 
 
 
 def _rules(model: Model) -> tuple[list[Rule], str]:
-    """The rules that the run was trained under; none, and why, where they cannot be read."""
+    """The rules that the run was trained under; fewer, and why, where they cannot be read."""
     try:
         return model.rules(None, None), ""
     except InvalidInput as error:
-        return [], f" Slack of rules is not shown: {error}."
+        return model.implied(), f" Slack of rules is not shown: {error}."
 
 
 def _entry(audit: Mapping[str, Any], traced: Sequence[Rule]) -> dict[str, Any]:
@@ -77,39 +88,20 @@ def _entry(audit: Mapping[str, Any], traced: Sequence[Rule]) -> dict[str, Any]:
         "name": name,
         "strength": audit["strength"] if audit["holds"] else "violated",
         "statement": audit["statement"],
+        "tolerance": audit.get("tolerance", TOLERANCE),
         "at": RULES + 2 * names.index(name) if name in names else None,
     }
 
 
-class _Listed:
-    """The inputs that a rule lists, as data of the page and as examples to begin from."""
-
-    def __init__(self, rule: Rule, known: ListedSlack) -> None:
-        self.known = known
-        self.labels = [
-            rule.source(number) or f"input {number}" for number in range(len(known.inputs))
-        ]
-
-    @property
-    def data(self) -> dict[str, Any]:
-        slack = self.known.slack.tolist()
-        return {"inputs": array_data(self.known.inputs), "slack": slack, "labels": self.labels}
-
-    def examples(self, subject: Subject, name: str) -> list[dict[str, Any]]:
-        rows = zip(self.labels, self.known.inputs, strict=True)
-        return [
-            {"label": f"{name}: {label}", "cells": _cells(subject, inputs)}
-            for label, inputs in rows
-        ]
-
-
-def _listed(ensemble: Ensemble, rules: Sequence[Rule], name: str) -> _Listed | None:
-    """None where the rule tells of no input alone, or of too many."""
-    rule = next((rule for rule in rules if rule.requirement.name == name), None)
-    known = None if rule is None else listed_slack(ensemble, rule.requirement)
-    if rule is None or known is None or not 0 < len(known.inputs) <= MOST_LISTED:
-        return None
-    return _Listed(rule, known)
+def _silence(rule: Rule | None, known: ListedSlack | None) -> str:
+    """Why no slack of a rule is shown at any input."""
+    if rule is None:
+        return "The rule itself is not at hand, only what was established of it: no slack is shown."
+    if isinstance(rule.requirement, Shape):
+        return "It is about how predictions change: there is no slack at one input."
+    if known is None:
+        return "It is about many inputs together: there is no slack at one input."
+    return f"It lists {len(known.inputs):,} inputs, too many for this page: no slack is shown."
 
 
 def _columns(subject: Subject) -> list[Column]:
@@ -120,10 +112,13 @@ def _columns(subject: Subject) -> list[Column]:
     return [Column(name, "number", float(value)) for name, value in pairs]
 
 
-def _fields(subject: Subject) -> Iterator[dict[str, Any]]:
-    place = 0
+def _fields(model: Model) -> Iterator[dict[str, Any]]:
+    subject, table, place = model.subject, model.training_table(), 0
     for column in _columns(subject):
         made: dict[str, Any] = {"name": column.name, "kind": column.kind, "usual": column.fill}
+        if column.values:  # the most frequent one, where the data are there to say so
+            cells = [] if table is None else [cell for cell in table.cells_of(column.name) if cell]
+            ((made["usual"], _),) = Counter(cells or column.values).most_common(1)
         if column.kind == "number":
             made |= {"least": float(subject.lower[place]), "most": float(subject.upper[place])}
         yield made | {"values": list(column.values), "empty": column.empty}

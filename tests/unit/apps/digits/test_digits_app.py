@@ -19,6 +19,7 @@ from cg4ai.apps.digits.problem import DigitLoss, demand, digit_settings, digits_
 from cg4ai.apps.digits.report import guarantee, report
 from cg4ai.apps.digits.separation import PixelFlips, broken
 from cg4ai.apps.digits.settings import Recipe
+from cg4ai.apps.exploring import explored
 from cg4ai.apps.runner import perform
 from cg4ai.cli import main as cli
 from cg4ai.errors import InvalidInput, InvalidSettings
@@ -200,6 +201,9 @@ def test_attacked_images_are_counted_and_runs_resume(rule: str, tmp_path: Path) 
     np.testing.assert_array_equal(labels, whole.prepared.split.train_labels[changed.argmin(1)])
     assert whole.result.rows == len(images)
     assert whole.summary["withstand_train_before"] <= 1.0
+    # these images are stored rounded, so a page can show no slack at them, and says so
+    explored(tmp_path / "whole", tmp_path / "page.html")
+    assert "Its images are not in this page" in (tmp_path / "page.html").read_text()
     with pytest.raises(InvalidSettings, match="pixels: the run has 40, now 41"):
         perform(APPLICATION, replace(asked, pixels=41), out=tmp_path / "killed", resume=True)
 
