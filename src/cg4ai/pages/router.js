@@ -136,6 +136,10 @@
     return made;
   }
 
+  data.unused.forEach(ends => {
+    const [[x1, y1], [x2, y2]] = ends.map(one => data.nodes[one].at);
+    node(map, "line", { class: "unused", x1, y1, x2, y2 });
+  });
   data.arcs.forEach((arc, a) => {
     const [x1, y1] = data.nodes[arc.from].at, [x2, y2] = data.nodes[arc.to].at;
     const long = Math.hypot(x2 - x1, y2 - y1) || 1, ux = (x2 - x1) / long, uy = (y2 - y1) / long;
@@ -161,9 +165,12 @@
     });
   });
   data.nodes.forEach(one => {
-    node(map, "circle", { cx: one.at[0], cy: one.at[1], r: 7 });
+    const circle = node(map, "circle", one.unused ? { r: 4, class: "unused" } : { r: 7 });
+    circle.setAttribute("cx", one.at[0]);
+    circle.setAttribute("cy", one.at[1]);
+    if (one.unused) node(circle, "title", {}).textContent = `${one.name}: on no path`;
     const text = node(map, "text", {});
-    text.textContent = one.name;
+    text.textContent = one.unused ? "" : one.name;
     names.push(text);
   });
 

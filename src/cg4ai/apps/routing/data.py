@@ -348,17 +348,17 @@ def built(
         path_length=incidence @ np.array([network.arcs[arc].length for arc in arcs]),
         demand_names=[f"{names[source]}->{names[target]}" for source, target in volumes],
         paths=[tuple(names[node] for node in path) for path in routes],
-        positions=_positions(network, arcs),
+        positions=_positions(network),
         all_arcs=tuple((names[source], names[target]) for source, target in sorted(network.arcs)),
     )
 
 
-def _positions(network: Network, arcs: list[tuple[int, int]]) -> dict[str, Position] | None:
-    """Those of the nodes that these arcs join."""
+def _positions(network: Network) -> dict[str, Position] | None:
+    """Those of all nodes that links join."""
     if network.positions is None:
         return None
-    used = sorted({node for arc in arcs for node in arc})
-    return {network.nodes[node]: network.positions[node] for node in used}
+    linked = sorted({node for arc in network.arcs for node in arc})
+    return {network.nodes[node]: network.positions[node] for node in linked}
 
 
 def _found_paths(

@@ -101,10 +101,10 @@ def _all_arcs(record: Sequence[Sequence[str]] | None) -> tuple[tuple[str, str], 
 def _positions(
     record: Mapping[str, Any] | None, arcs: list[tuple[str, str]]
 ) -> dict[str, Position] | None:
-    """Where each node of the arcs is; runs of before 0.7 do not say."""
+    """Where each node is, those of the arcs at least; runs of before 0.7 do not say."""
     if record is None:
         return None
-    nodes = dict.fromkeys(node for arc in arcs for node in arc)
+    nodes = dict.fromkeys([*(node for arc in arcs for node in arc), *record])
     found = {node: (float(record[node][0]), float(record[node][1])) for node in nodes}
     if not np.isfinite(list(found.values())).all():
         raise ValueError("positions must be finite")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.failed import Link, link_of, links_of
 from cg4ai.extras import optional
 from cg4ai.records import Array
 
@@ -28,11 +30,15 @@ SIDES = {
 
 @dataclass(frozen=True)
 class Layout:
-    """A picture of `size`: `places` of nodes, y downwards, and of `labels` (dx, dy, anchor)."""
+    """A picture of `size`: `places` of nodes, y downwards, and of `labels` (dx, dy, anchor).
+
+    `unused`: links on no path, which are there all the same.
+    """
 
     size: tuple[float, float]
     places: dict[str, tuple[float, float]]
     labels: dict[str, tuple[float, float, str]]
+    unused: list[Link]
 
     @property
     def nodes(self) -> list[str]:
@@ -45,8 +51,9 @@ class Layout:
 
 def drawn(made: Instance) -> Layout:
     """The nodes at their own positions, north up; without any, laid out by springs."""
-    nodes = list(dict.fromkeys(node for arc in made.arcs for node in arc))
-    points = _points(made, nodes)
+    unused = _unused(made)
+    nodes = list(dict.fromkeys(node for arc in (*made.arcs, *unused) for node in arc))
+    points = _points(made, nodes, unused)
     low, high = points.min(axis=0), points.max(axis=0)
     spans = np.maximum(high - low, 1e-9 * max(1.0, float(np.abs(points).max())))
     inner = WIDTH - 2 * MARGIN_X
@@ -57,17 +64,26 @@ def drawn(made: Instance) -> Layout:
         name: (round(float(x), 1), round(float(y), 1))
         for name, (x, y) in zip(nodes, placed, strict=True)
     }
-    return Layout((WIDTH, round(height, 1)), places, _labels(made, places))
+    labels = _labels((*made.arcs, *unused), places)
+    return Layout((WIDTH, round(height, 1)), places, labels, unused)
 
 
-def _points(made: Instance, nodes: list[str]) -> Array:
+def _unused(made: Instance) -> list[Link]:
+    """Links of the network on no path, where the run knows them and where they lie."""
+    links = {link_of(*arc) for arc in made.all_arcs or ()} - set(links_of(made))
+    if made.positions is None:
+        return sorted(links)
+    return sorted(link for link in links if made.positions.keys() >= set(link))
+
+
+def _points(made: Instance, nodes: list[str], unused: list[Link]) -> Array:
     """(n, 2) with y downwards."""
     known = made.positions
     if known is None:
         networkx = optional("networkx")
         graph = networkx.Graph()
         graph.add_nodes_from(nodes)
-        graph.add_edges_from(made.arcs)
+        graph.add_edges_from([*made.arcs, *unused])
         found = networkx.kamada_kawai_layout(graph)
         return np.array([found[name] for name in nodes])
     points = np.array([known[name] for name in nodes], np.float64)
@@ -77,11 +93,11 @@ def _points(made: Instance, nodes: list[str]) -> Array:
 
 
 def _labels(
-    made: Instance, places: dict[str, tuple[float, float]]
+    arcs: Iterable[Link], places: dict[str, tuple[float, float]]
 ) -> dict[str, tuple[float, float, str]]:
     """Each name on the side of its node that is furthest from all links there."""
     ways: dict[str, list[float]] = {name: [] for name in places}
-    for source, target in made.arcs:
+    for source, target in arcs:
         (x1, y1), (x2, y2) = places[source], places[target]
         angle = math.degrees(math.atan2(y2 - y1, x2 - x1))
         ways[source].append(angle)

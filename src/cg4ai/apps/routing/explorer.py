@@ -63,6 +63,7 @@ def explorer(router: Router, ensemble: Ensemble, folder: Path, summary: Mapping[
         "ratio": summary.get("ratio"),
         **entry(made, ensemble, router.bound, strength=strength, picture=picture),
     }
+    used = {node for arc in made.arcs for node in arc}
     title = f"Router of {made.name}"
     data = {
         "title": title,
@@ -72,13 +73,19 @@ def explorer(router: Router, ensemble: Ensemble, folder: Path, summary: Mapping[
         "foot": FOOT.format(name=folder.name),
         "size": picture.size,
         "nodes": [
-            {"name": name, "at": picture.places[name], "label": picture.labels[name]}
+            {
+                "name": name,
+                "at": picture.places[name],
+                "label": picture.labels[name],
+                "unused": name not in used,
+            }
             for name in picture.nodes
         ],
         "arcs": [
             {"from": picture.number[source], "to": picture.number[target], "capacity": capacity}
             for (source, target), capacity in zip(made.arcs, made.capacity.tolist(), strict=True)
         ],
+        "unused": [[picture.number[one], picture.number[other]] for one, other in picture.unused],
         "demands": _demands(made),
         "set": _set(made),
         "routers": [first, *_failures(folder, made, picture)],
