@@ -28,6 +28,6 @@ def test_nodes_lie_inside_and_north_is_up_with_or_without_positions() -> None:
         assert np.all(places > 0)
         assert np.all(places < picture.size)
         assert len(np.unique(places, axis=0)) == len(places)
-    places = drawn(made).places
-    north = sorted(places, key=lambda name: -made.positions[name][1])
-    assert north == sorted(places, key=lambda name: places[name][1])
+    placed = drawn(made).places
+    north = sorted(placed, key=lambda name: -made.positions[name][1])
+    assert north == sorted(placed, key=lambda name: placed[name][1])
