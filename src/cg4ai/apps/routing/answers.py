@@ -40,7 +40,7 @@ class Answers:
 
     `gaps` (n,): the MLU is at most so much above the optimum, as a share of it; infinite where
     nothing is known. In place of the router's answer: `improved` (n,) by steps from it, `solved`
-    (n,) by a linear program. Neither ever loads a link beyond the router's MLU.
+    (n,) by a linear program. Neither ever has a larger MLU than the router's, which is kept else.
     """
 
     splits: Array
@@ -93,27 +93,39 @@ def answered(
     """
     if not fallback >= 0:
         raise InvalidInput(f"fallback must be a gap of at least 0, such as 0.02, got {fallback}")
-    gaps, improved = np.full(len(vectors), np.inf), np.zeros(len(vectors), bool)
-    if bound is not None:
-        least = bound(vectors)
-        gaps = _gaps(instance.utilisation(vectors, splits).max(axis=1), least)
-        far = np.flatnonzero((gaps > fallback) & (least > 0))
-        if len(far):
-            splits, gaps = splits.copy(), gaps.copy()
-            splits[far], gaps[far] = _nearer(
-                instance, vectors[far], splits[far], least[far], aim=fallback
-            )
-            improved[far] = gaps[far] <= fallback
-    solved = gaps > fallback
-    if (vectors[solved] > SOLVABLE * instance.demand_max).any():
+    reached = instance.utilisation(vectors, splits).max(axis=1)
+    least = np.zeros(len(vectors)) if bound is None else bound(vectors)
+    improved, solved = np.zeros((2, len(vectors)), bool)
+    far = np.flatnonzero((_gaps(reached, least) > fallback) & (least > 0))
+    if len(far):
+        splits = splits.copy()
+        splits[far], now = _nearer(instance, vectors[far], splits[far], least[far], aim=fallback)
+        improved[far], reached[far] = now < reached[far], now
+    above = np.flatnonzero(_gaps(reached, least) > fallback)
+    if (vectors[above] > SOLVABLE * instance.demand_max).any():
         raise InvalidInput(
             f"a demand is more than {SOLVABLE:g} times its largest, at which no routing can be "
             "solved for; correct it, or leave out the fallback"
         )
-    if solved.any():
-        splits, gaps = splits.copy(), gaps.copy()
-        splits[solved], gaps[solved] = basic_splits(instance, vectors[solved]), 0.0
-    return Answers(splits, gaps, improved, np.asarray(solved))
+    if len(above):
+        splits, (found, prices) = splits.copy(), basic_splits(instance, vectors[above])
+        now = instance.utilisation(vectors[above], found).max(axis=1)
+        # small demands may be lost in the solver's tolerance: its word is no proof, its prices are
+        least[above] = np.maximum(least[above], _proven_by(instance, prices, vectors[above]))
+        lower = now < reached[above]
+        chosen = above[lower]
+        splits[chosen], reached[chosen] = found[lower], now[lower]
+        improved[chosen], solved[chosen] = False, True
+    return Answers(splits, _gaps(reached, least), improved, solved)
+
+
+def _proven_by(instance: Instance, prices: Array, vectors: Array) -> Array:
+    """(n,): what the optimum of each vector (n, D) is at least, by prices (n, A) of its own."""
+    known = prices.sum(axis=1) > 0
+    least = np.zeros(len(vectors))
+    if known.any():
+        least[known] = (LowerBound(instance, prices[known]).prices * vectors[known]).sum(axis=1)
+    return least
 
 
 def _gaps(reached: Array, least: Array) -> Array:
@@ -126,7 +138,7 @@ def _gaps(reached: Array, least: Array) -> Array:
 def _nearer(
     instance: Instance, vectors: Array, splits: Array, least: Array, *, aim: float
 ) -> tuple[Array, Array]:
-    """Splits (n, P) of less MLU by mirror descent from given ones, and their gaps (n,).
+    """Splits (n, P) of less MLU by mirror descent from given ones, and what they reach (n,).
 
     A step multiplies each share by exp(-step x what the path adds to a soft maximum of loads). The
     best splits met are kept, so nothing gets worse; those within `aim` take no further steps.
@@ -151,7 +163,7 @@ def _nearer(
             left, scores, flows, loads = left[on], scores[on], flows[on], loads[on]
             if not len(left):
                 break
-    return best, _gaps(reached, least)
+    return best, reached
 
 
 def _shares(scores: Array, starts: NDArray[np.int64], demand: NDArray[np.int64]) -> Array:

@@ -6,12 +6,14 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from cg4ai.apps.routing import answers, instance
 from cg4ai.apps.routing.answers import LowerBound, answered, further_prices
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.optimal import arc_prices, basic_splits
 from cg4ai.errors import InvalidInput
+from cg4ai.records import Array
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,10 @@ def test_answers_are_improved_without_a_program_and_none_gets_worse(
     assert (after[found.improved] <= 1.02 * best.mlu[found.improved] + 1e-9).all()
 
 
+def _optimal_splits(made: Instance, vectors: Array) -> Array:
+    return basic_splits(made, vectors)[0]
+
+
 def test_further_prices_come_from_where_the_known_ones_prove_too_little(
     made: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +92,7 @@ def test_further_prices_come_from_where_the_known_ones_prove_too_little(
     first = arc_prices(made, made.sample(1, 1))
     sampled = made.sample(400, 7)
     few = LowerBound(made, first)(sampled)
-    prices = further_prices(made, first, partial(basic_splits, made), seed=3)
+    prices = further_prices(made, first, partial(_optimal_splits, made), seed=3)
     assert np.array_equal(prices[:1], first)
     optimum = made.optimal(sampled).mlu
     most = LowerBound(made, prices)(sampled)
@@ -103,6 +109,47 @@ def test_without_prices_nothing_is_known_and_all_is_solved(made: Instance) -> No
     assert found.solved.all()
     reached = made.utilisation(vectors, found.splits).max(axis=1)
     assert reached == pytest.approx(made.optimal(vectors).mlu, abs=1e-6)
+
+
+@pytest.mark.parametrize("smallest", [1e-3, 1e-9, 1e-12, 1e-15])
+def test_gaps_hold_for_demands_of_any_size(
+    made: Instance, bound: LowerBound, smallest: float
+) -> None:
+    """Against scipy at vectors of a useful length; loads are proportional to them."""
+    random = np.random.default_rng(3)
+    long = random.uniform(0.1, 1, (20, 4)) * made.demand_max
+    long[10:] *= 10.0 ** random.uniform(-10, 0, (10, 4))
+    optimum = np.array([_by_scipy(made, vector) for vector in long])
+    even = np.concatenate([np.full(len(block), 1 / len(block)) for block in made.blocks])
+    splits = np.tile(even, (20, 1))
+    before = made.utilisation(long, splits).max(axis=1)
+    for known in (None, bound):
+        found = answered(made, smallest * long, splits, bound=known, fallback=0.0)
+        after = made.utilisation(long, found.splits).max(axis=1)
+        assert (after <= before * (1 + 1e-12)).all()
+        assert (after / optimum - 1 <= found.gaps + 1e-9).all()
+        assert found.gaps[:10].max() < 1e-6  # the program is solved, however small the demands
+        assert found.solved.any()
+    assert made.optimal(smallest * long[:10]).mlu == pytest.approx(smallest * optimum[:10])
+    best = made.optimal(smallest * long[:10], splits=True).splits
+    assert best is not None
+    assert made.utilisation(long[:10], best).max(axis=1) == pytest.approx(optimum[:10])
+
+
+def _by_scipy(made: Instance, vector: Array) -> float:
+    """The least MLU over splits, of a vector that may be long or short."""
+    paths, arcs = made.incidence.shape
+    loads = made.incidence * vector[made.path_demand][:, None] / made.capacity
+    unit = loads.max()
+    sums = (made.path_demand == np.arange(len(vector))[:, None]).astype(float)
+    found = linprog(
+        np.append(np.zeros(paths), 1.0),
+        A_ub=np.column_stack([loads.T / unit, -np.ones(arcs)]),
+        b_ub=np.zeros(arcs),
+        A_eq=np.column_stack([sums, np.zeros(len(vector))]),
+        b_eq=np.ones(len(vector)),
+    )
+    return float(found.fun * unit)
 
 
 def test_no_demand_is_routed_at_no_distance(made: Instance, bound: LowerBound) -> None:
