@@ -13,9 +13,11 @@ import pytest
 
 import cg4ai
 from cg4ai.apps.routing import app as routing
+from cg4ai.apps.routing import ratio_proof
 from cg4ai.apps.routing.app import Routing
 from cg4ai.apps.routing.description import restored
 from cg4ai.apps.runner import perform
+from cg4ai.checker import Rejected
 from cg4ai.cli.main import main
 from cg4ai.proofs import certified
 from cg4ai.proofs.phase import ProofRecipe
@@ -350,12 +352,41 @@ def test_answers_say_how_far_they_are_from_the_optimum(
     assert mlu == pytest.approx(best, abs=1e-6)
 
 
+@pytest.mark.parametrize("ratio", ["1", "1.0001"])
 def test_a_ratio_that_is_not_reached_is_said_and_not_kept(
-    work: Path, capsys: pytest.CaptureFixture[str]
+    work: Path, capsys: pytest.CaptureFixture[str], ratio: str
 ) -> None:
-    """Of one cell from a thousandth of the demands on, as its own summary says."""
-    asked = ("--least", "0.001", "--ratio", "1.0001", "--ratio-leaves", "1")
-    code = route("--out", "run", *asked)
+    """One cell from a thousandth of the demands on, by its own summary; 1 is no auto."""
+    asked = ("--least", "0.001", "--ratio", ratio, "--ratio-leaves", "1")
+    assert route("--out", "run", *asked) == NOT_KEPT
     summary = json.loads((work / "run" / "summary.json").read_text())
-    assert code == (KEPT if summary["ratio"] <= 1.0001 else NOT_KEPT)
-    assert "x the optimum" in capsys.readouterr().out
+    assert summary["ratio"] > float(ratio)
+    shown = capsys.readouterr().out
+    assert f"MLU <= {summary['ratio']:g} x the optimum" in shown
+    assert f"Asked for was {ratio}: NOT KEPT" in shown
+
+
+def test_a_ratio_is_said_without_a_folder(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert route("--least", "0.2", "--ratio", "auto", "--ratio-leaves", "3") == KEPT
+    assert "accepted by the checker; --out keeps the proof" in capsys.readouterr().out
+
+
+def test_a_ratio_that_the_checker_rejects_is_not_kept(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rejecting(data: bytes) -> None:
+        raise Rejected("not today")
+
+    monkeypatch.setattr(ratio_proof, "verdict", rejecting)
+    asked = ("--least", "0.2", "--ratio", "3", "--ratio-leaves", "1")
+    assert route("--out", "run", *asked) == NOT_KEPT
+    assert "NOT PROVEN: At every demand vector" in capsys.readouterr().out
+    assert not (work / "run" / "ratio.cg4ai").exists()
+
+
+@pytest.mark.parametrize("ratio", ["0", "0.9", "nan", "wide"])
+def test_what_is_no_ratio_is_refused(
+    work: Path, capsys: pytest.CaptureFixture[str], ratio: str
+) -> None:
+    assert route("--least", "0.2", "--ratio", ratio) == BAD_INPUT
+    assert "at least 1" in capsys.readouterr().err

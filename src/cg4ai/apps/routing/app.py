@@ -33,7 +33,7 @@ from cg4ai.apps.routing.guarantee import (
 from cg4ai.apps.routing.journal import CutJournal
 from cg4ai.apps.routing.measured import Measured, measured_instance
 from cg4ai.apps.routing.normalised import OURS, PLAIN, normalised
-from cg4ai.apps.routing.options import ALL
+from cg4ai.apps.routing.options import ALL, AUTO
 from cg4ai.apps.routing.problem import (
     capacity,
     routing_problem,
@@ -43,7 +43,7 @@ from cg4ai.apps.routing.problem import (
 )
 from cg4ai.apps.routing.ratio import RatioAnchor, ratio_anchor, ratio_shield
 from cg4ai.apps.routing.ratio_proof import write_ratio
-from cg4ai.apps.routing.report import guarantees, report
+from cg4ai.apps.routing.report import guarantees, ratio_kept, report
 from cg4ai.apps.routing.settings import LEAN, RouteSettings
 from cg4ai.apps.routing.shield import record_cuts
 from cg4ai.apps.routing.story import story
@@ -83,7 +83,8 @@ class Prepared:
         asked = self.settings
         if asked.ratio is None:
             return None
-        return ratio_anchor(self.instance, target=asked.ratio, leaves=asked.ratio_leaves)
+        target = max(asked.ratio, 1.0)  # which auto never reaches
+        return ratio_anchor(self.instance, target=target, leaves=asked.ratio_leaves)
 
 
 @dataclass
@@ -278,13 +279,14 @@ class Routing:
         if prepared.settings.joint:  # its rule is no row of the master, but has its region
             rule = capacity(prepared.instance, prepared.settings)
             record_regions(result.ensemble, (rule,), inputs=task.problem.objective.inputs)
+            made, router = prepared.instance, result.ensemble
             if run is not None and isinstance(solver, Shielding):
-                result.ensemble.about.update(about_of(self, prepared))
-                made, router = prepared.instance, result.ensemble
+                router.about.update(about_of(self, prepared))
                 solver.written = write_shield_proof(run.folder, made, router)
                 solver.open = not solver.written
-                if prepared.ratio is not None:
-                    solver.written |= write_ratio(run.folder, made, router, prepared.ratio)
+            if prepared.ratio is not None and isinstance(solver, Shielding):
+                folder = None if run is None else run.folder
+                solver.written |= write_ratio(folder, made, router, prepared.ratio)
         return result
 
     def evaluate(
@@ -315,8 +317,9 @@ class Routing:
             if "cut_demands" in arrays:
                 record_cuts(made, result.ensemble, arrays["cut_demands"])
         kept = found.kept and summary["strength"] == asked.guarantee
-        if prepared.ratio is not None and asked.ratio is not None and asked.ratio > 1:
-            kept &= prepared.ratio.ratio <= asked.ratio
+        if prepared.ratio is not None:
+            summary["ratio_asked"] = None if asked.ratio == AUTO else asked.ratio
+            kept &= ratio_kept(summary)
         return Evaluation(finite(summary), kept, arrays)
 
     def restore(
