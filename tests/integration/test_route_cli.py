@@ -321,8 +321,13 @@ def test_route_proves_a_ratio_to_the_optimum(
 ) -> None:
     ratio = ("--least", "0.2", "--ratio", "auto", "--ratio-leaves", "3")
     assert route("--out", "run", *ratio) == KEPT
-    assert "x the optimum" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "x the optimum" in shown
     summary = json.loads((work / "run" / "summary.json").read_text())
+    inner = [part.members.state().config["inner"]["config"] for part in cg4ai.load("run").used]
+    flows = sum(one["inner"]["kind"] == "flows" for one in inner)
+    networks = summary["active_members"] - flows
+    assert f"beside 1 flow anchor; {networks} network" in shown
     assert summary["ratio_proof"]["status"] == "proven"
     assert main(["check", "run/ratio.cg4ai", "--run", "run"]) == 0
     assert "behind a shield with these flows" in capsys.readouterr().out

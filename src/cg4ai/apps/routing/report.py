@@ -232,10 +232,10 @@ def mixture(summary: Mapping[str, Any]) -> list[str]:
     kind = {"network": "network", "tree": "tree", "both": "network or tree"}[summary["members"]]
     plural = MEMBERS[summary["members"]].replace(" and ", " or ")
     trained, left = (f"{count} {kind if count == 1 else plural}" for count in (networks, kept))
-    beside = counted(constants, "constant split")
+    anchor = "flow anchor" if "ratio" in summary else "constant split"
     return [
-        f"Members: {trained} trained beside {beside}; {left} and "
-        f"{counted(active, 'constant split')} in the mixture; {rows}.",
+        f"Members: {trained} trained beside {counted(constants, anchor)}; {left} and "
+        f"{counted(active, anchor)} in the mixture; {rows}.",
         *single_model(summary),
     ]
 
