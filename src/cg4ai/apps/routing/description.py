@@ -248,15 +248,15 @@ class Router:
 
     def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:
         """Write a policy for each node; what was written, in words."""
-        from cg4ai.apps.routing.export import TRIED, export_agents
+        from cg4ai.apps.routing.export import export_agents
 
         done = export_agents(self.instance, ensemble, folder)
         models = "and as ONNX models" if done.onnx else "(ONNX: pip install 'cg4ai[onnx]')"
         return [
             f"{len(done.files)} agents in {folder} as JSON {models}, with policy.py, which "
             "computes their splits by NumPy alone, and README.md, which says what files hold.",
-            f"Their splits are the router's: compared at {TRIED + 1} demand vectors, the largest "
-            f"difference is {done.difference:.1e}.",
+            f"Their splits are the router's{done.where}: compared at {done.tried} demand vectors, "
+            f"the largest difference is {done.difference:.1e}.",
         ]
 
     def _links(self) -> list[str]:

@@ -163,10 +163,12 @@ def test_no_vector_overloads_a_link_whatever_agents_want(network: Instance, sees
         assert network.unrouted(splits) < 1e-12
 
 
+@pytest.mark.parametrize("others_times", [1.0, 2.0])
 @pytest.mark.parametrize("sees", ["own", "source"])
 def test_shares_of_an_agent_do_not_change_with_the_demands_of_others(
-    network: Instance, sees: Sees
+    network: Instance, sees: Sees, others_times: float
 ) -> None:
+    """Not even where these are beyond the largest, which only others can know."""
     router = mixed(rough(network, sees))
     vectors = network.sample(2000, 6)
     vectors[:50] = network.demand_max
@@ -174,11 +176,27 @@ def test_shares_of_an_agent_do_not_change_with_the_demands_of_others(
     for agent in agents_of(network, sees):
         others = [d for d in range(3) if d not in agent.demands]
         changed = vectors.copy()
-        changed[:, others] = network.sample(2000, 7)[:, others]
+        changed[:, others] = others_times * network.sample(2000, 7)[:, others]
         own = np.isin(network.path_demand, agent.demands)
-        after = router.predict(changed)
+        after = router.predict(changed, outside="ignore")
         assert np.array_equal(before[:, own], after[:, own])  # to the last bit
         assert not np.array_equal(before[:, ~own], after[:, ~own])
+
+
+def test_beyond_the_box_rounding_does_not_choose_between_splits_that_load_alike() -> None:
+    """A link that all paths of a demand use is loaded by any split of it to the same amount."""
+    graph = networkx.DiGraph(name="neck", demands={"a": {"d": 1.0}})
+    for source, target in ("ab", "bc", "be", "bd", "cd", "ed"):
+        graph.add_edge(source, target, capacity=1.0, length=1.0)
+    made = instance(graph, 1, 3, load=0.99)
+    shield = budget_shield(made, "own", made.sample(20, 0))
+    splits = np.random.default_rng(0).dirichlet(np.ones(3), 500)
+    beyond = np.full((500, 1), 1.1) * made.demand_max
+    kept = shield.restored(torch.as_tensor(beyond), torch.as_tensor(splits)).numpy()
+    neck = made.arcs.index(("a", "b"))
+    assert (made.utilisation(beyond, splits)[:, neck] > 1).all()
+    whole = (np.abs(kept - splits).max(axis=1) > 0).mean()
+    assert whole < 0.1, "only other links may ask for the anchor"
 
 
 def test_a_certificate_states_budgets_and_what_they_sum_to(network: Instance, tmp_path) -> None:
