@@ -23,6 +23,7 @@ from cg4ai.proofs import certified
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.proofs.pricer import ProofTraining
 from cg4ai.proofs.prover import Prover
+from cg4ai.runs import files
 from experiments.routing import reproduce
 from experiments.routing.__main__ import main as experiment
 from experiments.routing.paper_mode import PaperRouting, PaperSettings
@@ -369,6 +370,25 @@ def test_a_ratio_that_is_not_reached_is_said_and_not_kept(
     shown = capsys.readouterr().out
     assert f"MLU <= {summary['ratio']:g} x the optimum" in shown
     assert f"Asked for was {ratio}: NOT KEPT" in shown
+
+
+def test_where_no_distance_from_the_optimum_is_proven_one_line_says_why(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert route("--out", "run") == KEPT
+    about = cg4ai.load("run").about
+    lines = [",".join(about["demands"]), ",".join(map(str, about["demand_max"]))]
+    (work / "demands.csv").write_text("\n".join(lines) + "\n")
+    record = files.read_json(work / "run" / "ensemble.json")
+    record["about"].pop("arc_prices")  # as a run of an earlier version
+    files.write_json(work / "run" / "ensemble.json", record)
+    capsys.readouterr()
+    assert main(["predict", "run", "demands.csv", "--explain"]) == 0
+    assert "no prices of links are stored" in capsys.readouterr().err
+    assert main(["predict", "run", "demands.csv", "--explain", "--format", "json"]) == 0
+    assert "no prices of links" in json.loads(capsys.readouterr().out)["warnings"][0]
+    assert main(["predict", "run", "demands.csv", "--explain", "--fallback", "0"]) == 0
+    assert "prices" not in capsys.readouterr().err
 
 
 def test_a_ratio_is_said_without_a_folder(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

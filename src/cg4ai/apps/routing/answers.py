@@ -11,18 +11,21 @@ at once, and what is left by the linear program.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.optimal import basic_splits, dual_prices
+from cg4ai.apps.routing.optimal import arc_prices, basic_splits, dual_prices
 from cg4ai.apps.routing.sizes import PRICED, SCREENED, affordable
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
-from cg4ai.records import Array
+from cg4ai.records import Array, IntArray
+from cg4ai.separation.scan import predictions
 
+PRICES = "arc_prices"  # what an ensemble says of itself: prices of links
 MOST_STORED = 2**18  # numbers: what a run stores of prices at most
 AT_ONCE = 2**22  # numbers of products that are held at once
 # steps of mirror descent between two looks at what is near enough, and how often
@@ -71,12 +74,21 @@ class LowerBound:
 
     def __call__(self, vectors: Array) -> Array:
         """(n, D) -> (n,)."""
-        step = max(1, AT_ONCE // len(self.prices))
-        parts = [
-            (vectors[first : first + step] @ self.prices.T).max(axis=1)
-            for first in range(0, len(vectors), step)
-        ]
+        parts = [proven.max(axis=1) for proven in self._each(vectors)]
         return np.concatenate(parts) if parts else np.zeros(0)
+
+    def used(self, vectors: Array) -> IntArray:
+        """(k,): at how many vectors (n, D) each proves most."""
+        counts = np.zeros(len(self.prices), np.int64)
+        for proven in self._each(vectors):
+            counts += np.bincount(proven.argmax(axis=1), minlength=len(counts))
+        return counts
+
+    def _each(self, vectors: Array) -> Iterator[Array]:
+        """What each price proves, (rows, k), some vectors at a time."""
+        step = max(1, AT_ONCE // len(self.prices))
+        for first in range(0, len(vectors), step):
+            yield vectors[first : first + step] @ self.prices.T
 
 
 def answered(
@@ -171,6 +183,36 @@ def _shares(scores: Array, starts: NDArray[np.int64], demand: NDArray[np.int64])
     scores = scores - np.maximum.reduceat(scores, starts, axis=1)[:, demand]
     powers = np.exp(scores)
     return np.asarray(powers / np.add.reduceat(powers, starts, axis=1)[:, demand])
+
+
+def stored_prices(
+    instance: Instance, router: Ensemble, known: Array | None = None, *, seed: int
+) -> list[list[float]]:
+    """Prices of links (k, A) by which later answers are compared with the optimum.
+
+    From `known` ones of these links, whatever they were found for, or of vectors that are drawn; at
+    most `MOST_STORED` numbers, of those that prove most at most vectors.
+    """
+    paths, arcs = instance.incidence.shape
+    if known is not None:
+        known = known[known.sum(axis=1) > 0]
+    if known is None or not len(known):
+        drawn = instance.sample(affordable(SOLVED_AT_ONCE, PRICED, paths), seed)
+        known = arc_prices(instance, drawn)
+    if not len(known):
+        return []
+
+    def splits(vectors: Array) -> Array:
+        return np.asarray(predictions(router, vectors).cpu().numpy())
+
+    found = further_prices(instance, known, splits, seed=seed)
+    most = max(1, MOST_STORED // arcs)
+    if len(found) > most:
+        vectors = instance.sample(affordable(LOOKED_AT, SCREENED, paths), seed)
+        used = LowerBound(instance, found).used(vectors)
+        found = found[np.sort(np.argsort(-used, kind="stable")[:most])]
+    listed: list[list[float]] = found.tolist()
+    return listed
 
 
 def further_prices(

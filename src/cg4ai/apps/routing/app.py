@@ -18,7 +18,7 @@ from cg4ai.apps.folders import about_of
 from cg4ai.apps.protocol import Evaluation, Guarantee, Review, Solver, Task
 from cg4ai.apps.reports.story import Saved, Story
 from cg4ai.apps.routing.agents import budgeted
-from cg4ai.apps.routing.answers import MOST_STORED, LowerBound, further_prices
+from cg4ai.apps.routing.answers import PRICES, LowerBound, stored_prices
 from cg4ai.apps.routing.data import Instance, instance
 from cg4ai.apps.routing.description import Router, described, restored
 from cg4ai.apps.routing.evaluate import evaluate, plain_router
@@ -58,13 +58,11 @@ from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.records import Array, IterationRecord, Strength
 from cg4ai.runs.folder import Run
 from cg4ai.seeds import derived_seed
-from cg4ai.separation.scan import predictions
 from cg4ai.settings import Settings
 from cg4ai.solving.loop import Callbacks, solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
 
-PRICES = "arc_prices"  # what an ensemble says of itself: prices of links
 EVALUATION_S = 30.0  # kept of a time limit at most: an evaluation takes 5 to 20 s of a free core
 WITH_BASELINE = 0.6  # of a time limit for what comes after training: plain networks train as long
 
@@ -267,9 +265,13 @@ class Routing:
 
     def conclude(self, prepared: Prepared, task: Task, result: Result, run: Run | None) -> Result:
         solver = task.solver
-        result.ensemble.about[PRICES] = _stored_prices(
-            prepared.instance, task.problem, result.ensemble, prepared.settings.seed
-        )
+        if prepared.settings.objective != "cost":  # its optimum is another
+            result.ensemble.about[PRICES] = stored_prices(
+                prepared.instance,
+                result.ensemble,
+                _known_prices(task.problem),
+                seed=derived_seed(prepared.settings.seed, 0, "prices"),
+            )
         proof = solver.proof if isinstance(solver, Proving) else None
         if run is not None and proof is not None and proof.status == "proven":
             assert isinstance(solver, Proving)
@@ -328,7 +330,9 @@ class Routing:
         made = restored(description)
         prices = description.get(PRICES)
         bound = None if not prices else LowerBound(made, np.array(prices))
-        return Router(made, budgeted(made, ensemble), bound)
+        local = budgeted(made, ensemble)
+        agents = local is not None or settings.get("sees", "all") != "all"
+        return Router(made, local, bound, agents)
 
     def report(self, summary: Mapping[str, Any]) -> str:
         return report(summary)
@@ -346,21 +350,10 @@ def _check_failures(settings: RouteSettings, made: Instance) -> None:
         failures_of(settings.failures, made)
 
 
-def _stored_prices(
-    made: Instance, problem: Problem, router: Ensemble, seed: int
-) -> list[list[float]]:
-    """Prices of links (k, A) by which later answers are compared with the optimum; none of many."""
+def _known_prices(problem: Problem) -> Array | None:
+    """Prices of links (k, A) that training has found already."""
     tail = problem.objective.tail if isinstance(problem.objective, Epigraph) else None
-    if not isinstance(tail, GapTail):
-        return []
-    prices = tail.least.arc_prices
-    prices = prices[prices.sum(axis=1) > 0]  # demands of zero have none
-
-    def splits(vectors: Array) -> Array:
-        return np.asarray(predictions(router, vectors).cpu().numpy())
-
-    prices = further_prices(made, prices, splits, seed=derived_seed(seed, 0, "prices"))
-    return prices.tolist() if prices.size <= MOST_STORED else []
+    return tail.least.arc_prices if isinstance(tail, GapTail) else None
 
 
 APPLICATION = Routing()

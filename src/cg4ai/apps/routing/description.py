@@ -120,12 +120,14 @@ class Router:
     """A trained router: demands by name in, shares of paths by name out.
 
     `local`: the budgets that agents' shields keep, if it consists of such agents. `bound`: what
-    the optimum is at least, by the prices of links that the run has stored.
+    the optimum is at least, by the prices of links that the run has stored. `agents`: whether nodes
+    split demands by themselves.
     """
 
     instance: Instance
     local: Budgeted | None = None
     bound: LowerBound | None = None
+    agents: bool = False
 
     @cached_property
     def _shares(self) -> list[str]:
@@ -150,8 +152,23 @@ class Router:
             in_words(made.region),
         )
 
+    @property
+    def unproven(self) -> str:
+        """Why nothing is known of how far answers are from the optimum; empty where it is."""
+        if self.bound is not None:
+            return ""
+        return (
+            "nothing proves how far answers are from the optimum: no prices of links are stored "
+            "(by path cost there are none; older runs of agents, splits and failures lack them)"
+        )
+
     def answered(self, inputs: Array, outputs: Array, *, fallback: float = np.inf) -> Answers:
         """Splits (n, P) with their proven distance from the optimum; above `fallback`: solved."""
+        if self.agents and fallback < np.inf:
+            raise InvalidInput(
+                "a fallback solves for all demands at once, which agents do not know; leave it "
+                "out, or train with --sees all"
+            )
         return answered(self.instance, inputs, outputs, bound=self.bound, fallback=fallback)
 
     def inputs(self, table: CsvTable) -> Array:

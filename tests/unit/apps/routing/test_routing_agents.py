@@ -19,6 +19,7 @@ from cg4ai.apps.routing.agents import AgentLoads, agents_of, budget_rule, budget
 from cg4ai.apps.routing.app import APPLICATION
 from cg4ai.apps.routing.budgets import INTERVALS, _Intervals, budgets_of
 from cg4ai.apps.routing.demands import limited
+from cg4ai.apps.routing.description import Router
 from cg4ai.apps.routing.guarantee import certified, write_shield_proof
 from cg4ai.apps.routing.local import budget_shield, local_networks
 from cg4ai.apps.routing.problem import routing_problem, routing_settings, shielded_problem
@@ -341,6 +342,16 @@ def test_a_run_claims_no_more_than_the_checker_accepts(
     summary = outcome.summary
     assert outcome.evaluation is not None
     assert (summary["strength"], summary["sees"]) == (strength, "own")
+    _, router = trained(tmp_path / "run")
+    assert isinstance(router, Router)
+    vectors = router.instance.sample(50, 3)
+    splits = outcome.result.ensemble.predict(vectors)
+    gaps = router.answered(vectors, splits).gaps
+    reached = router.instance.utilisation(vectors, splits).max(axis=1)
+    assert (reached / router.instance.optimal(vectors).mlu - 1 <= gaps + 1e-9).all()
+    assert np.isfinite(gaps).all()
+    with pytest.raises(InvalidInput, match="which agents do not know"):
+        router.answered(vectors, splits, fallback=0.02)
     assert outcome.evaluation.kept == ("certificate" in summary) == (strength == "shielded")
     said = APPLICATION.report(json.loads((tmp_path / "run" / "summary.json").read_text()))
     assert ("NOT PROVEN" in said) == (strength == "unverified")

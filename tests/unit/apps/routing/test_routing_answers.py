@@ -9,10 +9,14 @@ import pytest
 from scipy.optimize import linprog
 
 from cg4ai.apps.routing import answers, instance
-from cg4ai.apps.routing.answers import LowerBound, answered, further_prices
+from cg4ai.apps.routing.answers import LowerBound, answered, further_prices, stored_prices
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.optimal import arc_prices, basic_splits
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.mixture import Part
 from cg4ai.records import Array
 
 
@@ -99,6 +103,27 @@ def test_further_prices_come_from_where_the_known_ones_prove_too_little(
     assert (few < 0.99 * optimum).mean() > 0.1
     assert (most < 0.99 * optimum).mean() < 0.02
     assert (most <= optimum + 1e-9).all()
+
+
+def test_of_too_many_prices_those_are_stored_that_prove_most(
+    made: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside prices that nobody can use; any subset is a bound."""
+    even = np.concatenate([np.full(len(block), 1 / len(block)) for block in made.blocks])
+    part = Part(ConstantMembers(even[None], 4), np.zeros(1, np.int64), np.ones(1))
+    router = Ensemble((part,), Layout.single(len(even)))
+    useful = arc_prices(made, made.sample(300, 1))
+    useless = np.random.default_rng(0).exponential(size=(200, len(made.arcs)))
+    monkeypatch.setattr(answers, "LOOKED_AT", 1000)
+    monkeypatch.setattr(answers, "MOST_STORED", 10 * len(made.arcs))
+    found = np.array(stored_prices(made, router, np.concatenate([useless, useful]), seed=1))
+    assert len(found) == 10
+    vectors = made.sample(200, 9)
+    best, least = made.optimal(vectors).mlu, LowerBound(made, found)(vectors)
+    assert (least <= best + 1e-9).all()
+    assert np.isclose(least, best, rtol=1e-3).mean() > 0.9
+    monkeypatch.setattr(answers, "MOST_STORED", 2**18)
+    assert len(stored_prices(made, router, seed=1)) > 1  # where none are known
 
 
 def test_without_prices_nothing_is_known_and_all_is_solved(made: Instance) -> None:
