@@ -20,7 +20,7 @@ from cg4ai.checker.parts import PartSource
 from cg4ai.checker.ratio import RatioClaim
 from cg4ai.checker.region import Region
 from cg4ai.checker.shape import ShapeClaim
-from cg4ai.checker.shipped_ratio import compare_ratio
+from cg4ai.checker.shipped_ratio import compare_ratio, named_by_ends
 from cg4ai.checker.shipped_sums import sums_kept
 from cg4ai.checker.totals import merged_slopes
 from cg4ai.errors import RunFolderError
@@ -318,7 +318,7 @@ def _same_network(claim: Claim, about: dict[str, Any], folder: str | Path) -> No
             for path, nodes in enumerate(about["paths"])
             for arc in pairwise(nodes)
         }
-        demands = _demand_set(about)
+        demands, named = _demand_set(about), named_by_ends(about)
     except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
         raise RunFolderError(
             f"the ensemble in {folder} does not say what its network is: {error}"
@@ -326,6 +326,7 @@ def _same_network(claim: Claim, about: dict[str, Any], folder: str | Path) -> No
     limit = claim.limit if claim.totals is None else claim.totals.limit
     same = (
         _slopes(claim) == slopes
+        and named
         and claim.plain.all()
         and len(limit) == len(position)
         and claim.output_size == len(about["paths"])

@@ -45,6 +45,14 @@ def compare_ratio(claim: RatioClaim, shipped: Shipped, folder: str) -> list[str]
     ]
 
 
+def named_by_ends(about: Mapping[str, Any]) -> bool:
+    """Whether demands are called by the ends of their paths: volumes are given by these names."""
+    return all(
+        about["demands"][demand] == f"{path[0]}->{path[-1]}"
+        for path, demand in zip(about["paths"], about["path_demand"], strict=True)
+    )
+
+
 def _behind_both(claim: RatioClaim, state: MemberState, what: str) -> None:
     """The outer shield is of the capacities alone, the inner one of the ratio alone."""
     safe, outer, arrays = _shield(state, what)
@@ -135,6 +143,7 @@ def _same_network(claim: RatioClaim, about: Mapping[str, Any], folder: str) -> N
         and np.array_equal(about["path_demand"], claim.path_demand)
         and np.array_equal(stated.get("lower"), claim.region.lower)
         and np.array_equal(stated["upper"], claim.region.upper)
+        and named_by_ends(about)
     )
     if not same:
         raise Rejected(f"network or demands are not those that {folder} describes")

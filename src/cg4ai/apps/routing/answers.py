@@ -124,7 +124,7 @@ def answered(
         now = instance.utilisation(vectors[above], found).max(axis=1)
         # small demands may be lost in the solver's tolerance: its word is no proof, its prices are
         least[above] = np.maximum(least[above], _proven_by(instance, prices, vectors[above]))
-        lower = now < reached[above]
+        lower = ~(now >= reached[above])  # than no number, too
         chosen = above[lower]
         splits[chosen], reached[chosen] = found[lower], now[lower]
         improved[chosen], solved[chosen] = False, True
@@ -142,7 +142,7 @@ def _proven_by(instance: Instance, prices: Array, vectors: Array) -> Array:
 
 def _gaps(reached: Array, least: Array) -> Array:
     """How far MLUs (n,) are above their lower bounds (n,), as shares."""
-    known = (least > 0) | (reached == 0)
+    known = ((least > 0) | (reached == 0)) & np.isfinite(reached)  # of no number nothing is known
     above = np.maximum(reached / np.where(least > 0, least, 1.0) - 1, 0)
     return np.where(known, above, np.inf)
 

@@ -177,6 +177,17 @@ def _by_scipy(made: Instance, vector: Array) -> float:
     return float(found.fun * unit)
 
 
+def test_an_answer_that_is_no_number_is_solved(made: Instance, bound: LowerBound) -> None:
+    vectors, none = made.sample(3, 8), np.full((3, len(made.path_demand)), np.nan)
+    with np.errstate(invalid="ignore"):
+        found = answered(made, vectors, none, bound=bound, fallback=0.1)
+    assert found.solved.all()
+    assert found.gaps.max() < 1e-6
+    assert made.utilisation(vectors, found.splits).max(axis=1) == pytest.approx(
+        made.optimal(vectors).mlu
+    )
+
+
 def test_no_demand_is_routed_at_no_distance(made: Instance, bound: LowerBound) -> None:
     even = np.concatenate([np.full(len(block), 1 / len(block)) for block in made.blocks])
     found = answered(made, np.zeros((1, 4)), even[None], bound=bound, fallback=0.0)

@@ -292,6 +292,12 @@ def sends_nothing(content: Any, arrays: Arrays) -> None:
     arrays["0.inner.inner.values"] = np.zeros((1, 12))
 
 
+def misnamed(content: Any, arrays: Arrays) -> None:
+    """Volumes are given by names: those of two demands would go to each other's paths."""
+    names = content["about"]["demands"]
+    names[0], names[1] = names[1], names[0]
+
+
 def another_shield(content: Any, arrays: Arrays) -> None:
     """Around all of it, one that closes all links but those of each demand's first path."""
     state = content["members"][0]["config"]["shield"]
@@ -322,6 +328,7 @@ def named_twice(content: Any, arrays: Arrays) -> None:
         (sends_nothing, "sum to 1"),
         (another_shield, "further shield"),
         (named_twice, "other links"),
+        (misnamed, "network or demands"),
     ],
 )
 def test_what_breaks_the_ratio_in_a_folder_is_rejected(
@@ -332,7 +339,7 @@ def test_what_breaks_the_ratio_in_a_folder_is_rejected(
     claim = found.claim
     compare(claim, tampered(folder, tmp_path, lambda content, stored: None))
     forged = tampered(folder, tmp_path, change)
-    if change is not named_twice:  # loading refuses that one itself
+    if change not in (named_twice, misnamed):  # one is not loaded, one is right but for its names
         vectors = hostile(made)
         splits = np.asarray(load(forged).predict(vectors))
         broken = ratios(made, vectors, splits).max() > claim.ratio + 1e-6
