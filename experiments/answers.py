@@ -11,8 +11,8 @@ import numpy as np
 import typer
 
 from cg4ai.apps.routing import CONFIGURATIONS
-from cg4ai.apps.routing.answers import LowerBound, answered
-from cg4ai.apps.routing.app import APPLICATION, PRICES
+from cg4ai.apps.routing.answers import PRICES, LowerBound, answered
+from cg4ai.apps.routing.app import APPLICATION
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.tables import markdown
 from cg4ai.separation.scan import predictions

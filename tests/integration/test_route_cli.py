@@ -13,14 +13,17 @@ import pytest
 
 import cg4ai
 from cg4ai.apps.routing import app as routing
+from cg4ai.apps.routing import ratio_proof
 from cg4ai.apps.routing.app import Routing
 from cg4ai.apps.routing.description import restored
 from cg4ai.apps.runner import perform
+from cg4ai.checker import Rejected
 from cg4ai.cli.main import main
 from cg4ai.proofs import certified
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.proofs.pricer import ProofTraining
 from cg4ai.proofs.prover import Prover
+from cg4ai.runs import files
 from experiments.routing import reproduce
 from experiments.routing.__main__ import main as experiment
 from experiments.routing.paper_mode import PaperRouting, PaperSettings
@@ -319,8 +322,13 @@ def test_route_proves_a_ratio_to_the_optimum(
 ) -> None:
     ratio = ("--least", "0.2", "--ratio", "auto", "--ratio-leaves", "3")
     assert route("--out", "run", *ratio) == KEPT
-    assert "x the optimum" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "x the optimum" in shown
     summary = json.loads((work / "run" / "summary.json").read_text())
+    inner = [part.members.state().config["inner"]["config"] for part in cg4ai.load("run").used]
+    flows = sum(one["inner"]["kind"] == "flows" for one in inner)
+    networks = summary["active_members"] - flows
+    assert f"beside 1 flow anchor; {networks} network" in shown
     assert summary["ratio_proof"]["status"] == "proven"
     assert main(["check", "run/ratio.cg4ai", "--run", "run"]) == 0
     assert "behind a shield with these flows" in capsys.readouterr().out
@@ -350,12 +358,60 @@ def test_answers_say_how_far_they_are_from_the_optimum(
     assert mlu == pytest.approx(best, abs=1e-6)
 
 
+@pytest.mark.parametrize("ratio", ["1", "1.0001"])
 def test_a_ratio_that_is_not_reached_is_said_and_not_kept(
+    work: Path, capsys: pytest.CaptureFixture[str], ratio: str
+) -> None:
+    """One cell from a thousandth of the demands on, by its own summary; 1 is no auto."""
+    asked = ("--least", "0.001", "--ratio", ratio, "--ratio-leaves", "1")
+    assert route("--out", "run", *asked) == NOT_KEPT
+    summary = json.loads((work / "run" / "summary.json").read_text())
+    assert summary["ratio"] > float(ratio)
+    shown = capsys.readouterr().out
+    assert f"MLU <= {summary['ratio']:g} x the optimum" in shown
+    assert f"Asked for was {ratio}: NOT KEPT" in shown
+
+
+def test_where_no_distance_from_the_optimum_is_proven_one_line_says_why(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of one cell from a thousandth of the demands on, as its own summary says."""
-    asked = ("--least", "0.001", "--ratio", "1.0001", "--ratio-leaves", "1")
-    code = route("--out", "run", *asked)
-    summary = json.loads((work / "run" / "summary.json").read_text())
-    assert code == (KEPT if summary["ratio"] <= 1.0001 else NOT_KEPT)
-    assert "x the optimum" in capsys.readouterr().out
+    assert route("--out", "run") == KEPT
+    about = cg4ai.load("run").about
+    lines = [",".join(about["demands"]), ",".join(map(str, about["demand_max"]))]
+    (work / "demands.csv").write_text("\n".join(lines) + "\n")
+    record = files.read_json(work / "run" / "ensemble.json")
+    record["about"].pop("arc_prices")  # as a run of an earlier version
+    files.write_json(work / "run" / "ensemble.json", record)
+    capsys.readouterr()
+    assert main(["predict", "run", "demands.csv", "--explain"]) == 0
+    assert "no prices of links are stored" in capsys.readouterr().err
+    assert main(["predict", "run", "demands.csv", "--explain", "--format", "json"]) == 0
+    assert "no prices of links" in json.loads(capsys.readouterr().out)["warnings"][0]
+    assert main(["predict", "run", "demands.csv", "--explain", "--fallback", "0"]) == 0
+    assert "prices" not in capsys.readouterr().err
+
+
+def test_a_ratio_is_said_without_a_folder(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert route("--least", "0.2", "--ratio", "auto", "--ratio-leaves", "3") == KEPT
+    assert "accepted by the checker; --out keeps the proof" in capsys.readouterr().out
+
+
+def test_a_ratio_that_the_checker_rejects_is_not_kept(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rejecting(data: bytes) -> None:
+        raise Rejected("not today")
+
+    monkeypatch.setattr(ratio_proof, "verdict", rejecting)
+    asked = ("--least", "0.2", "--ratio", "3", "--ratio-leaves", "1")
+    assert route("--out", "run", *asked) == NOT_KEPT
+    assert "NOT PROVEN: At every demand vector" in capsys.readouterr().out
+    assert not (work / "run" / "ratio.cg4ai").exists()
+
+
+@pytest.mark.parametrize("ratio", ["0", "0.9", "nan", "wide"])
+def test_what_is_no_ratio_is_refused(
+    work: Path, capsys: pytest.CaptureFixture[str], ratio: str
+) -> None:
+    assert route("--least", "0.2", "--ratio", ratio) == BAD_INPUT
+    assert "at least 1" in capsys.readouterr().err

@@ -57,13 +57,15 @@ class Predictions:
 
     `outside` (n,): those outside the region in which the rules were established, of which
     `warning` speaks; it is empty where there are none. `moved`: at how many rows a shield moved the
-    answer, None where nobody asked. What is unknown in a row is None.
+    answer, None where nobody asked. What is unknown in a row is None. `note`: why it is unknown in
+    all of them how far from the optimum they are.
     """
 
     rows: Sequence[Row]
     outside: NDArray[np.bool_]
     warning: str
     moved: int | None = None
+    note: str = ""
 
     def marked(self) -> list[Row]:
         """The rows, each with whether it lies outside the region."""
@@ -72,7 +74,7 @@ class Predictions:
 
     def as_json(self, model: str) -> str:
         """One object, from the command and from the server alike; `model` says who answered."""
-        warnings = [self.warning] if self.warning else []
+        warnings = [text for text in (self.warning, self.note) if text]
         return json_text({"rows": self.marked(), "warnings": warnings, "model": model})
 
 
@@ -120,7 +122,9 @@ class Predictor:
         with np.errstate(all="ignore"):
             rows = self._rows(table, inputs, asked, pause)
             moved = self._moved(inputs) if count_moved else None
-        return Predictions(rows, outside, warning, moved)
+        asks = asked.explain and asked.fallback is None
+        note = str(getattr(self.described, "unproven", "")) if asks else ""
+        return Predictions(rows, outside, warning, moved, note)
 
     def _rows(self, table: CsvTable, inputs: Array, asked: Asked, pause: Pause) -> Sequence[Row]:
         found = self.ensemble.predict(inputs, explain=asked.explain, outside="ignore")

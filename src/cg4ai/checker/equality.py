@@ -176,7 +176,7 @@ def components(record: Any, arrays: Any, size: int) -> NDArray[np.integer[Any]]:
     sets = [np.isin(np.arange(size), group)[None] for group in record["coupled"]]
     for number, guard in enumerate(record["guards"]):
         own = below(arrays, f"guard.{number}.")
-        if guard["rules"] == "affine":
+        if guard["rules"] in ("affine", "shared"):
             reads = own["constant"] != 0
             reads[own["rule"], own["output"]] |= own["value"] != 0
         elif guard["rules"] == "quadratic":

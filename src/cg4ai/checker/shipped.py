@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.checker.claim import NAMES, WEIGHT_SUM, Claim
-from cg4ai.checker.equality import EXACT, EqualityClaim, components
+from cg4ai.checker.equality import EXACT, EqualityClaim
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.outputs import OutputClaim
-from cg4ai.checker.parts import CONFIGS, PartSource, build_part
+from cg4ai.checker.parts import PartSource
 from cg4ai.checker.ratio import RatioClaim
 from cg4ai.checker.region import Region
 from cg4ai.checker.shape import ShapeClaim
-from cg4ai.checker.shipped_ratio import compare_ratio
-from cg4ai.checker.sums import Sums, shows_sums
+from cg4ai.checker.shipped_ratio import compare_ratio, named_by_ends
+from cg4ai.checker.shipped_sums import sums_kept
 from cg4ai.checker.totals import merged_slopes
 from cg4ai.errors import RunFolderError
 from cg4ai.records import MemberState, below
@@ -85,12 +85,15 @@ def compare(claim: Claim | BuiltClaim | RatioClaim, folder: str | Path) -> list[
         arrays = files.read_arrays(Path(folder) / "members.safetensors", str(content["arrays"]))
         shipped = Shipped.read(content, arrays)
         if isinstance(claim, RatioClaim):
-            stacks = list(zip(shipped.states, shipped.parts, strict=True))
-            said = compare_ratio(claim, stacks, shipped.about, str(folder))
+            if content.get("shield"):
+                raise Rejected(f"the mixture in {folder} is behind a further shield, as a whole")
+            said = compare_ratio(claim, shipped, str(folder))
         elif isinstance(claim, BuiltClaim):
             said = _built(claim, content, arrays, shipped, folder)
         else:
             said = _same_subject(claim, content, arrays, shipped, folder)
+            if shipped.about.get("application") == "routing":
+                said += _all_routed(claim, shipped, folder)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         if isinstance(error, Rejected):
             raise
@@ -102,7 +105,7 @@ def compare(claim: Claim | BuiltClaim | RatioClaim, folder: str | Path) -> list[
         )
     if isinstance(claim, BuiltClaim | RatioClaim):
         return said
-    if claim.shield is None and content.get("shield"):
+    if claim.shield != "mixture" and content.get("shield"):
         said.append("That folder also holds a shield; the certificate is about the bare mixture.")
     if shipped.about.get("application") == "routing":
         _same_network(claim, shipped.about, folder)
@@ -129,7 +132,7 @@ def _same_subject(
             f"Every member stored in {folder} that predicts is behind a shield with this anchor, "
             "these rules and this region; the weights sum to 1."
         ]
-        if claim.sums is not None and _sums_kept(claim.sums, shipped, claim.region):
+        if claim.sums is not None and sums_kept(claim.sums.groups, shipped, claim.region):
             said.append(
                 "Their own outputs sum to 1 in these groups, which the shield moves as one."
             )
@@ -166,26 +169,21 @@ def _behind_shields(claim: Claim, shipped: Shipped, folder: str | Path) -> None:
         raise Rejected(f"the weights in {folder} sum to {math.fsum(weights)!r}, not to 1")
 
 
-def _sums_kept(sums: Sums, shipped: Shipped, region: Region) -> bool:
-    """Whether members behind shields sum to one in the groups, and shields move these as one."""
-    for state, part in zip(shipped.states, shipped.parts, strict=True):
-        if not part.weights.any():
-            continue
-        inner = files.member_state(state.config["inner"], below(state.arrays, "inner."))
-        shield = {"coupled": [], **state.config["shield"]}  # early versions moved none as one
-        moved = components(shield, below(state.arrays, "shield."), sum(map(len, shipped.layout)))
-        if inner.kind not in CONFIGS or any(
-            (moved[own] != moved[own[0]]).any() for own in sums.groups
-        ):
-            return False
-        source = replace(
-            part, kind=inner.kind, config=dict(inner.config), arrays=dict(inner.arrays)
-        )
-        built = build_part(source, len(region.lower), (region.lower, region.upper))
-        used = np.flatnonzero(part.weights).tolist()
-        if not all(shows_sums(built, member, sums.groups) for member in used):
-            return False
-    return True
+def _all_routed(claim: Claim, shipped: Shipped, folder: str | Path) -> list[str]:
+    """Of a router: what sends nothing overloads no link. Rejected where members may do so."""
+    demand = np.array(shipped.about["path_demand"])
+    groups = [np.flatnonzero(demand == number) for number in np.unique(demand)]
+    if claim.shield == "members":
+        if not sums_kept(groups, shipped, claim.region):
+            raise Rejected(f"not seen: that the shares of every demand in {folder} sum to 1")
+        return []
+    known = (
+        claim.sums if claim.shield is None else None
+    )  # of a shield's anchor, not of what it moves
+    stated = [] if known is None else [own.tolist() for own in known.groups]
+    if all(own.tolist() in stated for own in groups):
+        return []
+    return ["It was not seen that the shares of every demand sum to 1, so that all of it is sent."]
 
 
 def _built(
@@ -320,7 +318,7 @@ def _same_network(claim: Claim, about: dict[str, Any], folder: str | Path) -> No
             for path, nodes in enumerate(about["paths"])
             for arc in pairwise(nodes)
         }
-        demands = _demand_set(about)
+        demands, named = _demand_set(about), named_by_ends(about)
     except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
         raise RunFolderError(
             f"the ensemble in {folder} does not say what its network is: {error}"
@@ -328,6 +326,7 @@ def _same_network(claim: Claim, about: dict[str, Any], folder: str | Path) -> No
     limit = claim.limit if claim.totals is None else claim.totals.limit
     same = (
         _slopes(claim) == slopes
+        and named
         and claim.plain.all()
         and len(limit) == len(position)
         and claim.output_size == len(about["paths"])

@@ -3,42 +3,54 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.checker.claim import WEIGHT_SUM
 from cg4ai.checker.errors import Rejected
-from cg4ai.checker.parts import PartSource
 from cg4ai.checker.ratio import TREE, RatioClaim
+from cg4ai.checker.shipped_sums import sums_kept
 from cg4ai.records import MemberState, below
 from cg4ai.runs import files
 
+if TYPE_CHECKING:
+    from cg4ai.checker.shipped import Shipped
 
-def compare_ratio(
-    claim: RatioClaim,
-    stacks: Sequence[tuple[MemberState, PartSource]],
-    about: Mapping[str, Any],
-    folder: str,
-) -> list[str]:
+
+def compare_ratio(claim: RatioClaim, shipped: Shipped, folder: str) -> list[str]:
     """What was found equal, in words; Rejected at the first difference."""
+    if shipped.layout != [list(range(claim.output_size))]:
+        raise Rejected(f"the mixture in {folder} is not one block of the certificate's outputs")
     weights: list[float] = []
-    for number, (state, part) in enumerate(stacks):
+    for number, (state, part) in enumerate(zip(shipped.states, shipped.parts, strict=True)):
         if not part.weights.any():
             continue
         _behind_both(claim, state, f"part {number} of the mixture in {folder}")
         weights += part.weights.tolist()
     if abs(math.fsum(weights) - 1) > WEIGHT_SUM:
         raise Rejected(f"the weights in {folder} sum to {math.fsum(weights)!r}, not to 1")
-    _same_network(claim, about, folder)
+    groups = [np.flatnonzero(claim.path_demand == number) for number in range(claim.input_size)]
+    if not sums_kept(groups, shipped, claim.region):
+        raise Rejected(f"not seen: that the shares of every demand in {folder} sum to 1")
+    _same_network(claim, shipped.about, folder)
     return [
         f"Every member stored in {folder} that predicts is behind a shield with these flows and "
         "this bound, and that behind one of the capacities; the weights sum to 1.",
+        "Their own shares sum to 1 for every demand, which the shields move as one.",
         "Links, capacities, paths and demands are those of the network stored there.",
     ]
+
+
+def named_by_ends(about: Mapping[str, Any]) -> bool:
+    """Whether demands are called by the ends of their paths: volumes are given by these names."""
+    return all(
+        about["demands"][demand] == f"{path[0]}->{path[-1]}"
+        for path, demand in zip(about["paths"], about["path_demand"], strict=True)
+    )
 
 
 def _behind_both(claim: RatioClaim, state: MemberState, what: str) -> None:
@@ -48,19 +60,15 @@ def _behind_both(claim: RatioClaim, state: MemberState, what: str) -> None:
         raise Rejected(f"{what}: its shield of the capacities moves to another split")
     own = _only(outer, arrays, "affine", what)
     _same_loads(claim, own, what)
-    ones = np.ones(claim.arcs)
-    if (
-        not np.array_equal(own["limit"], ones)
-        or own["tilt"].any()
-        or len(own["piece"]) != len(ones)
-    ):
+    if not _limits(own, np.ones(claim.arcs)):
         raise Rejected(f"{what}: its outer shield has other limits than the capacities")
     inner = files.member_state(state.config["inner"], below(state.arrays, "inner."))
     flows, guards, stored = _shield(inner, what)
     _same_flows(claim, flows, what)
     bound = _only(guards, stored, "shared", what)
     _same_loads(claim, bound, what)
-    if not np.array_equal(bound["prices"], claim.rule_prices):
+    no_other = _limits(bound, np.zeros(claim.arcs))
+    if not no_other or not np.array_equal(bound["prices"], claim.rule_prices):
         raise Rejected(f"{what}: its shield has another bound than the certificate's")
     for guard in (outer[0], guards[0]):
         region = guard["region"]
@@ -91,6 +99,15 @@ def _only(
     return below(arrays, "guard.0.")
 
 
+def _limits(own: Mapping[str, NDArray[Any]], stated: NDArray[np.float64]) -> bool:
+    """Whether rules have these limits, whatever the demands, and no others."""
+    return (
+        np.array_equal(own["limit"], stated)
+        and np.array_equal(own["piece"], np.arange(len(stated)))
+        and not own["tilt"].any()
+    )
+
+
 def _same_loads(claim: RatioClaim, own: Mapping[str, NDArray[Any]], what: str) -> None:
     """The rules are the utilisations of the links."""
     path, arc = np.nonzero(claim.incidence)
@@ -100,7 +117,9 @@ def _same_loads(claim: RatioClaim, own: Mapping[str, NDArray[Any]], what: str) -
     }
     places = zip(own["rule"].tolist(), own["output"].tolist(), own["input"].tolist(), strict=True)
     found = dict(zip(places, own["value"].tolist(), strict=True))
-    if found != stated or own["constant"].any() or own["constant"].shape[0] != claim.arcs:
+    shape = (claim.arcs, claim.output_size)
+    once = len(found) == len(own["value"])  # of one named twice only the last would be looked at
+    if not once or found != stated or own["constant"].any() or own["constant"].shape != shape:
         raise Rejected(f"{what}: a shield of it has other links, capacities or paths")
 
 
@@ -124,6 +143,7 @@ def _same_network(claim: RatioClaim, about: Mapping[str, Any], folder: str) -> N
         and np.array_equal(about["path_demand"], claim.path_demand)
         and np.array_equal(stated.get("lower"), claim.region.lower)
         and np.array_equal(stated["upper"], claim.region.upper)
+        and named_by_ends(about)
     )
     if not same:
         raise Rejected(f"network or demands are not those that {folder} describes")

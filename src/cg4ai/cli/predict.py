@@ -93,8 +93,9 @@ def predict(
     piped = sys.stdin.buffer.read() if str(data) == STANDARD_INPUT else None
     asked = Asked(details, explain, refuse_outside, fallback)
     found = predictor.predict(read_table(data, piped), asked)
-    if found.warning:
-        print(f"warning: {found.warning}", file=sys.stderr)
+    for text in (found.warning, found.note):
+        if text:
+            print(f"warning: {text}", file=sys.stderr)
     if written_as is Format.JSON:
         text = found.as_json(predictor.digest) + "\n"
     else:

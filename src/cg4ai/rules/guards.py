@@ -27,6 +27,9 @@ from cg4ai.rules.regions import Region, region_of
 from cg4ai.rules.shared import SharedRules
 
 TOLERANCE = 1e-9  # a rule counts as kept down to minus this, on the same scale
+# by how much an anchor that breaks a rule as well, outside the region, must be the better: where
+# both are alike, as on a link that all outputs use, rounding would choose
+BETTER = 1e-9
 # rules that can be stored, by name
 FUNCTION = "function"
 FORMS: dict[str, Any] = {
@@ -77,11 +80,16 @@ class FunctionRules:
 
 @dataclass(frozen=True, eq=False)
 class Guard:
-    """The rules of one requirement, each linear or concave in the output, and where they hold."""
+    """The rules of one requirement, each linear or concave in the output, and where they hold.
+
+    `everywhere`: outputs are moved outside the region as well, where the anchor need not keep the
+    rules. Else whether one is moved depends on all inputs, as all say whether the region is left.
+    """
 
     name: str
     region: Region
     rules: Any  # Rules
+    everywhere: bool = False
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
@@ -93,7 +101,8 @@ class Guard:
         rules = self.rules.digest
         if rules is None:
             rules = f"{FUNCTION} {id(self.rules.requirement)}"
-        return (self.name, rules, repr(self.region.record()))
+        more = ("everywhere",) if self.everywhere else ()
+        return (self.name, rules, repr(self.region.record()), *more)
 
     def theta(self, inputs: Tensor, own: Tensor, outputs: Tensor, anchor: Tensor) -> Tensor:
         """(..., n): the largest share that any broken rule needs of the anchor; see `shares`."""
@@ -109,7 +118,8 @@ class Guard:
         other = self.rules.slack(inputs, anchor)
         reach = other.clamp_min(0.0)
         # not a number is neither kept nor worse than the anchor
-        short = ~((own >= 0) | (other <= own))
+        worth = BETTER if self.everywhere else 0.0
+        short = ~((own >= 0) | (other <= own + worth))
         exact = getattr(self.rules, "shares", None)
         if exact is not None:
             share = torch.where(short, exact(inputs, outputs, anchor), 0.0)
@@ -119,6 +129,8 @@ class Guard:
             gap = torch.where(short, reach - own, 1.0)
             share = torch.where(short, (aim - own) / gap, 0.0)
         share = torch.where(torch.isfinite(share), share.clamp_max(1.0), 1.0)
+        if self.everywhere:
+            return share
         return torch.where(self.region.near(inputs).unsqueeze(-1), share, 0.0)
 
     def touched(self, output_size: int) -> NDArray[np.bool_]:
@@ -140,7 +152,8 @@ class Guard:
         """As JSON, for `restored`; rules that are a function in Python by their name alone."""
         forms = [name for name, kind in FORMS.items() if isinstance(self.rules, kind)]
         form = forms[0] if forms else FUNCTION
-        return {"name": self.name, "region": self.region.record(), "rules": form}
+        more = {"everywhere": True} if self.everywhere else {}
+        return {"name": self.name, "region": self.region.record(), "rules": form, **more}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays of the rules; none if they are a function in Python."""
@@ -168,7 +181,8 @@ class Guard:
             raise InvalidInput(f"the guard {name} needs a region, got {record.get('region')!r:.80}")
         try:
             region = region_of(record["region"])
-            return cls(name, region, form.restored(arrays, input_size=region.size))
+            rules = form.restored(arrays, input_size=region.size)
+            return cls(name, region, rules, record.get("everywhere") is True)
         except KeyError as error:
             raise InvalidInput(f"the guard {name} lacks {error}") from error
 

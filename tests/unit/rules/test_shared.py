@@ -40,11 +40,13 @@ def test_the_slack_is_that_of_rules_with_pieces_of_their_own() -> None:
     assert torch.equal(again.slack(inputs, outputs), shared.slack(inputs, outputs))
 
 
-def test_a_guard_of_them_is_stored_and_restored() -> None:
-    guard = Guard("ratio", Box([0, 0], [1, 1]), rules()[0])
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_a_guard_of_them_is_stored_and_restored(everywhere: bool) -> None:
+    guard = Guard("ratio", Box([0, 0], [1, 1]), rules()[0], everywhere)
     record, arrays = stored_guards((guard,))
     again = restored_guards(record, arrays, {})[0]
     assert again.key == guard.key
+    assert again.everywhere == everywhere
 
 
 def test_what_is_no_shared_limit_is_refused() -> None:

@@ -107,7 +107,7 @@ def test_a_router_improves_or_solves_what_is_too_far_from_the_optimum(
 ) -> None:
     asked = {"rows": [{"a->d": 9, "b->d": 4}], "fallback": 0.0, "details": True}
     (row,) = servers["route"].post("/predict", json=asked).json()["rows"]
-    assert row["above the optimum at most"] == 0
+    assert 0 <= row["above the optimum at most"] < 1e-12  # by the prices of the program
     assert row["improved"] or row["solved"]
     (plain,) = servers["route"].post("/predict", json={**asked, "fallback": None}).json()["rows"]
     assert row["mlu"] <= plain["mlu"] + 1e-9

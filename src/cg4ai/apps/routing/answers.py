@@ -11,18 +11,21 @@ at once, and what is left by the linear program.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.optimal import basic_splits, dual_prices
+from cg4ai.apps.routing.optimal import arc_prices, basic_splits, dual_prices
 from cg4ai.apps.routing.sizes import PRICED, SCREENED, affordable
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
-from cg4ai.records import Array
+from cg4ai.records import Array, IntArray
+from cg4ai.separation.scan import predictions
 
+PRICES = "arc_prices"  # what an ensemble says of itself: prices of links
 MOST_STORED = 2**18  # numbers: what a run stores of prices at most
 AT_ONCE = 2**22  # numbers of products that are held at once
 # steps of mirror descent between two looks at what is near enough, and how often
@@ -40,7 +43,7 @@ class Answers:
 
     `gaps` (n,): the MLU is at most so much above the optimum, as a share of it; infinite where
     nothing is known. In place of the router's answer: `improved` (n,) by steps from it, `solved`
-    (n,) by a linear program. Neither ever loads a link beyond the router's MLU.
+    (n,) by a linear program. Neither ever has a larger MLU than the router's, which is kept else.
     """
 
     splits: Array
@@ -71,12 +74,21 @@ class LowerBound:
 
     def __call__(self, vectors: Array) -> Array:
         """(n, D) -> (n,)."""
-        step = max(1, AT_ONCE // len(self.prices))
-        parts = [
-            (vectors[first : first + step] @ self.prices.T).max(axis=1)
-            for first in range(0, len(vectors), step)
-        ]
+        parts = [proven.max(axis=1) for proven in self._each(vectors)]
         return np.concatenate(parts) if parts else np.zeros(0)
+
+    def used(self, vectors: Array) -> IntArray:
+        """(k,): at how many vectors (n, D) each proves most."""
+        counts = np.zeros(len(self.prices), np.int64)
+        for proven in self._each(vectors):
+            counts += np.bincount(proven.argmax(axis=1), minlength=len(counts))
+        return counts
+
+    def _each(self, vectors: Array) -> Iterator[Array]:
+        """What each price proves, (rows, k), some vectors at a time."""
+        step = max(1, AT_ONCE // len(self.prices))
+        for first in range(0, len(vectors), step):
+            yield vectors[first : first + step] @ self.prices.T
 
 
 def answered(
@@ -93,32 +105,44 @@ def answered(
     """
     if not fallback >= 0:
         raise InvalidInput(f"fallback must be a gap of at least 0, such as 0.02, got {fallback}")
-    gaps, improved = np.full(len(vectors), np.inf), np.zeros(len(vectors), bool)
-    if bound is not None:
-        least = bound(vectors)
-        gaps = _gaps(instance.utilisation(vectors, splits).max(axis=1), least)
-        far = np.flatnonzero((gaps > fallback) & (least > 0))
-        if len(far):
-            splits, gaps = splits.copy(), gaps.copy()
-            splits[far], gaps[far] = _nearer(
-                instance, vectors[far], splits[far], least[far], aim=fallback
-            )
-            improved[far] = gaps[far] <= fallback
-    solved = gaps > fallback
-    if (vectors[solved] > SOLVABLE * instance.demand_max).any():
+    reached = instance.utilisation(vectors, splits).max(axis=1)
+    least = np.zeros(len(vectors)) if bound is None else bound(vectors)
+    improved, solved = np.zeros((2, len(vectors)), bool)
+    far = np.flatnonzero((_gaps(reached, least) > fallback) & (least > 0))
+    if len(far):
+        splits = splits.copy()
+        splits[far], now = _nearer(instance, vectors[far], splits[far], least[far], aim=fallback)
+        improved[far], reached[far] = now < reached[far], now
+    above = np.flatnonzero(_gaps(reached, least) > fallback)
+    if (vectors[above] > SOLVABLE * instance.demand_max).any():
         raise InvalidInput(
             f"a demand is more than {SOLVABLE:g} times its largest, at which no routing can be "
             "solved for; correct it, or leave out the fallback"
         )
-    if solved.any():
-        splits, gaps = splits.copy(), gaps.copy()
-        splits[solved], gaps[solved] = basic_splits(instance, vectors[solved]), 0.0
-    return Answers(splits, gaps, improved, np.asarray(solved))
+    if len(above):
+        splits, (found, prices) = splits.copy(), basic_splits(instance, vectors[above])
+        now = instance.utilisation(vectors[above], found).max(axis=1)
+        # small demands may be lost in the solver's tolerance: its word is no proof, its prices are
+        least[above] = np.maximum(least[above], _proven_by(instance, prices, vectors[above]))
+        lower = ~(now >= reached[above])  # than no number, too
+        chosen = above[lower]
+        splits[chosen], reached[chosen] = found[lower], now[lower]
+        improved[chosen], solved[chosen] = False, True
+    return Answers(splits, _gaps(reached, least), improved, solved)
+
+
+def _proven_by(instance: Instance, prices: Array, vectors: Array) -> Array:
+    """(n,): what the optimum of each vector (n, D) is at least, by prices (n, A) of its own."""
+    known = prices.sum(axis=1) > 0
+    least = np.zeros(len(vectors))
+    if known.any():
+        least[known] = (LowerBound(instance, prices[known]).prices * vectors[known]).sum(axis=1)
+    return least
 
 
 def _gaps(reached: Array, least: Array) -> Array:
     """How far MLUs (n,) are above their lower bounds (n,), as shares."""
-    known = (least > 0) | (reached == 0)
+    known = ((least > 0) | (reached == 0)) & np.isfinite(reached)  # of no number nothing is known
     above = np.maximum(reached / np.where(least > 0, least, 1.0) - 1, 0)
     return np.where(known, above, np.inf)
 
@@ -126,7 +150,7 @@ def _gaps(reached: Array, least: Array) -> Array:
 def _nearer(
     instance: Instance, vectors: Array, splits: Array, least: Array, *, aim: float
 ) -> tuple[Array, Array]:
-    """Splits (n, P) of less MLU by mirror descent from given ones, and their gaps (n,).
+    """Splits (n, P) of less MLU by mirror descent from given ones, and what they reach (n,).
 
     A step multiplies each share by exp(-step x what the path adds to a soft maximum of loads). The
     best splits met are kept, so nothing gets worse; those within `aim` take no further steps.
@@ -151,7 +175,7 @@ def _nearer(
             left, scores, flows, loads = left[on], scores[on], flows[on], loads[on]
             if not len(left):
                 break
-    return best, _gaps(reached, least)
+    return best, reached
 
 
 def _shares(scores: Array, starts: NDArray[np.int64], demand: NDArray[np.int64]) -> Array:
@@ -159,6 +183,36 @@ def _shares(scores: Array, starts: NDArray[np.int64], demand: NDArray[np.int64])
     scores = scores - np.maximum.reduceat(scores, starts, axis=1)[:, demand]
     powers = np.exp(scores)
     return np.asarray(powers / np.add.reduceat(powers, starts, axis=1)[:, demand])
+
+
+def stored_prices(
+    instance: Instance, router: Ensemble, known: Array | None = None, *, seed: int
+) -> list[list[float]]:
+    """Prices of links (k, A) by which later answers are compared with the optimum.
+
+    From `known` ones of these links, whatever they were found for, or of vectors that are drawn; at
+    most `MOST_STORED` numbers, of those that prove most at most vectors.
+    """
+    paths, arcs = instance.incidence.shape
+    if known is not None:
+        known = known[known.sum(axis=1) > 0]
+    if known is None or not len(known):
+        drawn = instance.sample(affordable(SOLVED_AT_ONCE, PRICED, paths), seed)
+        known = arc_prices(instance, drawn)
+    if not len(known):
+        return []
+
+    def splits(vectors: Array) -> Array:
+        return np.asarray(predictions(router, vectors).cpu().numpy())
+
+    found = further_prices(instance, known, splits, seed=seed)
+    most = max(1, MOST_STORED // arcs)
+    if len(found) > most:
+        vectors = instance.sample(affordable(LOOKED_AT, SCREENED, paths), seed)
+        used = LowerBound(instance, found).used(vectors)
+        found = found[np.sort(np.argsort(-used, kind="stable")[:most])]
+    listed: list[list[float]] = found.tolist()
+    return listed
 
 
 def further_prices(

@@ -18,7 +18,7 @@ from cg4ai.apps.folders import about_of
 from cg4ai.apps.protocol import Evaluation, Guarantee, Review, Solver, Task
 from cg4ai.apps.reports.story import Saved, Story
 from cg4ai.apps.routing.agents import budgeted
-from cg4ai.apps.routing.answers import MOST_STORED, LowerBound, further_prices
+from cg4ai.apps.routing.answers import PRICES, LowerBound, stored_prices
 from cg4ai.apps.routing.data import Instance, instance
 from cg4ai.apps.routing.description import Router, described, restored
 from cg4ai.apps.routing.evaluate import evaluate, plain_router
@@ -33,7 +33,7 @@ from cg4ai.apps.routing.guarantee import (
 from cg4ai.apps.routing.journal import CutJournal
 from cg4ai.apps.routing.measured import Measured, measured_instance
 from cg4ai.apps.routing.normalised import OURS, PLAIN, Later
-from cg4ai.apps.routing.options import ALL
+from cg4ai.apps.routing.options import ALL, AUTO
 from cg4ai.apps.routing.problem import (
     capacity,
     routing_problem,
@@ -43,7 +43,7 @@ from cg4ai.apps.routing.problem import (
 )
 from cg4ai.apps.routing.ratio import RatioAnchor, ratio_anchor, ratio_shield
 from cg4ai.apps.routing.ratio_proof import write_ratio
-from cg4ai.apps.routing.report import guarantees, report
+from cg4ai.apps.routing.report import guarantees, ratio_kept, report
 from cg4ai.apps.routing.settings import LEAN, RouteSettings
 from cg4ai.apps.routing.shield import record_cuts
 from cg4ai.apps.routing.story import story
@@ -59,13 +59,11 @@ from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.records import Array, IterationRecord, Strength
 from cg4ai.runs.folder import Run
 from cg4ai.seeds import derived_seed
-from cg4ai.separation.scan import predictions
 from cg4ai.settings import Settings
 from cg4ai.solving.loop import Callbacks, solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
 
-PRICES = "arc_prices"  # what an ensemble says of itself: prices of links
 EVALUATION_S = 30.0  # kept of a time limit at most: an evaluation takes 5 to 20 s of a free core
 WITH_BASELINE = 0.6  # of a time limit for what comes after training: plain networks train as long
 
@@ -84,7 +82,8 @@ class Prepared:
         asked = self.settings
         if asked.ratio is None:
             return None
-        return ratio_anchor(self.instance, target=asked.ratio, leaves=asked.ratio_leaves)
+        target = max(asked.ratio, 1.0)  # which auto never reaches
+        return ratio_anchor(self.instance, target=target, leaves=asked.ratio_leaves)
 
 
 @dataclass
@@ -268,9 +267,13 @@ class Routing:
 
     def conclude(self, prepared: Prepared, task: Task, result: Result, run: Run | None) -> Result:
         solver = task.solver
-        result.ensemble.about[PRICES] = _stored_prices(
-            prepared.instance, task.problem, result.ensemble, prepared.settings.seed
-        )
+        if prepared.settings.objective != "cost":  # its optimum is another
+            result.ensemble.about[PRICES] = stored_prices(
+                prepared.instance,
+                result.ensemble,
+                _known_prices(task.problem),
+                seed=derived_seed(prepared.settings.seed, 0, "prices"),
+            )
         proof = solver.proof if isinstance(solver, Proving) else None
         if run is not None and proof is not None and proof.status == "proven":
             assert isinstance(solver, Proving)
@@ -280,13 +283,14 @@ class Routing:
         if prepared.settings.joint:  # its rule is no row of the master, but has its region
             rule = capacity(prepared.instance, prepared.settings)
             record_regions(result.ensemble, (rule,), inputs=task.problem.objective.inputs)
+            made, router = prepared.instance, result.ensemble
             if run is not None and isinstance(solver, Shielding):
-                result.ensemble.about.update(about_of(self, prepared))
-                made, router = prepared.instance, result.ensemble
+                router.about.update(about_of(self, prepared))
                 solver.written = write_shield_proof(run.folder, made, router)
                 solver.open = not solver.written
-                if prepared.ratio is not None:
-                    solver.written |= write_ratio(run.folder, made, router, prepared.ratio)
+            if prepared.ratio is not None and isinstance(solver, Shielding):
+                folder = None if run is None else run.folder
+                solver.written |= write_ratio(folder, made, router, prepared.ratio)
         return result
 
     def evaluate(
@@ -320,8 +324,9 @@ class Routing:
             if "cut_demands" in arrays:
                 record_cuts(made, result.ensemble, arrays["cut_demands"])
         kept = found.kept and summary["strength"] == asked.guarantee
-        if prepared.ratio is not None and asked.ratio is not None and asked.ratio > 1:
-            kept &= prepared.ratio.ratio <= asked.ratio
+        if prepared.ratio is not None:
+            summary["ratio_asked"] = None if asked.ratio == AUTO else asked.ratio
+            kept &= ratio_kept(summary)
         return Evaluation(finite(summary), kept, arrays)
 
     def restore(
@@ -330,7 +335,9 @@ class Routing:
         made = restored(description)
         prices = description.get(PRICES)
         bound = None if not prices else LowerBound(made, np.array(prices))
-        return Router(made, budgeted(made, ensemble), bound)
+        local = budgeted(made, ensemble)
+        agents = local is not None or settings.get("sees", "all") != "all"
+        return Router(made, local, bound, agents)
 
     def report(self, summary: Mapping[str, Any]) -> str:
         return report(summary)
@@ -351,21 +358,10 @@ def _check_failures(settings: RouteSettings, made: Instance) -> None:
             raise InvalidInput(failure.fault)
 
 
-def _stored_prices(
-    made: Instance, problem: Problem, router: Ensemble, seed: int
-) -> list[list[float]]:
-    """Prices of links (k, A) by which later answers are compared with the optimum; none of many."""
+def _known_prices(problem: Problem) -> Array | None:
+    """Prices of links (k, A) that training has found already."""
     tail = problem.objective.tail if isinstance(problem.objective, Epigraph) else None
-    if not isinstance(tail, GapTail):
-        return []
-    prices = tail.least.arc_prices
-    prices = prices[prices.sum(axis=1) > 0]  # demands of zero have none
-
-    def splits(vectors: Array) -> Array:
-        return np.asarray(predictions(router, vectors).cpu().numpy())
-
-    prices = further_prices(made, prices, splits, seed=derived_seed(seed, 0, "prices"))
-    return prices.tolist() if prices.size <= MOST_STORED else []
+    return tail.least.arc_prices if isinstance(tail, GapTail) else None
 
 
 APPLICATION = Routing()

@@ -129,12 +129,14 @@ class Router:
     """A trained router: demands by name in, shares of paths by name out.
 
     `local`: the budgets that agents' shields keep, if it consists of such agents. `bound`: what
-    the optimum is at least, by the prices of links that the run has stored.
+    the optimum is at least, by the prices of links that the run has stored. `agents`: whether nodes
+    split demands by themselves.
     """
 
     instance: Instance
     local: Budgeted | None = None
     bound: LowerBound | None = None
+    agents: bool = False
 
     @cached_property
     def _shares(self) -> list[str]:
@@ -159,8 +161,23 @@ class Router:
             in_words(made.region),
         )
 
+    @property
+    def unproven(self) -> str:
+        """Why nothing is known of how far answers are from the optimum; empty where it is."""
+        if self.bound is not None:
+            return ""
+        return (
+            "nothing proves how far answers are from the optimum: no prices of links are stored "
+            "(by path cost there are none; older runs of agents, splits and failures lack them)"
+        )
+
     def answered(self, inputs: Array, outputs: Array, *, fallback: float = np.inf) -> Answers:
         """Splits (n, P) with their proven distance from the optimum; above `fallback`: solved."""
+        if self.agents and fallback < np.inf:
+            raise InvalidInput(
+                "a fallback solves for all demands at once, which agents do not know; leave it "
+                "out, or train with --sees all"
+            )
         return answered(self.instance, inputs, outputs, bound=self.bound, fallback=fallback)
 
     def inputs(self, table: CsvTable) -> Array:
@@ -257,15 +274,15 @@ class Router:
 
     def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:
         """Write a policy for each node; what was written, in words."""
-        from cg4ai.apps.routing.export import TRIED, export_agents
+        from cg4ai.apps.routing.export import export_agents
 
         done = export_agents(self.instance, ensemble, folder)
         models = "and as ONNX models" if done.onnx else "(ONNX: pip install 'cg4ai[onnx]')"
         return [
             f"{len(done.files)} agents in {folder} as JSON {models}, with policy.py, which "
             "computes their splits by NumPy alone, and README.md, which says what files hold.",
-            f"Their splits are the router's: compared at {TRIED + 1} demand vectors, the largest "
-            f"difference is {done.difference:.1e}.",
+            f"Their splits are the router's{done.where}: compared at {done.tried} demand vectors, "
+            f"the largest difference is {done.difference:.1e}.",
         ]
 
     def _links(self) -> list[str]:

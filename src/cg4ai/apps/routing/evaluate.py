@@ -22,6 +22,7 @@ from cg4ai.apps.routing.settings import Recipe, RouteSettings
 from cg4ai.apps.routing.shield import edge_vectors, measure_shield
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.flows import FlowMembers
 from cg4ai.members.mixture import Part
 from cg4ai.proofs.leaves import highest, leaves_of
 from cg4ai.proofs.rules import proof_rules_of
@@ -281,16 +282,16 @@ def _beside(
 
 
 def constants(problem: Problem) -> int:
-    """How many columns are constant splits from the start; the others are trained networks."""
+    """How many columns are there from the start, anchors; the others are trained networks."""
     return sum(len(blocks) for _, blocks in problem.start)
 
 
 def active_constants(ensemble: Ensemble) -> int:
-    """How many of the members with weight are constant splits."""
+    """How many of the members with weight are anchors: constant splits, or flows for a ratio."""
     return sum(
         int(np.count_nonzero(part.weights))
-        for part in ensemble.unshielded.parts
-        if isinstance(part.members, ConstantMembers)
+        for part in ensemble.unshielded.unshielded.parts  # of a ratio behind two shields
+        if isinstance(part.members, ConstantMembers | FlowMembers)
     )
 
 

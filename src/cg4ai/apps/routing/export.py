@@ -36,8 +36,8 @@ EQUAL = 1e-12
 README = """# Agents of {network}
 
 One file for each node that sends: `agent-NODE.json`, all that the node needs to split its demands.
-Together they give exactly the splits of the router that they were exported from (compared at
-{tried} demand vectors, largest difference {difference:.1e}). {guarantee}
+Together they give exactly the splits of the router that they were exported from{where}
+(compared at {tried} demand vectors, largest difference {difference:.1e}). {guarantee}
 
 `python policy.py agent-NODE.json VOLUME ...` prints the shares of a node's paths for the volumes of
 its demands; `policy.shares(policy.load(file), volumes)` does it for many. It needs NumPy alone.
@@ -59,13 +59,16 @@ WITH_ONNX = """
 
 @dataclass(frozen=True)
 class Exported:
-    """The policies written, and the largest difference from the router at the vectors tried.
+    """The policies written, and the largest difference from the router at so many vectors.
 
-    `onnx`: whether models in that format are among them.
+    `where`: of which vectors that speaks, in words; empty: of all. `onnx`: whether models in that
+    format are among the files.
     """
 
     files: list[Path]
     difference: float
+    tried: int
+    where: str
     onnx: bool
 
 
@@ -74,7 +77,10 @@ def export_agents(instance: Instance, ensemble: Ensemble, folder: Path) -> Expor
     policies = policies_of(instance, ensemble)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidInput(f"{folder} is there and not an empty folder: name another for agents")
-    difference = largest_difference(instance, ensemble, policies)
+    beyond = all(guard.everywhere for guard in ensemble.guards)  # not so in early versions
+    vectors = _tried(instance, beyond=beyond)
+    where = "" if beyond else " at demands up to the largest"
+    difference = largest_difference(instance, ensemble, policies, vectors)
     if not difference <= EQUAL:
         raise SolverFailure(
             f"policies differ from the router by up to {difference:.3g}, more than {EQUAL:g}; "
@@ -92,20 +98,21 @@ def export_agents(instance: Instance, ensemble: Ensemble, folder: Path) -> Expor
     local = budgeted(instance, ensemble)
     said = (
         "Each node keeps its `budgets` at every demand vector up to `upper`; the budgets of a link "
-        "sum to its capacity at most, so no link is overloaded whatever the other nodes' demands."
+        "sum to its capacity at most, so no link is overloaded while all nodes' demands are so."
         if local is not None
         else "The certificate in the run's folder says at which demand vectors no link is "
         "overloaded by all of them together."
     )
     words = README.format(
         network=instance.name,
-        tried=TRIED + 1,
+        tried=len(vectors),
+        where=where,
         difference=difference,
         guarantee=said,
         onnx=WITH_ONNX if onnx else "",
     )
     (folder / "README.md").write_text(words, "utf-8")
-    return Exported([folder / name for name in named], difference, onnx)
+    return Exported([folder / name for name in named], difference, len(vectors), where, onnx)
 
 
 def policies_of(instance: Instance, ensemble: Ensemble) -> list[dict[str, Any]]:
@@ -126,18 +133,30 @@ def policies_of(instance: Instance, ensemble: Ensemble) -> list[dict[str, Any]]:
 
 
 def largest_difference(
-    instance: Instance, ensemble: Ensemble, policies: list[dict[str, Any]]
+    instance: Instance, ensemble: Ensemble, policies: list[dict[str, Any]], vectors: Array
 ) -> float:
-    """Between the router's shares and the policies', at vectors of the set and at the corner."""
-    upper = instance.region.bounds()[1]
-    vectors = np.concatenate([instance.sample(TRIED, 0), upper[None]])
-    router = ensemble.predict(vectors)
+    """Between the router's shares and the policies', at vectors (n, D)."""
+    router = ensemble.predict(vectors, outside="ignore")
     worst = 0.0
     for one, node in zip(policies, agents_of(instance, "source"), strict=True):
         own = np.isin(instance.path_demand, node.demands)
         found = policy.shares(one, vectors[:, list(node.demands)])
         worst = max(worst, float(np.abs(found - router[:, own]).max()))
     return worst
+
+
+def _tried(instance: Instance, *, beyond: bool) -> Array:
+    """Vectors of the set, the corner, and `beyond` it: one demand above its largest, or all."""
+    upper = instance.region.bounds()[1]
+    drawn = instance.sample(TRIED, 0)
+    found = [drawn, upper[None]]
+    if beyond:
+        above = np.tile(drawn, (3, 1))
+        above[TRIED * 2 :] *= 3.0
+        which = np.arange(2 * TRIED), np.arange(2 * TRIED) % len(upper)
+        above[which] = upper[which[1]] * np.repeat([1.02, 3.0], TRIED)
+        found.append(above)
+    return np.concatenate(found)
 
 
 def _refusal(why: str) -> str:

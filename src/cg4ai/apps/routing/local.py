@@ -5,6 +5,8 @@ They are trained together on the MLU that they cause together, and run apart.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from cg4ai.apps.routing.agents import agents_of, budget_rule, seen_by
@@ -47,7 +49,8 @@ def budget_shield(instance: Instance, sees: Sees, samples: Array) -> Shield:
     """
     found = budgets_of(instance, sees, samples)
     rule = budget_rule(instance, sees, found.limits)
-    guard = guard_of(rule, len(found.split))
+    # also where another agent's demands leave the box, of which this one knows nothing
+    guard = replace(guard_of(rule, len(found.split)), everywhere=True)
     size = len(instance.demand_max)
     check_given((guard,), AffineMap.constant(found.split, size))
     coupled = tuple(tuple(int(path) for path in block) for block in instance.blocks)

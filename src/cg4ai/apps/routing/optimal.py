@@ -2,7 +2,8 @@
 
 The variables are flows, so that between demand vectors only right-hand sides change and the
 solver goes on from the last basis. A flow is stated in units of its demand's largest volume and a
-link's load in units of its capacity, so every figure in the programs is near one.
+link's load in units of its capacity, and a vector is made longer or shorter until its largest
+demand is near one, for loads grow with demands: so every figure in the programs is near one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from cg4ai.apps.routing.data import Instance
 
 TOLERANCE = 1e-9
+UNBOUNDED = 1e6  # of a link's capacity: more than demands near their largest can load it
 PRICED_TOGETHER = 500  # vectors solved between two looks at whether there are new prices
 SAFETY = 1e-6  # what an anchor keeps below full capacity, where the load leaves that much
 
@@ -121,6 +123,18 @@ def solved(program: LinearProgram, answers: tuple[str, ...] = (OPTIMAL,)) -> str
     return status
 
 
+def scaled(instance: Instance, B: Array) -> tuple[Array, Array]:
+    """Vectors (N, D) as shares of the largest volumes, times what brings the largest near one.
+
+    And by how much (N,) they are smaller: powers of two, which change no digit. Without it a vector
+    of 1e-9 of the largest demands would be lost in the solver's tolerances.
+    """
+    shares = instance.vectors(B) / instance.demand_max
+    largest = shares.max(axis=1, initial=0.0)
+    scale = np.where(largest > 0, np.ldexp(1.0, np.frexp(largest)[1]), 1.0)
+    return np.asarray(shares / scale[:, None]), scale
+
+
 def bottleneck(instance: Instance) -> Bottleneck:
     """What the corner of the box, all demands at their largest, costs at best."""
     program = _Flows(instance)
@@ -137,21 +151,23 @@ class DualPrices:
     """The optimal MLU and its slope at one demand vector after another, from warm starts."""
 
     def __init__(self, instance: Instance) -> None:
-        self._program, self._largest = _Flows(instance), instance.demand_max
+        self._program, self._instance = _Flows(instance), instance
 
     def at(self, vector: Array) -> tuple[float, Array]:
         """The optimum at a vector (D,), and dual prices (D,) of a unit of each demand there.
 
         The optimum of any other vector b is at least prices . b.
         """
-        self._program.solve(vector / self._largest)
-        return self._program.value, np.asarray(self._program.duals()[0] / self._largest)
+        (shares,), (scale,) = scaled(self._instance, vector[None])
+        self._program.solve(shares)
+        prices = self._program.duals()[0] / self._instance.demand_max
+        return float(self._program.value * scale), np.asarray(prices)
 
 
 def link_prices(instance: Instance, vector: Array) -> Array:
     """(A,), >= 0, summing to one: the dual prices of the links at one demand vector (D,)."""
     program = _Flows(instance)
-    program.solve(instance.vectors(vector)[0] / instance.demand_max)
+    program.solve(scaled(instance, vector)[0][0])
     return program.duals()[1]
 
 
@@ -185,7 +201,7 @@ def _dual_solutions(instance: Instance, B: Array, unseen: float) -> list[tuple[A
     program = _Flows(instance)
     found: Counter[bytes] = Counter()
     pairs: dict[bytes, tuple[Array, Array]] = {}
-    for number, vector in enumerate(instance.vectors(B) / instance.demand_max, start=1):
+    for number, vector in enumerate(scaled(instance, B)[0], start=1):
         program.solve(vector)
         demands, arcs = program.duals()
         price = np.round(demands, 9)
@@ -214,17 +230,17 @@ def optimal_routing(
     total utilisation among optimal ones, and then for both the least sum of squared shares. A
     demand of zero is split evenly.
     """
-    shares = instance.vectors(B) / instance.demand_max
+    shares, scale = scaled(instance, B)
     if objective == "mlu":
         mlu = _least_mlu(instance, shares)
         if not splits:
-            return OptimalRouting(mlu)
+            return OptimalRouting(mlu * scale)
         weights = utilisation_per_share(instance).sum(axis=1)
         found = _canonical(instance, shares, weights, mlu + TOLERANCE)
-        return OptimalRouting(mlu, found, _cost(instance, B, found))
+        return OptimalRouting(mlu * scale, found, _cost(instance, B, found))
     if objective == "cost":
         weights = instance.path_length * instance.demand_max[instance.path_demand]
-        bounds = np.ones(len(shares))
+        bounds = np.minimum(1 / scale, UNBOUNDED)
         found = _canonical(instance, shares, weights, bounds, unique=splits)
         mlu = instance.utilisation(B, found).max(axis=1)
         return OptimalRouting(mlu, found if splits else None, _cost(instance, B, found))
@@ -245,14 +261,19 @@ def _least_mlu(instance: Instance, shares: Array) -> Array:
     return values
 
 
-def basic_splits(instance: Instance, B: Array) -> Array:
-    """An optimal split (N, P) of each vector (N, D), whichever the solver comes to first."""
+def basic_splits(instance: Instance, B: Array) -> tuple[Array, Array]:
+    """An optimal split (N, P) of each vector (N, D), whichever the solver comes to first.
+
+    And the prices (N, A) of links by which it is optimal, all 0 where nothing is routed.
+    """
     program = _Flows(instance)
-    result = np.empty((len(B), len(instance.path_demand)))
-    for position, vector in enumerate(instance.vectors(B) / instance.demand_max):
+    splits = np.empty((len(B), len(instance.path_demand)))
+    prices = np.empty((len(B), len(instance.arcs)))
+    for position, vector in enumerate(scaled(instance, B)[0]):
         program.solve(vector)
-        result[position] = _split_of(instance, vector, program.flows())[0]
-    return result
+        splits[position] = _split_of(instance, vector, program.flows())[0]
+        prices[position] = program.duals()[1] if vector.any() else 0.0
+    return splits, prices
 
 
 def _split_of(instance: Instance, vector: Array, flows: Array) -> tuple[Array, NDArray[np.bool_]]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from cg4ai.errors import InvalidInput
 
 ALL = 0  # demands: every one that there is
+AUTO = 0.0  # ratio: the least that the cells reach
 
 
 def sizes_of(text: str) -> tuple[int, ...]:
@@ -39,10 +42,13 @@ def demands_of(text: str) -> int:
 def ratio_of(text: str) -> float:
     """The option --ratio: a number, or auto for the least that the cells reach."""
     if text.strip().lower() == "auto":
-        return 1.0
+        return AUTO
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
+        number = math.nan
+    if not number >= 1:
         raise InvalidInput(
             f"ratio must be a number of at least 1, such as 1.2, or auto, got {text!r}"
-        ) from None
+        )
+    return number

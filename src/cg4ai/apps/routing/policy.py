@@ -17,6 +17,7 @@ import numpy as np
 
 FORMAT = "cg4ai agent 1"
 INSIDE = 1e-12  # how far below a budget a restored split aims
+BETTER = 1e-9  # what the anchor must have more of a budget, which it may exceed beyond `upper`
 
 
 def load(path: str | Path) -> dict[str, Any]:
@@ -74,9 +75,10 @@ def _kept(policy: dict[str, Any], volumes: Any, wanted: Any) -> Any:
     anchor, loads = np.array(shield["anchor"]), np.array(shield["loads"])  # (p,), (rules, p)
     flows = volumes[:, policy["demand_of_path"]]
     own = shield["budgets"] - (flows * wanted) @ loads.T
-    safe = np.maximum(shield["budgets"] - (flows * anchor) @ loads.T, 0.0)
+    other = shield["budgets"] - (flows * anchor) @ loads.T
+    safe = np.maximum(other, 0.0)
     aim = np.minimum(safe, INSIDE)
-    short = own < 0
+    short = (own < 0) & (other > own + BETTER)
     moved = np.where(short, (aim - own) / np.where(short, safe - own, 1.0), 0.0)
     theta = np.zeros_like(wanted)
     together = np.array(shield["together"])

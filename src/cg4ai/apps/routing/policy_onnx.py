@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.apps.routing.policy import INSIDE
+from cg4ai.apps.routing.policy import BETTER, INSIDE
 from cg4ai.ensemble.export import CENTRE, FAR, series
 from cg4ai.extras import optional
 
@@ -128,8 +128,10 @@ def _kept(graph: _Graph, policy: dict[str, Any], wanted: str) -> str:
         used = graph.add("MatMul", graph.add("Mul", flows, split), loads.T.copy())
         return graph.add("Sub", budgets, used)
 
-    own, safe = slack(wanted), graph.add("Max", slack(anchor), zero)
-    short = graph.add("Less", own, zero)
+    own, other = slack(wanted), slack(anchor)
+    safe = graph.add("Max", other, zero)
+    enough = graph.add("Add", own, np.array(BETTER))
+    short = graph.add("And", graph.add("Less", own, zero), graph.add("Less", enough, other))
     gap = graph.add("Where", short, graph.add("Sub", safe, own), one)
     step = graph.add("Sub", graph.add("Min", safe, np.array(INSIDE)), own)
     moved = graph.add("Where", short, graph.add("Div", step, gap), zero)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -122,10 +123,23 @@ def ratio(summary: Mapping[str, Any]) -> list[str]:
         f"{counted(summary['ratio_leaves'], 'cell')} of demands (without cells "
         f"{summary['ratio_whole']:g})"
     )
-    proof = summary["ratio_proof"]
-    if proof["status"] == "proven":
-        return [f"{words}: proven, check it with cg4ai check {proof['file']}."]
-    return [f"{words}, but the checker did not accept the proof: {proof['note']}."]
+    proof, asked = summary["ratio_proof"], summary.get("ratio_asked")
+    missed = (
+        "" if asked is None or summary["ratio"] <= asked else f" Asked for was {asked:g}: NOT KEPT."
+    )
+    if proof["status"] != "proven":
+        return [
+            f"NOT PROVEN: {words}; the checker did not accept the proof: {proof['note']}.{missed}"
+        ]
+    if "file" not in proof:
+        return [f"{words}: proven, and accepted by the checker; --out keeps the proof.{missed}"]
+    return [f"{words}: proven, check it with cg4ai check {proof['file']}.{missed}"]
+
+
+def ratio_kept(summary: Mapping[str, Any]) -> bool:
+    """Whether a ratio is proven, and not above the one that was asked for."""
+    most = summary.get("ratio_asked") or math.inf
+    return bool(summary["ratio_proof"]["status"] == "proven" and summary["ratio"] <= most)
 
 
 def _reason(summary: Mapping[str, Any]) -> str:
@@ -223,10 +237,10 @@ def mixture(summary: Mapping[str, Any]) -> list[str]:
     kind = {"network": "network", "tree": "tree", "both": "network or tree"}[summary["members"]]
     plural = MEMBERS[summary["members"]].replace(" and ", " or ")
     trained, left = (f"{count} {kind if count == 1 else plural}" for count in (networks, kept))
-    beside = counted(constants, "constant split")
+    anchor = "flow anchor" if "ratio" in summary else "constant split"
     return [
-        f"Members: {trained} trained beside {beside}; {left} and "
-        f"{counted(active, 'constant split')} in the mixture; {rows}.",
+        f"Members: {trained} trained beside {counted(constants, anchor)}; {left} and "
+        f"{counted(active, anchor)} in the mixture; {rows}.",
         *single_model(summary),
     ]
 
@@ -270,7 +284,7 @@ def guarantees(summary: Mapping[str, Any]) -> list[Guarantee]:
     for line in ratio(summary):
         proven = summary["ratio_proof"]["status"] == "proven"
         strength = Strength.CERTIFIED if proven else Strength.UNVERIFIED
-        found.append(Guarantee("ratio", proven, str(strength), line))
+        found.append(Guarantee("ratio", ratio_kept(summary), str(strength), line))
     return found
 
 

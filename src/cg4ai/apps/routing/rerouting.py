@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cg4ai.apps.folders import ARRAYS
+from cg4ai.apps.routing.answers import PRICES, stored_prices
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.description import described
 from cg4ai.apps.routing.evaluate import Validation
@@ -165,6 +166,11 @@ def _router(
     record_regions(router, (capacity(made, recipe),), inputs=problem.objective.inputs)
     links = [list(link) for link in failure.links]
     router.about.update({"application": "routing", **described(made), FAILED: links})
+    if recipe.objective != "cost":  # prices without the failure prove less, but of the links left
+        known = whole.router.about.get(PRICES)
+        known = np.array(known)[:, left.arcs] if known else None
+        seed = derived_seed(effort.seed, 0, "prices")
+        router.about[PRICES] = stored_prices(made, router, known, seed=seed)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FILE_NAME).unlink(missing_ok=True)
     written = write_shield_proof(folder, made, router)

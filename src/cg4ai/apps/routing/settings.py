@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from cg4ai.apps.routing import sizes
-from cg4ai.apps.routing.options import demands_of, load_of, ratio_of, sizes_of
+from cg4ai.apps.routing.options import AUTO, demands_of, load_of, ratio_of, sizes_of
 from cg4ai.settings import (
     MOST_UNITS,
     Checked,
@@ -214,7 +214,7 @@ class RouteSettings(Recipe):
         None,
         "No link ever above R times the optimum, proven; auto: the least R that --ratio-leaves "
         "give. Needs --least.",
-        least=1,
+        least=0,  # which is auto
         read=ratio_of,
         metavar="R",
     )
@@ -337,6 +337,8 @@ class RouteSettings(Recipe):
                 [] if self.ratio_leaves is None else ["ratio_leaves has no meaning without ratio"]
             )
         faults = []
+        if AUTO < self.ratio < 1:
+            faults.append(f"ratio must be at least 1, or {AUTO:g} for auto, got {self.ratio:g}")
         if self.guarantee != "shielded" or self.members != "network" or self.objective != "mlu":
             faults.append(
                 "ratio is kept by a shield of networks that are trained by MLU: use guarantee "

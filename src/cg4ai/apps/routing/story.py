@@ -26,6 +26,7 @@ from cg4ai.apps.routing.report import (
     guarantee,
     mixture,
     ratio,
+    ratio_kept,
     speed,
     stopped,
 )
@@ -54,7 +55,7 @@ def story(saved: Saved) -> Story:
         title=f"Router of {summary['network']}: {summary['demands']} demands, up to "
         f"{summary['paths']} paths each",
         asked=tuple(_asked(summary)),
-        findings=tuple(_findings(summary, saved.settings.get("ratio"))),
+        findings=tuple(_findings(summary)),
         figures=tuple(_figures(summary)),
         remarks=(*remarks(summary), *distance(summary), OUTSIDE),
         sections=(
@@ -79,7 +80,7 @@ def _asked(summary: Mapping[str, Any]) -> Iterator[str]:
     yield " ".join(line for line in about(summary) if not line.startswith(SET))
 
 
-def _findings(summary: Mapping[str, Any], asked: float | None) -> Iterator[Finding]:
+def _findings(summary: Mapping[str, Any]) -> Iterator[Finding]:
     """What was asked for is a guarantee of some strength, or a stronger one; and a ratio."""
     strength, weakest_first = Strength(summary["strength"]), list(Strength)
     statement, *more = guarantee(summary).split("\n")
@@ -90,14 +91,8 @@ def _findings(summary: Mapping[str, Any], asked: float | None) -> Iterator[Findi
     )
     for sentence in ratio(summary):
         proven = summary["ratio_proof"]["status"] == "proven"
-        reached = asked is None or asked <= 1 or summary["ratio"] <= asked
-        yield Finding(
-            "Never far above the optimum",
-            Strength.CERTIFIED if proven else Strength.UNVERIFIED,
-            proven and reached,
-            sentence,
-            () if reached else (f"{asked:g} was asked for.",),
-        )
+        strength = Strength.CERTIFIED if proven else Strength.UNVERIFIED
+        yield Finding("Never far above the optimum", strength, ratio_kept(summary), sentence)
 
 
 def _figures(summary: Mapping[str, Any]) -> Iterator[KeyFigure]:

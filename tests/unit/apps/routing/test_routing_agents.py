@@ -19,6 +19,7 @@ from cg4ai.apps.routing.agents import AgentLoads, agents_of, budget_rule, budget
 from cg4ai.apps.routing.app import APPLICATION
 from cg4ai.apps.routing.budgets import INTERVALS, _Intervals, budgets_of
 from cg4ai.apps.routing.demands import limited
+from cg4ai.apps.routing.description import Router
 from cg4ai.apps.routing.guarantee import certified, write_shield_proof
 from cg4ai.apps.routing.local import budget_shield, local_networks
 from cg4ai.apps.routing.problem import routing_problem, routing_settings, shielded_problem
@@ -163,10 +164,12 @@ def test_no_vector_overloads_a_link_whatever_agents_want(network: Instance, sees
         assert network.unrouted(splits) < 1e-12
 
 
+@pytest.mark.parametrize("others_times", [1.0, 2.0])
 @pytest.mark.parametrize("sees", ["own", "source"])
 def test_shares_of_an_agent_do_not_change_with_the_demands_of_others(
-    network: Instance, sees: Sees
+    network: Instance, sees: Sees, others_times: float
 ) -> None:
+    """Not even where these are beyond the largest, which only others can know."""
     router = mixed(rough(network, sees))
     vectors = network.sample(2000, 6)
     vectors[:50] = network.demand_max
@@ -174,11 +177,27 @@ def test_shares_of_an_agent_do_not_change_with_the_demands_of_others(
     for agent in agents_of(network, sees):
         others = [d for d in range(3) if d not in agent.demands]
         changed = vectors.copy()
-        changed[:, others] = network.sample(2000, 7)[:, others]
+        changed[:, others] = others_times * network.sample(2000, 7)[:, others]
         own = np.isin(network.path_demand, agent.demands)
-        after = router.predict(changed)
+        after = router.predict(changed, outside="ignore")
         assert np.array_equal(before[:, own], after[:, own])  # to the last bit
         assert not np.array_equal(before[:, ~own], after[:, ~own])
+
+
+def test_beyond_the_box_rounding_does_not_choose_between_splits_that_load_alike() -> None:
+    """A link that all paths of a demand use is loaded by any split of it to the same amount."""
+    graph = networkx.DiGraph(name="neck", demands={"a": {"d": 1.0}})
+    for source, target in ("ab", "bc", "be", "bd", "cd", "ed"):
+        graph.add_edge(source, target, capacity=1.0, length=1.0)
+    made = instance(graph, 1, 3, load=0.99)
+    shield = budget_shield(made, "own", made.sample(20, 0))
+    splits = np.random.default_rng(0).dirichlet(np.ones(3), 500)
+    beyond = np.full((500, 1), 1.1) * made.demand_max
+    kept = shield.restored(torch.as_tensor(beyond), torch.as_tensor(splits)).numpy()
+    neck = made.arcs.index(("a", "b"))
+    assert (made.utilisation(beyond, splits)[:, neck] > 1).all()
+    whole = (np.abs(kept - splits).max(axis=1) > 0).mean()
+    assert whole < 0.1, "only other links may ask for the anchor"
 
 
 def test_a_certificate_states_budgets_and_what_they_sum_to(network: Instance, tmp_path) -> None:
@@ -323,6 +342,16 @@ def test_a_run_claims_no_more_than_the_checker_accepts(
     summary = outcome.summary
     assert outcome.evaluation is not None
     assert (summary["strength"], summary["sees"]) == (strength, "own")
+    _, router = trained(tmp_path / "run")
+    assert isinstance(router, Router)
+    vectors = router.instance.sample(50, 3)
+    splits = outcome.result.ensemble.predict(vectors)
+    gaps = router.answered(vectors, splits).gaps
+    reached = router.instance.utilisation(vectors, splits).max(axis=1)
+    assert (reached / router.instance.optimal(vectors).mlu - 1 <= gaps + 1e-9).all()
+    assert np.isfinite(gaps).all()
+    with pytest.raises(InvalidInput, match="which agents do not know"):
+        router.answered(vectors, splits, fallback=0.02)
     assert outcome.evaluation.kept == ("certificate" in summary) == (strength == "shielded")
     said = APPLICATION.report(json.loads((tmp_path / "run" / "summary.json").read_text()))
     assert ("NOT PROVEN" in said) == (strength == "unverified")

@@ -6,12 +6,18 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from cg4ai.apps.routing import answers, instance
-from cg4ai.apps.routing.answers import LowerBound, answered, further_prices
+from cg4ai.apps.routing.answers import LowerBound, answered, further_prices, stored_prices
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.optimal import arc_prices, basic_splits
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.mixture import Part
+from cg4ai.records import Array
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +84,10 @@ def test_answers_are_improved_without_a_program_and_none_gets_worse(
     assert (after[found.improved] <= 1.02 * best.mlu[found.improved] + 1e-9).all()
 
 
+def _optimal_splits(made: Instance, vectors: Array) -> Array:
+    return basic_splits(made, vectors)[0]
+
+
 def test_further_prices_come_from_where_the_known_ones_prove_too_little(
     made: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,13 +96,34 @@ def test_further_prices_come_from_where_the_known_ones_prove_too_little(
     first = arc_prices(made, made.sample(1, 1))
     sampled = made.sample(400, 7)
     few = LowerBound(made, first)(sampled)
-    prices = further_prices(made, first, partial(basic_splits, made), seed=3)
+    prices = further_prices(made, first, partial(_optimal_splits, made), seed=3)
     assert np.array_equal(prices[:1], first)
     optimum = made.optimal(sampled).mlu
     most = LowerBound(made, prices)(sampled)
     assert (few < 0.99 * optimum).mean() > 0.1
     assert (most < 0.99 * optimum).mean() < 0.02
     assert (most <= optimum + 1e-9).all()
+
+
+def test_of_too_many_prices_those_are_stored_that_prove_most(
+    made: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside prices that nobody can use; any subset is a bound."""
+    even = np.concatenate([np.full(len(block), 1 / len(block)) for block in made.blocks])
+    part = Part(ConstantMembers(even[None], 4), np.zeros(1, np.int64), np.ones(1))
+    router = Ensemble((part,), Layout.single(len(even)))
+    useful = arc_prices(made, made.sample(300, 1))
+    useless = np.random.default_rng(0).exponential(size=(200, len(made.arcs)))
+    monkeypatch.setattr(answers, "LOOKED_AT", 1000)
+    monkeypatch.setattr(answers, "MOST_STORED", 10 * len(made.arcs))
+    found = np.array(stored_prices(made, router, np.concatenate([useless, useful]), seed=1))
+    assert len(found) == 10
+    vectors = made.sample(200, 9)
+    best, least = made.optimal(vectors).mlu, LowerBound(made, found)(vectors)
+    assert (least <= best + 1e-9).all()
+    assert np.isclose(least, best, rtol=1e-3).mean() > 0.9
+    monkeypatch.setattr(answers, "MOST_STORED", 2**18)
+    assert len(stored_prices(made, router, seed=1)) > 1  # where none are known
 
 
 def test_without_prices_nothing_is_known_and_all_is_solved(made: Instance) -> None:
@@ -103,6 +134,58 @@ def test_without_prices_nothing_is_known_and_all_is_solved(made: Instance) -> No
     assert found.solved.all()
     reached = made.utilisation(vectors, found.splits).max(axis=1)
     assert reached == pytest.approx(made.optimal(vectors).mlu, abs=1e-6)
+
+
+@pytest.mark.parametrize("smallest", [1e-3, 1e-9, 1e-12, 1e-15])
+def test_gaps_hold_for_demands_of_any_size(
+    made: Instance, bound: LowerBound, smallest: float
+) -> None:
+    """Against scipy at vectors of a useful length; loads are proportional to them."""
+    random = np.random.default_rng(3)
+    long = random.uniform(0.1, 1, (20, 4)) * made.demand_max
+    long[10:] *= 10.0 ** random.uniform(-10, 0, (10, 4))
+    optimum = np.array([_by_scipy(made, vector) for vector in long])
+    even = np.concatenate([np.full(len(block), 1 / len(block)) for block in made.blocks])
+    splits = np.tile(even, (20, 1))
+    before = made.utilisation(long, splits).max(axis=1)
+    for known in (None, bound):
+        found = answered(made, smallest * long, splits, bound=known, fallback=0.0)
+        after = made.utilisation(long, found.splits).max(axis=1)
+        assert (after <= before * (1 + 1e-12)).all()
+        assert (after / optimum - 1 <= found.gaps + 1e-9).all()
+        assert found.gaps[:10].max() < 1e-6  # the program is solved, however small the demands
+        assert found.solved.any()
+    assert made.optimal(smallest * long[:10]).mlu == pytest.approx(smallest * optimum[:10])
+    best = made.optimal(smallest * long[:10], splits=True).splits
+    assert best is not None
+    assert made.utilisation(long[:10], best).max(axis=1) == pytest.approx(optimum[:10])
+
+
+def _by_scipy(made: Instance, vector: Array) -> float:
+    """The least MLU over splits, of a vector that may be long or short."""
+    paths, arcs = made.incidence.shape
+    loads = made.incidence * vector[made.path_demand][:, None] / made.capacity
+    unit = loads.max()
+    sums = (made.path_demand == np.arange(len(vector))[:, None]).astype(float)
+    found = linprog(
+        np.append(np.zeros(paths), 1.0),
+        A_ub=np.column_stack([loads.T / unit, -np.ones(arcs)]),
+        b_ub=np.zeros(arcs),
+        A_eq=np.column_stack([sums, np.zeros(len(vector))]),
+        b_eq=np.ones(len(vector)),
+    )
+    return float(found.fun * unit)
+
+
+def test_an_answer_that_is_no_number_is_solved(made: Instance, bound: LowerBound) -> None:
+    vectors, none = made.sample(3, 8), np.full((3, len(made.path_demand)), np.nan)
+    with np.errstate(invalid="ignore"):
+        found = answered(made, vectors, none, bound=bound, fallback=0.1)
+    assert found.solved.all()
+    assert found.gaps.max() < 1e-6
+    assert made.utilisation(vectors, found.splits).max(axis=1) == pytest.approx(
+        made.optimal(vectors).mlu
+    )
 
 
 def test_no_demand_is_routed_at_no_distance(made: Instance, bound: LowerBound) -> None:

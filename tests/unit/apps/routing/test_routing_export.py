@@ -75,8 +75,9 @@ def test_policies_together_are_the_router(
     network: Instance, routers: Routers, sees: Sees, shielded: bool
 ) -> None:
     trained = routers(sees, shielded)
-    vectors = np.concatenate([network.sample(500, 3), network.demand_max[None]])
-    whole = trained.predict(vectors)
+    above = network.demand_max * np.random.default_rng(1).uniform(0, 2, (500, 3))
+    vectors = np.concatenate([network.sample(500, 3), network.demand_max[None], above])
+    whole = trained.predict(vectors, outside="ignore")
     for one, node in zip(policies_of(network, trained), agents_of(network, "source"), strict=True):
         again = json.loads(json.dumps(one))  # as it is read from a file
         found = policy.shares(again, vectors[:, list(node.demands)])
@@ -98,6 +99,7 @@ def test_the_shield_of_a_policy_acts_as_the_routers(network: Instance, routers: 
     shield = members.shield
     vectors = network.sample(200, 5)
     vectors[:20] = network.demand_max
+    vectors[100:] *= np.random.default_rng(1).uniform(0, 3, (100, 3))  # many beyond the box
     wild = np.zeros((200, len(network.path_demand)))
     for block in network.blocks:
         wild[np.arange(200), block[np.random.default_rng(0).integers(len(block), size=200)]] = 1
@@ -161,7 +163,7 @@ def test_onnx_models_are_the_policies(network: Instance, routers: Routers) -> No
     runtime = pytest.importorskip("onnxruntime")
     for shielded in (True, False):
         for one in policies_of(network, routers("source", shielded)):
-            volumes = np.random.default_rng(0).uniform(0, 1, (50, len(one["demands"])))
+            volumes = np.random.default_rng(0).uniform(0, 2, (50, len(one["demands"])))
             volumes = np.concatenate([volumes, np.ones((1, len(one["demands"])))]) * one["upper"]
             session = runtime.InferenceSession(onnx_model(one), providers=["CPUExecutionProvider"])
             (found,) = session.run(None, {"demands": volumes})

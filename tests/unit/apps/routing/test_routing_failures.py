@@ -15,9 +15,11 @@ import pytest
 import torch
 
 from cg4ai import load
+from cg4ai.apps.folders import trained
 from cg4ai.apps.routing import failures as studies
+from cg4ai.apps.routing.answers import PRICES, LowerBound
 from cg4ai.apps.routing.app import APPLICATION
-from cg4ai.apps.routing.description import restored
+from cg4ai.apps.routing.description import Router, restored
 from cg4ai.apps.routing.failed import failure_of, reduced
 from cg4ai.apps.routing.failures import failed_folder, report, settled, study, whole_of
 from cg4ai.apps.routing.inherited import inherited
@@ -120,6 +122,27 @@ def test_routers_of_failures_use_no_failed_link_and_overload_none(
         assert studied[name]["certificate"]["accepted"]
         certificate = finished / "failures" / name / "certificate.cg4ai"
         assert main(["check", str(certificate), "--run", str(certificate.parent)]) == 0
+
+
+def test_answers_under_a_failure_have_a_proven_distance_from_the_optimum(
+    finished: Path, studied: Mapping[str, dict[str, Any]]
+) -> None:
+    """From the optimum over the paths that are left; prices of the intact network prove some."""
+    for name in ("a-b", "b-d"):
+        ensemble, router = trained(failed_folder(finished, name))
+        assert isinstance(router, Router)
+        vectors = router.instance.sample(200, 7)
+        best = router.instance.optimal(vectors).mlu
+        splits = ensemble.predict(vectors)
+        reached = router.instance.utilisation(vectors, splits).max(axis=1)
+        gaps = router.answered(vectors, splits).gaps
+        assert (reached / best - 1 <= gaps + 1e-9).all()
+        assert (reached / best - 1 >= gaps - 0.02).mean() > 0.9
+        whole = whole_of(finished)
+        left = reduced(whole.instance, failure_of(name, whole.instance))
+        alone = np.array(whole.router.about[PRICES])[:, left.arcs]
+        alone = alone[alone.sum(axis=1) > 0]
+        assert (LowerBound(router.instance, alone)(vectors) <= best * (1 + 1e-9)).all()
 
 
 def test_inherited_networks_renormalise_first_answers(finished: Path) -> None:

@@ -31,12 +31,14 @@ from cg4ai.checker import Rejected, verdict
 from cg4ai.checker.ratio import RatioVerdict
 from cg4ai.checker.shipped import compare
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.saved import load
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.proofs.files import claim_array, sealed
 from cg4ai.records import Array
+from cg4ai.runs import files
 from cg4ai.seeds import generator
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -264,6 +266,86 @@ def test_a_router_without_the_shield_of_the_ratio_is_rejected(
     single.save(tmp_path)
     with pytest.raises(Rejected, match="two shields"):
         compare(verdict(sealed(arrays)).claim, tmp_path)
+
+
+def tampered(folder: Path, to: Path, change: Any) -> Path:
+    """The saved router with other content and arrays, and fitting seals."""
+    content = files.read_json(folder / "ensemble.json")
+    arrays = dict(files.read_arrays(folder / "members.safetensors"))
+    change(content, arrays)
+    content["arrays"] = files.write_arrays(to / "members.safetensors", arrays)
+    files.write_json(to / "ensemble.json", content)
+    return to
+
+
+def rotated(content: Any, arrays: Arrays) -> None:
+    """The paths of each demand change places."""
+    blocks = np.arange(12).reshape(4, 3)
+    content["layout"] = [np.roll(blocks, 1, axis=1).ravel().tolist()]
+
+
+def sends_nothing(content: Any, arrays: Arrays) -> None:
+    inner = content["members"][0]["config"]["inner"]["config"]
+    inner["inner"] = {"kind": "constant", "config": {"input_size": 4}}
+    for name in [name for name in arrays if name.startswith("0.inner.inner.")]:
+        del arrays[name]
+    arrays["0.inner.inner.values"] = np.zeros((1, 12))
+
+
+def misnamed(content: Any, arrays: Arrays) -> None:
+    """Volumes are given by names: those of two demands would go to each other's paths."""
+    names = content["about"]["demands"]
+    names[0], names[1] = names[1], names[0]
+
+
+def another_shield(content: Any, arrays: Arrays) -> None:
+    """Around all of it, one that closes all links but those of each demand's first path."""
+    state = content["members"][0]["config"]["shield"]
+    anchor = {**content, "members": [state["anchor"]], "blocks": [[0]], "weights": [[1.0]]}
+    content["shield"] = {"anchor": anchor, "guards": state["guards"]}
+    for name in [name for name in arrays if name.startswith("0.shield.guard.0.")]:
+        arrays[name.removeprefix("0.shield.")] = arrays[name]
+    first = np.tile([1.0, 0.0, 0.0], 4)
+    upper = np.array(state["guards"][0]["region"]["upper"])
+    rule, output, source, value = (
+        arrays[f"guard.0.{name}"] for name in ("rule", "output", "input", "value")
+    )
+    most = np.bincount(rule, value * first[output] * upper[source])
+    arrays["guard.0.limit"], arrays["anchor.0.values"] = most * (1 + 1e-9), first[None]
+
+
+def named_twice(content: Any, arrays: Arrays) -> None:
+    """A slope of the bound that is named again before: both count, the last would be compared."""
+    for name in ("rule", "output", "input", "value"):
+        own = arrays[f"0.inner.shield.guard.0.{name}"]
+        arrays[f"0.inner.shield.guard.0.{name}"] = np.concatenate([own[:1], own])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (rotated, "not one block"),
+        (sends_nothing, "sum to 1"),
+        (another_shield, "further shield"),
+        (named_twice, "other links"),
+        (misnamed, "network or demands"),
+    ],
+)
+def test_what_breaks_the_ratio_in_a_folder_is_rejected(
+    made: Instance, arrays: Arrays, folder: Path, tmp_path: Path, change: Any, said: str
+) -> None:
+    found = verdict(sealed(arrays))
+    assert isinstance(found, RatioVerdict)
+    claim = found.claim
+    compare(claim, tampered(folder, tmp_path, lambda content, stored: None))
+    forged = tampered(folder, tmp_path, change)
+    if change not in (named_twice, misnamed):  # one is not loaded, one is right but for its names
+        vectors = hostile(made)
+        splits = np.asarray(load(forged).predict(vectors))
+        broken = ratios(made, vectors, splits).max() > claim.ratio + 1e-6
+        assert broken or made.unrouted(splits) > 0.1  # else nothing is shown
+    with pytest.raises(Rejected, match=said):
+        compare(claim, forged)
 
 
 def test_networks_train_without_the_shield_and_stand_behind_it(
