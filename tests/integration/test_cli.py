@@ -17,7 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 import cg4ai
-from cg4ai.cli import demo
+from cg4ai.cli import demo, demo_tumours
 from cg4ai.cli.main import app, guarded, main
 from small_network import NETWORK
 
@@ -492,7 +492,39 @@ def test_demo(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = capsys.readouterr().out
     assert "2 of 2 requirements met" in output
     assert "plain network" in output
-    assert main(["show", "demo"]) == 0
+
+
+def test_the_tumour_demo_leaves_a_run_of_train(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was a run of no application, without rules: no report, and a page that knew no slack."""
+    monkeypatch.setattr(
+        demo_tumours, "ASKED", {"target": "diagnosis", "steps": 20, "iteration_limit": 2}
+    )
+    monkeypatch.setattr(sys, "argv", ["/elsewhere/cg4ai/__main__.py"])
+    assert main(["demo", "--data", "cancer", "--out", "the demo"]) in (0, 3)
+    told = capsys.readouterr().out
+    assert "the demo/explorer.html in a browser" in told
+    assert f"{sys.executable} -m cg4ai explore 'the demo'\n" in told
+    assert "cg4ai predict 'the demo' DATA.csv" in told
+    assert main(["report", "the demo"]) == 0
+    assert (work / "the demo" / "report.html").stat().st_size > 10_000
+    assert main(["audit", "the demo"]) in (0, 3)
+    assert "155 rows" in capsys.readouterr().out  # its own rules, at its own data
+    assert main(["predict", "the demo", "the demo/patients.csv", "--explain"]) == 0
+    assert "large and jagged" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_the_demo_offers_no_option_that_it_lacks(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (work / "mine").mkdir()
+    (work / "mine" / "run.json").write_text("{}")
+    assert main(["demo", "--out", "mine"]) == 2
+    said = capsys.readouterr().err
+    assert "mine already holds a run" in said
+    assert "--resume" not in said
+    assert "--force" not in said
 
 
 @pytest.mark.slow
@@ -504,8 +536,8 @@ def test_the_demo_leaves_a_run_to_look_at(
     small = {"network": "small.json", "demands": 2, "threads": 1, "first_steps": 30}
     small |= {"scenarios": 20, "priced": 40, "validation": 50, "shield_inputs": 200, "timed": 10}
     monkeypatch.setattr(demo, "ASKED", small)
-    for _ in range(2):  # again in place of the first
-        assert main(["demo"]) == 0
+    for again in ([], ["--out", "demo-run"]):  # in place of the first
+        assert main(["demo", *again]) == 0
         assert "demo-run/explorer.html in a browser" in capsys.readouterr().out
     assert (work / "demo-run" / "explorer.html").stat().st_size > 10_000
     (work / "notes").mkdir()
