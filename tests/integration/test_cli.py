@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import cg4ai
@@ -114,6 +115,12 @@ def test_every_command_has_help_with_an_example() -> None:
         shown = CliRunner().invoke(app, [name, "--help"])
         assert shown.exit_code == 0
         assert f"cg4ai {name} " in shown.stdout.split("Example")[1]
+
+
+def test_the_document_names_every_command() -> None:
+    document = (DOCUMENT.parent / "command-line.md").read_text()
+    for name in get_command(app).commands:  # type: ignore[attr-defined]
+        assert f"| `cg4ai {name}` |" in document
 
 
 def test_version() -> None:
