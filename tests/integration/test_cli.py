@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import cg4ai
-from cg4ai.cli import demo
+from cg4ai.cli import demo, demo_tumours
 from cg4ai.cli.main import app, guarded, main
 from small_network import NETWORK
 
@@ -114,6 +115,12 @@ def test_every_command_has_help_with_an_example() -> None:
         shown = CliRunner().invoke(app, [name, "--help"])
         assert shown.exit_code == 0
         assert f"cg4ai {name} " in shown.stdout.split("Example")[1]
+
+
+def test_the_document_names_every_command() -> None:
+    document = (DOCUMENT.parent / "command-line.md").read_text()
+    for name in get_command(app).commands:  # type: ignore[attr-defined]
+        assert f"| `cg4ai {name}` |" in document
 
 
 def test_version() -> None:
@@ -308,8 +315,8 @@ def test_quantiles_in_a_range_are_trained_proven_and_predicted(
     assert "At every input" in capsys.readouterr().out
     assert main(["predict", "run", "house.csv"]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
-    assert header == "price 0.1,price 0.9"
-    values = np.array([line.split(",") for line in lines], float)
+    assert header == "price 0.1,price 0.9,outside the region"
+    values = np.array([line.split(",")[:2] for line in lines], float)
     assert (values[:, 0] <= values[:, 1]).all()
     assert values.min() >= 0
     assert values.max() <= 2
@@ -335,7 +342,9 @@ def test_prediction_matches_columns_by_name(work: Path, capsys: pytest.CaptureFi
     swapped = capsys.readouterr().out
     assert main(["predict", "run", "straight.csv"]) == 0
     assert capsys.readouterr().out == swapped
-    assert swapped.startswith("price\n")
+    # the same columns, whatever the rows: nobody reads a table whose last one comes and goes
+    assert swapped.splitlines()[0] == "price,outside the region"
+    assert swapped.splitlines()[1].endswith(",no")
 
 
 # ---- bad input --------------------------------------------------------------------------------
@@ -492,7 +501,39 @@ def test_demo(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = capsys.readouterr().out
     assert "2 of 2 requirements met" in output
     assert "plain network" in output
-    assert main(["show", "demo"]) == 0
+
+
+def test_the_tumour_demo_leaves_a_run_of_train(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was a run of no application, without rules: no report, and a page that knew no slack."""
+    monkeypatch.setattr(
+        demo_tumours, "ASKED", {"target": "diagnosis", "steps": 20, "iteration_limit": 2}
+    )
+    monkeypatch.setattr(sys, "argv", ["/elsewhere/cg4ai/__main__.py"])
+    assert main(["demo", "--data", "cancer", "--out", "the demo"]) in (0, 3)
+    told = capsys.readouterr().out
+    assert "the demo/explorer.html in a browser" in told
+    assert f"{sys.executable} -m cg4ai explore 'the demo'\n" in told
+    assert "cg4ai predict 'the demo' DATA.csv" in told
+    assert main(["report", "the demo"]) == 0
+    assert (work / "the demo" / "report.html").stat().st_size > 10_000
+    assert main(["audit", "the demo"]) in (0, 3)
+    assert "155 rows" in capsys.readouterr().out  # its own rules, at its own data
+    assert main(["predict", "the demo", "the demo/patients.csv", "--explain"]) == 0
+    assert "large and jagged" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_the_demo_offers_no_option_that_it_lacks(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (work / "mine").mkdir()
+    (work / "mine" / "run.json").write_text("{}")
+    assert main(["demo", "--out", "mine"]) == 2
+    said = capsys.readouterr().err
+    assert "mine already holds a run" in said
+    assert "--resume" not in said
+    assert "--force" not in said
 
 
 @pytest.mark.slow
@@ -504,8 +545,8 @@ def test_the_demo_leaves_a_run_to_look_at(
     small = {"network": "small.json", "demands": 2, "threads": 1, "first_steps": 30}
     small |= {"scenarios": 20, "priced": 40, "validation": 50, "shield_inputs": 200, "timed": 10}
     monkeypatch.setattr(demo, "ASKED", small)
-    for _ in range(2):  # again in place of the first
-        assert main(["demo"]) == 0
+    for again in ([], ["--out", "demo-run"]):  # in place of the first
+        assert main(["demo", *again]) == 0
         assert "demo-run/explorer.html in a browser" in capsys.readouterr().out
     assert (work / "demo-run" / "explorer.html").stat().st_size > 10_000
     (work / "notes").mkdir()

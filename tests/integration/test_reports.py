@@ -18,7 +18,14 @@ from cg4ai.apps.reports import write
 from cg4ai.apps.reports.write import UNWANTED, reported, write_report
 from cg4ai.cli.main import main
 from cg4ai.errors import RunFolderError
-from cg4ai.runs.files import read_arrays, read_json, write_arrays, write_json
+from cg4ai.runs.files import (
+    append_lines,
+    read_arrays,
+    read_json,
+    read_lines,
+    write_arrays,
+    write_json,
+)
 from pages_read import Page
 
 HOSTILE = '<script>alert("1")</script> & $x_1$'
@@ -126,7 +133,9 @@ def test_every_run_writes_a_whole_page_with_figures(runs: Path, kind: str) -> No
     for title in ("What was asked", "What was established", "How training went", "How to use it"):
         assert title in page.texts["h2"]
     assert f'cg4ai.load("{kind}")' in page.words
-    assert f"cg4ai predict {kind} DATA.csv" in page.words
+    for command in ("predict", "audit", "explore", "serve", "export"):
+        assert f"cg4ai {command} {kind}" in page.words
+    assert str(runs.parent) not in text  # it is sent around, and folders are nobody else's
 
 
 def test_a_table_report_states_every_rule_as_the_terminal_does(
@@ -170,6 +179,16 @@ def test_a_digits_report_counts_confusions_and_required_images(runs: Path) -> No
     for count in table[table > 0]:
         assert str(count) in drawn
     assert any(one.startswith("data:image/png;base64,i") for one in page.values("href"))
+
+
+def test_an_objective_that_is_not_yet_there_is_an_empty_cell(copied: Any) -> None:
+    run = copied("train")
+    history = [record for _, record in read_lines(run / "history.jsonl")]
+    history[0]["objective"] = float("inf")
+    (run / "history.jsonl").unlink()
+    append_lines(run / "history.jsonl", history)
+    write_report(run)
+    assert "inf" not in page_of(run).texts["td"]
 
 
 def test_a_patched_report_says_what_was_added(runs: Path) -> None:

@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
+from cg4ai.apps.routing import instance
 from cg4ai.cli.main import main
 from cg4ai.ensemble.saved import load
 
@@ -128,11 +130,17 @@ def test_what_the_documentation_sends_is_answered(servers: dict[str, Server]) ->
     loads = [line.split() for line in printed.getvalue().splitlines()]
     assert [mark for _, mark in loads] == ["False", "False"]
     assert all(0 < float(load) < 1 for load, _ in loads)
+    (block,) = re.findall(r"^## Calling it\n\n```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    *general, written_out = re.split(r"^(?=curl )", block, flags=re.MULTILINE)[1:]
+    # columns of the router that the page speaks of; they were of another one
+    network = instance("abilene", demands=5, paths=3)
+    (row,) = json.loads(written_out.split("'")[1])["rows"]
+    assert list(row) == network.demand_names
+    assert (np.array(list(row.values())) <= network.demand_max).all()
+    assert len(general) == 2
     if shutil.which("curl") is None:
         return
-    commands = [line for line in page.splitlines() if line.startswith("curl ") and "--data" in line]
-    assert len(commands) == 2
-    for command in commands:
+    for command in general:
         said = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
         assert json.loads(said.stdout)["rows"], command
 

@@ -84,10 +84,11 @@ class CsvTable:
         column = self.texts(name)
         values = [as_number(text) for text in column]
         bad = [row for row, value in enumerate(values) if value is None]
-        if bad and len(bad) > len(values) / 2:
+        texts = [row for row in bad if not _meant_as_number(column[row])]
+        if len(values) > 1 and len(texts) > len(values) / 2:
             raise InvalidInput(
-                f"column {name!r} of {self.path} holds text ({self.place(bad[0])}: "
-                f"{column[bad[0]]!r}), but must hold numbers; encode it as numbers first"
+                f"column {name!r} of {self.path} holds text ({self.place(texts[0])}: "
+                f"{column[texts[0]]!r}), but must hold numbers; encode it as numbers first"
             )
         if bad:
             raise InvalidInput(
@@ -102,12 +103,23 @@ class CsvTable:
 
 
 def as_number(text: str) -> float | None:
-    """The finite number that a text is, or None."""
+    """The finite number that a text is, or None; not so 1_000 and digits of other scripts."""
+    if "_" in text or not text.isascii():
+        return None
     try:
         value = float(text)
     except ValueError:
         return None
     return value if math.isfinite(value) else None
+
+
+def _meant_as_number(text: str) -> bool:
+    """Whether a text is a number to Python, be it NaN or infinite."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:

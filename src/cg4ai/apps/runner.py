@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -131,7 +132,7 @@ def execute(
 def saved_in(folder: Path) -> str:
     """Where a run is, and what to do with it."""
     look = f" (open {folder / REPORT} to see it)" if (folder / REPORT).exists() else ""
-    return f"Saved in {folder}{look}; try: cg4ai predict {folder} DATA.csv"
+    return f"Saved in {folder}{look}; try: cg4ai predict {shlex.quote(str(folder))} DATA.csv"
 
 
 def say_interrupted(name: str, out: Path | None) -> None:
@@ -139,7 +140,7 @@ def say_interrupted(name: str, out: Path | None) -> None:
     if out is not None:
         more = " before there was anything to save"
         if (out / "run.json").exists():
-            more = f"; continue with: cg4ai {name} --resume --out {out}"
+            more = f"; continue with: cg4ai {name} --resume --out {shlex.quote(str(out))}"
     with uninterrupted():
         print(f"interrupted{more}", file=sys.stderr)
 

@@ -20,6 +20,7 @@ import numpy as np
 from cg4ai.pages import escaped
 
 TableRows = Sequence[Mapping[str, Any]]
+LONG = 60  # characters: such a column is not made narrow, so that its rows stay low
 
 
 def markdown(rows: TableRows, *, digits: int = 5) -> str:
@@ -58,14 +59,26 @@ def html(rows: TableRows, *, digits: int = 5) -> str:
     if not rows:
         return ""
     names = _columns(rows)
-    kind = {name: ' class="number"' if _numeric(rows, name) else "" for name in names}
-    head = "".join(f"<th{kind[name]}>{escaped(name)}</th>" for name in names)
+    kind = {name: _class(rows, name) for name in names}
+    head = "".join(f"<th{kind[name]}>{unbroken(name)}</th>" for name in names)
     lines = [f"<tr>{head}</tr>"]
     for row in rows:
-        cells = [(kind[name], escaped(cell(row.get(name), digits=digits))) for name in names]
+        cells = [(kind[name], unbroken(cell(row.get(name), digits=digits))) for name in names]
         lines.append(f"<tr>{''.join(f'<td{mark}>{text}</td>' for mark, text in cells)}</tr>")
     body = "\n".join(lines[1:])
     return f"<table>\n<thead>{lines[0]}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+
+
+def unbroken(text: object) -> str:
+    """Escaped, with arrows that no line ends in: a->d is one name."""
+    return escaped(text).replace("-&gt;", '<span class="arrow">-&gt;</span>')
+
+
+def _class(rows: TableRows, name: str) -> str:
+    """How a page lays out the cells of a column."""
+    if _numeric(rows, name):
+        return ' class="number"'
+    return ' class="long"' if any(len(cell(row.get(name))) > LONG for row in rows) else ""
 
 
 def csv_text(rows: TableRows) -> str:

@@ -5,13 +5,14 @@ The other demonstration, a tumour classifier, is in demo_tumours.py.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import InvalidInput, RunFolderError
 
 INTRODUCTION = """\
 Abilene, a research network: 12 cities, 15 links. Its 10 largest demands can each be split over
@@ -58,33 +59,56 @@ def demo(
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
 ) -> None:
     """Train a router of the network Abilene that overloads no link, beside one that may."""
+    if data not in ("routing", "cancer"):
+        raise InvalidInput(f"--data must be routing or cancer, got {data!r}")
+    folder = FOLDER if out is None else out
+    held = (folder / "run.json").exists()
+    if held and folder.absolute() != FOLDER.absolute():
+        raise RunFolderError(
+            f"{folder} already holds a run, which the demonstration leaves alone: choose a new or "
+            f"empty folder for --out, or leave it out, and {FOLDER} is written anew"
+        )
     if data == "cancer":
         from cg4ai.cli import demo_tumours
 
-        raise typer.Exit(demo_tumours.run(out, seed=seed))
-    if data != "routing":
-        raise InvalidInput(f"--data must be routing or cancer, got {data!r}")
-    raise typer.Exit(_route(out, seed=seed))
+        code, what = demo_tumours.run(folder, seed=seed, force=held), "features"
+    else:
+        code, what = _route(folder, seed=seed, force=held), "demands"
+    _explore(folder, code, what)
+    raise typer.Exit(code)
 
 
-def _route(out: Path | None, *, seed: int) -> int:
+def _route(folder: Path, *, seed: int, force: bool) -> int:
     """Train both, compare them, say what is guaranteed; returns the exit code."""
-    from cg4ai.apps.exploring import explored
     from cg4ai.apps.routing.app import APPLICATION
-    from cg4ai.apps.runner import KEPT, NOT_KEPT, execute
+    from cg4ai.apps.runner import KEPT, execute
     from cg4ai.cli.progress import progress
     from cg4ai.settings import RunOptions
 
-    folder = FOLDER if out is None else out
     print(INTRODUCTION, flush=True)
     with progress() as screen:
-        options = RunOptions(out=folder, force=out is None and (FOLDER / "run.json").exists())
+        options = RunOptions(out=folder, force=force)
         code = execute(APPLICATION, {**ASKED, "seed": seed}, options, screen)
     if code == KEPT:
         print(MEANING)
+    return code
+
+
+def _explore(folder: Path, code: int, what: str) -> None:
+    """Write the page of a run that has ended, and say how to open it and to write it again."""
+    from cg4ai.apps.exploring import explored
+    from cg4ai.apps.runner import KEPT, NOT_KEPT
+
     if code in (KEPT, NOT_KEPT):
         page = folder / "explorer.html"
         explored(folder, page)
-        print(f"\nMove the demands yourself: open {page.absolute()} in a browser.")
-        print(f"It was written by: {Path(sys.argv[0])} explore {folder}")
-    return code
+        print(f"\nMove the {what} yourself: open {page.absolute()} in a browser.")
+        print(f"It was written by: {_program()} explore {shlex.quote(str(folder))}")
+
+
+def _program() -> str:
+    """What this command line was started as: its script, or the module where there is none."""
+    script = Path(sys.argv[0])
+    if script.suffix == ".py":
+        return f"{shlex.quote(sys.executable)} -m cg4ai"
+    return shlex.quote(str(script))

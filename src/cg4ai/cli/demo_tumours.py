@@ -5,7 +5,9 @@ The data come with scikit-learn (569 patients), so nothing is downloaded.
 
 from __future__ import annotations
 
-import sys
+import csv
+import io
+import json
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,24 +17,25 @@ import numpy as np
 import torch
 from sklearn.datasets import load_breast_cancer
 
-from cg4ai.apps import wording
-from cg4ai.apps.protocol import Rule
+from cg4ai.apps.runner import INTERRUPTED, KEPT, NOT_KEPT, perform, saved_in, say_interrupted
 from cg4ai.apps.tables import plain
-from cg4ai.apps.tabular.description import described
-from cg4ai.apps.tabular.rulefile import Subject
+from cg4ai.apps.tabular.app import APPLICATION
+from cg4ai.apps.tabular.settings import TrainSettings
 from cg4ai.cli.progress import progress
 from cg4ai.ensemble.audit import Audit, audit
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning
 from cg4ai.estimators.estimators import ConstrainedClassifier
-from cg4ai.records import Array, IntArray, StopReason
-from cg4ai.rules import Probability
-from cg4ai.rules.regions import Box
+from cg4ai.records import Array, IntArray
+from cg4ai.rules import Requirement
+from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from cg4ai.separation import default_separator
-from cg4ai.solving.loop import solve
 
-MET, NOT_MET, INTERRUPTED = 0, 3, 130
-MALIGNANT = 0
+CLASSES = ("benign", "malignant")  # in the order of the alphabet, as `cg4ai train` numbers them
+MALIGNANT = 1
+PATIENTS, RULES = "patients.csv", "rules.json"
+ASKED: dict[str, Any] = {"target": "diagnosis"}  # all else as `cg4ai train` has it
 FEATURES = (
     "worst radius",
     "worst texture",
@@ -51,7 +54,7 @@ Two rules, which a good score on the records does not imply:
   2. EVERY tumour with worst radius >= {radius:g} and worst concave points >= {concavity:g},
      whatever its other features are within the range of the data, gets >= 0.9.
 
-First a plain network, then a mixture of such networks trained under the rules.
+A mixture of networks is trained under the rules, and then a plain network without them.
 """
 
 
@@ -63,14 +66,18 @@ class _Study:
     labels: IntArray
     unseen_inputs: Array
     unseen_labels: IntArray
-    subject: Subject
 
 
-def run(out: Path | None, *, seed: int) -> int:
-    """Train both, compare them, say what is guaranteed; returns the exit code."""
+def run(folder: Path, *, seed: int, force: bool) -> int:
+    """Train both, compare them, say what is guaranteed; returns the exit code.
+
+    The mixture is a run of `cg4ai train`, whose data and rules lie in its folder, too.
+    """
     torch.set_num_threads(1)  # the networks are tiny: more threads only wait for each other
     study = _study(seed)
-    known, large = rules = _rules(study)
+    Run.create(folder, APPLICATION.name, {}, force=force).close()  # refuses what is not free
+    files.write_bytes(folder / PATIENTS, _table(study).encode())
+    files.write_bytes(folder / RULES, json.dumps(_rules(), indent=2).encode())
     print(
         INTRODUCTION.format(
             train=len(study.labels),
@@ -81,95 +88,81 @@ def run(out: Path | None, *, seed: int) -> int:
         ),
         flush=True,
     )
-    single = ConstrainedClassifier(restarts=1, column_limit=1, steps=200, random_state=seed)
+    settings = TrainSettings(data=folder / PATIENTS, rules=folder / RULES, seed=seed, **ASKED)
+    with progress() as screen:
+        outcome = perform(APPLICATION, settings, out=folder, force=True, screen=screen)
+    if outcome.evaluation is None:
+        say_interrupted(APPLICATION.name, folder)
+        return INTERRUPTED
+    mixture, rules = outcome.result.ensemble, [rule.requirement for rule in outcome.prepared.rules]
+    single = _plain(study, settings)
+    audits = [[audit(rule, model) for rule in rules] for model in (single, mixture)]
+    print(_comparison(study, single, mixture, audits))
+    print(_counterexample(rules[1], single, mixture))
+    print(APPLICATION.report(outcome.summary))
+    print("\nNothing is guaranteed for the patients kept back; their numbers are measured.")
+    print(f"\n{saved_in(folder)}")
+    return KEPT if outcome.evaluation.kept else NOT_KEPT
+
+
+def _plain(study: _Study, settings: TrainSettings) -> Ensemble:
+    single = ConstrainedClassifier(
+        restarts=1, column_limit=1, steps=settings.steps, random_state=settings.seed
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # one network is what the limit is for
         single.fit(study.inputs, study.labels)
-    single_audits = [audit(rule, single.ensemble_) for rule in rules]
-    mixture = ConstrainedClassifier(steps=200, random_state=seed)
-    if not _train(mixture, study, rules, out=out, seed=seed):
-        return INTERRUPTED
-    audits: tuple[Audit, ...] = mixture.result_.audits
-    print(_comparison(study, single, mixture, [*single_audits, *audits]))
-    print(_counterexample(large, single, mixture))
-    print(wording.report(wording.summary(mixture.result_, _named(study, [known, large]))))
-    print("\nNothing is guaranteed for the patients kept back; their numbers are measured.")
-    return MET if mixture.result_.feasible else NOT_MET
-
-
-def _train(
-    mixture: ConstrainedClassifier,
-    study: _Study,
-    rules: list[Probability],
-    *,
-    out: Path | None,
-    seed: int,
-) -> bool:
-    """Train under the rules, keeping the run if asked to; False if interrupted."""
-    problem = mixture.problem(study.inputs, study.labels, rules)
-    settings = mixture.run_settings()
-    folder = None if out is None else Run.create(out, "demo", settings.as_dict())
-    try:
-        with progress("auto") as shown:
-            result = solve(problem, settings, progress=shown.update, run=folder)
-        if folder is not None:
-            about = {"application": "tabular", **described(study.subject, scores="probability")}
-            result.ensemble.about.update(about)
-            result.ensemble.save(folder.folder)
-            folder.finish(wording.summary(result, _named(study, rules)))
-    finally:
-        if folder is not None:
-            folder.close()
-    mixture.adopt(result)
-    if result.stop_reason is StopReason.INTERRUPTED:
-        print("interrupted", file=sys.stderr)
-        return False
-    return True
+    return single.ensemble_
 
 
 def _study(seed: int) -> _Study:
     data = load_breast_cancer()
     places = [list(data.feature_names).index(name) for name in FEATURES]
-    inputs, labels = np.asarray(data.data[:, places], np.float64), np.asarray(data.target)
+    inputs = np.asarray(data.data[:, places], np.float64)
+    labels = np.array([CLASSES.index(data.target_names[label]) for label in data.target])
     order = np.random.default_rng(seed).permutation(len(labels))
     train, unseen = np.split(order, [3 * len(order) // 4])
-    subject = Subject(
-        features=FEATURES,
-        outputs=tuple(str(name) for name in data.target_names),
-        lower=inputs.min(0),
-        upper=inputs.max(0),
-        target="diagnosis",
-        classification=True,
-    )
-    return _Study(inputs[train], labels[train], inputs[unseen], labels[unseen], subject)
+    return _Study(inputs[train], labels[train], inputs[unseen], labels[unseen])
 
 
-def _rules(study: _Study) -> list[Probability]:
-    lower = study.subject.lower.copy()
-    lower[FEATURES.index("worst radius")] = RADIUS
-    lower[FEATURES.index("worst concave points")] = CONCAVITY
-    on_record = study.inputs[study.labels == MALIGNANT]
-    labels = np.full(len(on_record), MALIGNANT)
+def _table(study: _Study) -> str:
+    """The patients on record as a CSV file."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow([*FEATURES, "diagnosis"])
+    for features, label in zip(study.inputs.tolist(), study.labels, strict=True):
+        lines.writerow([*features, CLASSES[label]])
+    return text.getvalue()
+
+
+def _rules() -> list[dict[str, Any]]:
+    """Both rules, as docs/rule-files.md has them."""
+    lower = {"worst radius": RADIUS, "worst concave points": CONCAVITY}
     return [
-        Probability(on_record, labels, 0.6, name="malignant on record"),
-        Probability(Box(lower, study.subject.upper), MALIGNANT, 0.9, name="large and jagged"),
+        {
+            "rule": "probability",
+            "name": "malignant on record",
+            "rows": {"diagnosis": "malignant"},
+            "at_least": 0.6,
+        },
+        {
+            "rule": "probability",
+            "name": "large and jagged",
+            "box": {"lower": lower},
+            "label": "malignant",
+            "at_least": 0.9,
+        },
     ]
 
 
-def _named(study: _Study, rules: list[Probability]) -> list[Rule]:
-    return [Rule(rule, study.subject.outputs) for rule in rules]
-
-
 def _comparison(
-    study: _Study,
-    single: ConstrainedClassifier,
-    mixture: ConstrainedClassifier,
-    audits: list[Audit],
+    study: _Study, single: Ensemble, mixture: Ensemble, audits: list[list[Audit]]
 ) -> str:
     rows: list[dict[str, Any]] = []
     for number, (name, model) in enumerate((("plain network", single), ("mixture", mixture))):
-        known, large = audits[2 * number : 2 * number + 2]
-        right = model.predict(study.unseen_inputs) == study.unseen_labels
+        known, large = audits[number]
+        chances = model.predict(study.unseen_inputs, outside="ignore")
+        right = chances.argmax(1) == study.unseen_labels
         missed = ~right & (study.unseen_labels == MALIGNANT)
         rows.append(
             {
@@ -185,19 +178,17 @@ def _comparison(
     return "\n" + plain(rows)
 
 
-def _counterexample(
-    rule: Probability, single: ConstrainedClassifier, mixture: ConstrainedClassifier
-) -> str:
+def _counterexample(rule: Requirement, single: Ensemble, mixture: Ensemble) -> str:
     """The worst tumour found for the plain network, judged by both."""
     search = default_separator(rule, ensemble_differentiable=True)
-    found = search.find(single.ensemble_, rule, seed=0, limit=1, tolerance=1e-6)
+    found = search.find(single, rule, seed=0, limit=1, tolerance=1e-6)
     if found.rows is None:
         return "No tumour was found for which the plain network breaks rule 2.\n"
     point = found.rows.inputs[:1]
     values = ", ".join(
         f"{name} {value:.3g}" for name, value in zip(FEATURES, point[0], strict=True)
     )
-    chances = [float(model.predict_proba(point)[0, MALIGNANT]) for model in (single, mixture)]
+    chances = [float(model.predict(point)[0, MALIGNANT]) for model in (single, mixture)]
     return (
         f"A tumour for which the plain network breaks rule 2: {values}.\n"
         f"Probability of being malignant: plain network {chances[0]:.2g}, mixture "

@@ -187,7 +187,7 @@ settings_command(
 )
 app.command(
     short_help="A two-minute demonstration on built-in data.",
-    epilog="\b\nExample:\n  cg4ai demo --out demo-run",
+    epilog="\b\nExample:\n  cg4ai demo --data cancer --out tumours",
 )(demo)
 app.command(
     short_help="Say what is installed and whether it works.",

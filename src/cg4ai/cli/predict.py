@@ -72,13 +72,13 @@ def predict(
     --format json one object comes out, what cg4ai serve answers to the same rows.
 
     A model gives its prediction and scores, a router the share of each path of each demand
-    (columns are demands, such as a->d), a digit classifier the digit (columns pixel 0 to 783). Rows
-    outside the region of a guarantee are marked in a column of their own. With --explain a rule's
-    slack is how far the answer is from breaking it, empty where it says nothing of that row alone;
-    strengths are those of docs/guarantees.md, or "violated". With --failed the router of a failure
-    answers that cg4ai failures has studied; paths over failed links have no column then. Of a
-    router --explain also says how far above the optimum the answer is at most, as a share, proven
-    by prices of links that the run has stored.
+    (columns are demands, such as a->d), a digit classifier the digit (columns pixel 0 to 783). The
+    last column, "outside the region", marks rows outside the region of a guarantee. With --explain
+    a rule's slack is how far the answer is from breaking it, empty where it says nothing of that
+    row alone; strengths are those of docs/guarantees.md, or "violated". With --failed the router of
+    a failure answers that cg4ai failures has studied; paths over failed links have no column then.
+    Of a router --explain also says how far above the optimum the answer is at most, as a share,
+    proven by prices of links that the run has stored.
     """
     from cg4ai.apps.jsondata import STANDARD_INPUT, read_table
     from cg4ai.apps.predicting import Asked, Predictor
@@ -99,7 +99,7 @@ def predict(
     if written_as is Format.JSON:
         text = found.as_json(predictor.digest) + "\n"
     else:
-        text = csv_text(found.marked() if found.warning else found.rows)
+        text = csv_text(found.marked())
     if output is None:
         sys.stdout.write(text)
         return

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Annotated
 
 import typer
 
 from cg4ai.cli.completion import RunFolder
+from cg4ai.errors import InvalidSettings
 from cg4ai.serving.limits import Limits
+
+OPTIONS = {
+    "body_mib": "--max-body",
+    "rows": "--max-rows",
+    "seconds": "--time-limit",
+    "waiting": "--max-waiting",
+}
 
 
 def serve(
@@ -50,6 +59,10 @@ def serve(
     from cg4ai.serving.server import Place
     from cg4ai.serving.server import serve as answer
 
-    limits = Limits(body_mib=max_body, rows=max_rows, seconds=time_limit, waiting=max_waiting)
+    try:
+        limits = Limits(body_mib=max_body, rows=max_rows, seconds=time_limit, waiting=max_waiting)
+    except InvalidSettings as error:
+        named = re.sub(r"\b(\w+)(?= must )", lambda one: OPTIONS[one[0]], str(error))
+        raise InvalidSettings(named) from error
     token = checked_token(os.environ.get(TOKEN))
     answer(folder, Place(host, port, token, watch), limits)

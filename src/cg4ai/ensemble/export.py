@@ -34,6 +34,7 @@ Precision = Literal["float64", "float32"]
 EXAMPLES = 3  # inputs by which a graph is traced; 0 and 1 would be taken for constants
 # operations with a number as their second argument
 COMPARED, COMPUTED = ("lt", "le", "gt", "ge", "eq", "ne"), ("add", "sub", "mul", "div")
+REDUCED = ("sum", "amax", "amin", "any", "all", "mean", "prod")  # along axes: their second argument
 # of the series for the error function, which is 3e-15 away from it at most, up to FAR
 CENTRE, DEGREE, FAR = 3.75, 20, 30.0
 
@@ -173,11 +174,15 @@ def kept_apart(graph: Any, onnx: Any) -> None:
 def _lowered(graph: Any, onnx: Any) -> None:
     """All numbers of 64 bits become such of 32, those of nodes and casts included."""
     double, single = onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT
+    ends = np.finfo(np.float32)
 
     def lowered(tensor: Any) -> None:
         if tensor.data_type == double:
-            values = onnx.numpy_helper.to_array(tensor).astype(np.float32)
-            tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+            values = onnx.numpy_helper.to_array(tensor)
+            # what is finite stays so: 0 times infinity would be no number
+            bounded = np.where(np.isinf(values), values, np.clip(values, ends.min, ends.max))
+            lower = bounded.astype(np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(lower, tensor.name))
 
     for tensor in graph.initializer:
         lowered(tensor)
@@ -193,7 +198,11 @@ def _lowered(graph: Any, onnx: Any) -> None:
 
 
 def _exact(program: ExportedProgram) -> nn.Module:
-    """The program with numbers in its graph as tensors: torch would write them in 32 bits."""
+    """The program with numbers in its graph as tensors: torch would write them in 32 bits.
+
+    Axes of reductions are counted from the first: onnxruntime keeps one that is counted from the
+    last where there are no inputs.
+    """
     module, aten = program.module(), torch.ops.aten
     tensors = {getattr(aten, name).Scalar: getattr(aten, name).Tensor for name in COMPARED}
     tensors[aten.clamp.default] = aten.clamp.Tensor
@@ -206,7 +215,11 @@ def _exact(program: ExportedProgram) -> nn.Module:
         module.register_buffer(name, torch.tensor(value, dtype=torch.float64))
         return module.graph.get_attr(name)
 
+    reduced = [getattr(aten, name) for name in REDUCED]
     for node in list(module.graph.nodes):
+        if getattr(node.target, "overloadpacket", None) in reduced and len(node.args) > 1:
+            axes = _from_the_first(node.args[1], node.args[0].meta["val"].ndim)
+            node.args = (node.args[0], axes, *node.args[2:])
         if node.target is aten.scalar_tensor.default and node.kwargs["dtype"] is torch.float64:
             with module.graph.inserting_before(node):
                 node.replace_all_uses_with(kept(float(node.args[0])))
@@ -220,6 +233,13 @@ def _exact(program: ExportedProgram) -> nn.Module:
     module.graph.eliminate_dead_code()
     module.recompile()
     return module
+
+
+def _from_the_first(axes: Any, rank: int) -> Any:
+    """One axis or several, none of them negative."""
+    if isinstance(axes, list):
+        return [_from_the_first(axis, rank) for axis in axes]
+    return axes + rank if isinstance(axes, int) and axes < 0 else axes
 
 
 @contextmanager

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BINS = 40
 MANY = 50  # in one bar: beside it single ones cannot be seen
+ROUNDING = 1e-6  # of a limit: values this near have not passed it
 
 
 def plot_histogram(
@@ -32,16 +33,17 @@ def plot_histogram(
 ) -> Axes:
     """How often which value came; of several named series the first is filled, others are lines.
 
-    All share their bins. `limit`: what values must not pass is a line. `rare`: large counts on a
-    logarithmic scale, so that single ones can be seen beside them.
+    All share their bins. `limit`: what values must not pass is a line, and an edge of bins: what
+    reaches it, up to rounding, stands on its left. `rare`: large counts on a logarithmic scale, so
+    that single ones can be seen beside them.
     """
     named = values if isinstance(values, Mapping) else {"": values}
-    series = {name: _finite(one) for name, one in named.items()}
+    series = {name: _reaching(limit, _finite(one)) for name, one in named.items()}
     series = {name: one for name, one in series.items() if len(one)}
     if not series:
         raise InvalidInput("there is no finite value to draw a histogram of")
     ax = axis_of(ax)
-    edges = _bins(np.concatenate(list(series.values()))).tolist()
+    edges = _bins(np.concatenate(list(series.values())), limit).tolist()
     for number, (name, own) in enumerate(series.items()):
         colour = SERIES[number % len(SERIES)]
         shape: Any = ("step", 1.6) if number else ("stepfilled", 0.0)
@@ -100,8 +102,23 @@ def _finite(values: ArrayLike) -> Array:
     return np.asarray(numbers[np.isfinite(numbers)])
 
 
-def _bins(values: Array) -> Array:
-    """Edges over all values; a little room where all of them are equal."""
+def _reaching(limit: float | None, values: Array) -> Array:
+    """Values that reach the limit moved just below it, since bins include their lower edge."""
+    if limit is None:
+        return values
+    near = np.abs(values - limit) <= ROUNDING * max(1.0, abs(limit))
+    return np.where(near, np.nextafter(limit, -np.inf), values)
+
+
+def _bins(values: Array, limit: float | None) -> Array:
+    """Edges over all values, one of them at a limit among these; room where all are equal."""
     low, high = float(values.min()), float(values.max())
     room = 0.0 if high > low else 0.5 * max(abs(low), 1e-6)
-    return np.linspace(low - room, high + room, BINS + 1)
+    low, high = low - room, high + room
+    if limit is None or not low < limit < high:
+        return np.linspace(low, high, BINS + 1)
+    width = (high - low) / BINS
+    first, last = np.floor((low - limit) / width), np.ceil((high - limit) / width)
+    edges = limit + width * np.arange(first, last + 1)
+    edges[0], edges[-1] = min(edges[0], low), max(edges[-1], high)  # whatever was rounded
+    return np.asarray(edges)

@@ -40,7 +40,7 @@ LOCK = "run.lock"
 ENSEMBLE_FILES = ("ensemble.json", "members.safetensors")
 REPLACED_BY_FORCE = ("checkpoint", "history.jsonl", "summary.json", *ENSEMBLE_FILES)
 PACKAGES = (
-    *("cg4ai", "numpy", "scipy", "torch", "highspy", "clarabel", "nlopt", "scikit-learn"),
+    *("numpy", "scipy", "torch", "highspy", "clarabel", "nlopt", "scikit-learn"),
     *("networkx", "topohub", "mlxtend", "safetensors"),
 )
 
@@ -251,7 +251,9 @@ class Run:
 
 def package_versions() -> dict[str, str]:
     """Versions of Python and of the packages that a result depends on."""
-    versions = {"python": platform.python_version()}
+    from cg4ai import __version__  # of this code: that of its installation may be another
+
+    versions = {"python": platform.python_version(), "cg4ai": __version__}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)

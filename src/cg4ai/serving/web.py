@@ -78,6 +78,8 @@ class Endpoints:
             ("/docs", self.docs, "text/html"),
         ):
             self._route(path, endpoint, **openapi.looking(kind, token=path != OPEN))
+            # not described: whatever can be looked at answers it, without a body
+            self._route(path, endpoint, methods=["HEAD"], include_in_schema=False)
         return [str(getattr(route, "path", "")) for route in self.app.routes]
 
     def _route(self, path: str, endpoint: Endpoint, **said: Any) -> None:

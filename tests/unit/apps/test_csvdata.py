@@ -62,6 +62,10 @@ def test_faulty_files_are_refused(tmp_path: Path, text: str | bytes, parts: list
         (["1", "nan", "3", "4"], ["line 3", "column 'a'", "'nan'"]),
         (["1", "2", "3", "inf"], ["line 5", "column 'a'", "'inf'"]),
         (["Rome", "Oslo", "3", "Bern"], ["holds text", "line 2", "'Rome'"]),
+        (["nan", "-inf", "1e400"], ["line 2", "column 'a'", "'nan', not a finite number"]),
+        (["x"], ["line 2", "column 'a'", "'x', not a finite number"]),
+        (["1", "1_000", "3"], ["line 3", "column 'a'", "'1_000', not a finite number"]),
+        (["1", "\u0663", "3"], ["line 3", "column 'a'", "not a finite number"]),
         (["1", "", "3", "4"], ["line 3", "column 'a'", "is empty"]),
     ],
 )

@@ -26,6 +26,9 @@ def check(name: str) -> None:
     model = onnx_model(ensemble, names=("x", "y"), columns={"inputs": ["a", "b", "c"]})
     for count in (1, 2, len(X)):
         assert difference(ensemble, model, X[:count]) < 1e-13
+    session = pytest.importorskip("onnxruntime").InferenceSession(model)
+    (nothing,) = session.run(None, {"x": X[:0]})
+    assert nothing.shape == (0, ensemble.output_size)
     read = pytest.importorskip("onnx").load_from_string(model)
     assert [one.name for one in (*read.graph.input, *read.graph.output)] == ["x", "y"]
     assert {one.key: json.loads(one.value) for one in read.metadata_props} == {
@@ -88,6 +91,19 @@ def test_no_number_is_rounded_or_left_out_on_the_way() -> None:
     (found,) = session.run(None, {"inputs": inputs})
     expected = module(torch.as_tensor(inputs)).numpy()
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
+
+
+def test_numbers_beyond_single_precision_stay_finite() -> None:
+    """Limits of outputs are clamped at 1e100, which was a warning and infinity."""
+    onnx = pytest.importorskip("onnx")
+    values = np.array([1e100, -1e100, np.inf, -np.inf, 0.1, 0.0])
+    graph = onnx.GraphProto()
+    graph.initializer.append(onnx.numpy_helper.from_array(values, "limits"))
+    export._lowered(graph, onnx)
+    most = np.finfo(np.float32).max
+    found = onnx.numpy_helper.to_array(graph.initializer[0])
+    expected = np.array([most, -most, np.inf, -np.inf, 0.1, 0.0], np.float32)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_the_error_function_is_as_exact_as_doubles() -> None:

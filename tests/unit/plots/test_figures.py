@@ -159,6 +159,21 @@ def test_bars_count_what_is_there_and_share_their_bins(ax: Any) -> None:
     assert limit.get_xdata() == [2.0, 2.0]
 
 
+def counted_above(ax: Any, limit: float) -> list[float]:
+    """Of each series what its bars show that end above the limit."""
+    outlines = [patch.get_path().vertices for patch in ax.patches]
+    return [float(one[one[:, 0] > limit + 1e-12, 1].max(initial=0.0)) for one in outlines]
+
+
+@pytest.mark.parametrize("rounding", [0.0, 2e-16, 5e-7])
+def test_what_reaches_a_limit_stands_on_its_left(ax: Any, rounding: float) -> None:
+    """A bar on both sides of the line looked like overloads of a router that has none."""
+    kept = np.concatenate([np.linspace(0.9, 1.0, 50), np.full(20, 1 + rounding)])
+    plot_histogram({"kept": kept, "plain": [0.93, 1.0031, 1.02]}, limit=1.0, ax=ax)
+    assert counted_above(ax, 1.0) == [0.0, 1.0]
+    assert any(abs(x - 1.0) < 1e-12 for x in ax.patches[0].get_path().vertices[:, 0])
+
+
 def test_single_values_are_seen_beside_many(ax: Any) -> None:
     plot_histogram([0.0, 0.0, 1.0], rare=True, ax=ax)
     assert ax.get_yscale() == "linear"

@@ -11,12 +11,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import cg4ai
 from cg4ai.errors import InvalidSettings, RunFolderError
 from cg4ai.records import IterationRecord, MemberState
 from cg4ai.runs import files
@@ -77,7 +79,11 @@ def folder(tmp_path: Path) -> Path:
 # --- starting and opening
 
 
-def test_create_writes_what_is_needed_to_repeat_the_run(folder: Path) -> None:
+def test_create_writes_what_is_needed_to_repeat_the_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "0" if name == "cg4ai" else true(name))
     with Run.create(folder, "digits train", SETTINGS) as run:
         assert run.command == "digits train"
         assert run.settings == SETTINGS
@@ -87,6 +93,8 @@ def test_create_writes_what_is_needed_to_repeat_the_run(folder: Path) -> None:
     assert header["packages"]["numpy"] == np.__version__
     assert header["packages"]["python"] == sys.version.split()[0]
     assert {"torch", "highspy", "clarabel", "cg4ai"} <= header["packages"].keys()
+    # of the code that runs, not of what is left of an installation
+    assert header["packages"]["cg4ai"] == cg4ai.__version__
     with Run.open(folder) as again:
         assert again.settings == SETTINGS
         assert again.load_checkpoint() is None

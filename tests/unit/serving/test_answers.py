@@ -178,6 +178,10 @@ def test_a_long_quotation_is_cut(servers: dict[str, InProcess]) -> None:
     [
         ("route", {"a->d": 1, "b->d": -1}, "column 'b->d' is -1, but demands are at least 0"),
         ("route", {"a->d": 1, "b->d": None}, "column 'b->d' is empty"),
+        ("route", {"a->d": 1, "b->d": "x"}, "row 1, column 'b->d' is 'x', not a finite number"),
+        ("route", {"a->d": 1, "b->d": "NaN"}, "column 'b->d' is 'NaN', not a finite number"),
+        ("route", {"a->d": 1, "b->d": "1_000"}, "column 'b->d' is '1_000', not a finite number"),
+        ("train", {"size": 1, "age": "\u0663"}, "column 'age' is '\u0663', not a finite number"),
         ("digits", {"pixel 0": 0.5}, "no column 'pixel 1'"),
     ],
 )

@@ -16,6 +16,7 @@ import pytest
 
 from cg4ai.apps import predicting
 from cg4ai.apps.routing.description import Router
+from cg4ai.cli.main import main
 from cg4ai.errors import InvalidSettings, SolverFailure
 from cg4ai.serving.limits import MIB, Limits, Places, Refusal
 from cg4ai.serving.service import Service
@@ -285,3 +286,14 @@ def test_failures_are_said_without_details_of_the_machine(
 def test_limits_that_allow_nothing_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidSettings, match=next(iter(wrong))):
         Limits(**wrong)
+
+
+def test_limits_are_refused_by_the_names_of_their_options(
+    finished_runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["serve", str(finished_runs / "route")]
+    assert main([*command, "--max-body", "0", "--time-limit", "nan", "--max-rows", "0"]) == 2
+    assert capsys.readouterr().err == (
+        "error: --max-body must lie in [0.001, 1024], got 0.0; --max-rows must be at least 1, "
+        "got 0; --time-limit must be a number, got nan\n"
+    )

@@ -285,6 +285,22 @@ def test_rows_that_the_shield_moved_are_counted(finished_runs: Path) -> None:
     assert f"cg4ai_rows_shielded_total {2.0 * moved}" in counted
 
 
+@pytest.mark.filterwarnings("error")
+def test_what_can_be_looked_at_answers_head(finished_runs: Path) -> None:
+    """Whoever watches over a server often asks so; it got code 405."""
+    paths = ("/", "/example", "/health", "/metrics", "/openapi.json", "/docs")
+    with client(finished_runs / "train", token=SECRET) as server:
+        for path in paths:
+            code = 200 if path == "/health" else 401
+            assert server.run(server.client.head(path)).status_code == code
+    with client(finished_runs / "train") as server:
+        for path in paths:
+            got, head = server.get(path), server.run(server.client.head(path))
+            assert head.status_code == 200
+            assert head.headers["content-type"] == got.headers["content-type"]
+        assert server.run(server.client.head("/predict")).status_code == 405
+
+
 def test_unknown_paths_and_methods_get_words(finished_runs: Path) -> None:
     with client(finished_runs / "train") as server:
         assert server.get("/absent").json() == {

@@ -7,6 +7,7 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from cg4ai.apps.reports.story import Code, Drawing, Pairs, Part, Saved, Section, Table
@@ -49,12 +50,18 @@ def training(saved: Saved, sentences: Sequence[str]) -> Section:
             if (lacking if what == "slack" else _grew(saved, what))
         ]
     rows = [
-        {name: record.get(key) for key, name in SHOWN.items()} for record in saved.history[-LAST:]
+        {name: _known(record.get(key)) for key, name in SHOWN.items()}
+        for record in saved.history[-LAST:]
     ]
     if len(saved.history) > LAST:
         parts.append(f"The last {LAST} of {len(saved.history)} iterations:")
     parts += [Table(rows)] if rows else ["No iteration has ended yet."]
     return Section("How training went", tuple(parts))
+
+
+def _known(value: Any) -> Any:
+    """Nothing where there is no such number yet, as an objective before there is a mixture."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _grew(saved: Saved, what: str) -> bool:
@@ -143,6 +150,8 @@ def settings(saved: Saved) -> Section:
 def _value(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
+    if isinstance(value, str) and Path(value).is_absolute():
+        return Path(value).name  # reports are sent around, and folders are nobody else's
     return cell(value, digits=12)
 
 
@@ -156,7 +165,13 @@ def loading(saved: Saved) -> Section:
         "model.predict(inputs)                # (n, d) -> (n, r)\n"
         "model.predict(inputs, explain=True)  # and how strongly each is covered"
     )
-    commands = [f"cg4ai predict {name} DATA.csv --explain", f"cg4ai audit {name}"]
+    commands = [
+        f"cg4ai predict {name} DATA.csv --explain",
+        f"cg4ai audit {name}",
+        f"cg4ai explore {name}",
+        f"cg4ai serve {name}",
+        f"cg4ai export {name} --onnx model.onnx",
+    ]
     commands += [
         f"cg4ai check {shlex.quote(f'{saved.name}/{file}')} --run {name}"
         for file in saved.certificates

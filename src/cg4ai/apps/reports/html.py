@@ -101,7 +101,7 @@ def _summary(story: Story, missing: str) -> str:
         _figures(story.figures),
     ]
     if remarks:
-        items = "\n".join(f"<li>{escaped(text)}</li>" for text in remarks)
+        items = "\n".join(f"<li>{tables.unbroken(text)}</li>" for text in remarks)
         parts.append(f'<h3>To be kept in mind</h3>\n<ul class="remarks">\n{items}\n</ul>')
     return "\n".join([*filter(None, parts), "</section>"])
 
@@ -119,7 +119,7 @@ def _finding(found: Finding) -> str:
         f'<li class="{tone}"><p><span class="badge {tone}">{escaped(found.strength)}</span> '
         f'<strong>{escaped(found.rule)}</strong> <span class="quiet">'
         f"{escaped(STRENGTHS[found.strength])}</span></p>\n"
-        f"<p>{escaped(found.statement)}</p>{more}</li>"
+        f"<p>{tables.unbroken(found.statement)}</p>{more}</li>"
     )
 
 
@@ -154,7 +154,7 @@ def _part(part: Part) -> str:
         return f'<dl class="pairs">\n{pairs}\n</dl>'
     if isinstance(part, Code):
         return f"<pre>{escaped(part.text)}</pre>"
-    return f"<p>{escaped(part)}</p>"
+    return f"<p>{tables.unbroken(part)}</p>"
 
 
 class _Drawn:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ class Draft:
 def read_draft(path: Path, reading: Reading) -> Draft:
     """The draft of a file; InvalidInput says all that must be mended by hand."""
     readers: dict[str, Callable[[Path], Graph]] = {
-        ".graphml": graphml,
+        ".graphml": partial(graphml, checked=False),  # what is wrong is said of all links at once
         ".json": node_link,
         ".gml": _gml,
         ".csv": _links,

@@ -53,8 +53,8 @@ def read_graphml(path: Path) -> Network:
     return _network(graphml(path))
 
 
-def graphml(path: Path) -> Graph:
-    """What a GraphML file with one graph says."""
+def graphml(path: Path, *, checked: bool = True) -> Graph:
+    """What a GraphML file with one graph says; `checked`: capacities and lengths are numbers."""
     root = parse_xml(path)
     if root.tag != "graphml":
         raise InvalidInput(f"{root.place}: expected <graphml>, got <{root.tag}>")
@@ -68,15 +68,17 @@ def graphml(path: Path) -> Graph:
     edges = []
     for edge in graph.all("edge"):
         source, target = edge.attribute("source"), edge.attribute("target")
-        data = _data(edge, keys, "edge", f"edge {source}-{target}")
+        data = _data(edge, keys, "edge", f"edge {source}-{target}", checked=checked)
         one_way = edge.attributes.get("directed", str(directed)).lower() == "true"
         edges.append(Edge(source, target, data, edge.place, not one_way))
     demands = _data(graph, keys, "graph", "graph").get("demands")
     return Graph(path.stem, nodes, edges, demands, str(path))
 
 
-def _data(element: Element, keys: dict[str, Element], kind: str, what: str) -> dict[str, Any]:
-    """The values of an element by the names of their keys, defaults included, numbers checked."""
+def _data(
+    element: Element, keys: dict[str, Element], kind: str, what: str, *, checked: bool = False
+) -> dict[str, Any]:
+    """The values of an element by the names of their keys, defaults included."""
     values: dict[str, Any] = {}
     for key in keys.values():
         if key.attributes.get("for", "all") in (kind, "all"):
@@ -91,7 +93,7 @@ def _data(element: Element, keys: dict[str, Element], kind: str, what: str) -> d
             )
         name = keys[identifier].attributes.get("attr.name", identifier)
         values[name] = data.text.strip()
-        if kind == "edge" and name in ("capacity", "length"):  # here, where the line is known
+        if checked and name in ("capacity", "length"):  # here, where the line is known
             number(values[name], what=name, place=f"{data.place}, {what}", least=0)
     return values
 

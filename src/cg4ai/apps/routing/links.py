@@ -94,9 +94,13 @@ class Collected:
         )
 
     def _take_all(self) -> None:
-        loops, missing, empty = list[str](), list[str](), list[str]()
+        wrong, loops, missing, empty = (list[str]() for _ in range(4))
         for edge in self.graph.edges:
-            link = self._link(edge)
+            try:
+                link = self._link(edge)
+            except InvalidInput as error:
+                wrong.append(str(error).removeprefix(f"{self.graph.place}, "))
+                continue
             where = f"{link} ({edge.place.rpartition(', ')[2]})"
             if link.source == link.target:
                 loops.append(where)
@@ -106,6 +110,9 @@ class Collected:
                 empty.append(where)
             else:
                 self.links.append(link)
+        self.faults += wrong[:LISTED]
+        if len(wrong) > LISTED:
+            self.faults.append(f"{len(wrong) - LISTED} more links are wrong in such ways")
         if loops:
             self.changes.append(
                 f"{counted(loops, 'loop is', 'loops are')} left out, which no path uses: "
@@ -139,6 +146,8 @@ class Collected:
         return None if given is None else number(given, what=name, place=place)
 
     def _called(self, key: str, place: str) -> str:
+        if not key.strip():
+            raise InvalidInput(f"{place}: a link has an end without a name; give it one")
         if key not in self.names:
             raise InvalidInput(
                 f"{place}: a link names the unknown node {shown(key)}"

@@ -40,6 +40,8 @@ def number(text: object, *, what: str, place: str, least: float = -LARGEST) -> f
         value = float(str(text))
     except ValueError:
         raise InvalidInput(f"{place}: {what} must be a number, got {shown(text)}") from None
+    if not math.isfinite(value):
+        raise InvalidInput(f"{place}: {what} must be finite, got {shown(text)}")
     if not least <= value <= LARGEST:
         raise InvalidInput(
             f"{place}: {what} must be finite and at least {least:g}, at most {LARGEST:g}, got "
@@ -92,6 +94,8 @@ class NetworkBuilder:
     _ids: set[tuple[str, str]] = field(default_factory=set)
 
     def node(self, name: str, *, place: str, position: Position | None = None) -> None:
+        if not name.strip():
+            raise InvalidInput(f"{place}: a node has no name; give it one, or remove the line")
         self._new("node", name, place)
         self._index[name] = len(self._index)
         self.positions[name] = position

@@ -8,6 +8,7 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+from cg4ai.apps.csvdata import listed
 from cg4ai.apps.routing.network import Network, NetworkBuilder, geographic
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.extras import optional
@@ -57,10 +58,11 @@ INSTALLED = {
 DOUBLED = {"ta1": ("N17 N20", "N3 N5", "N11 N16", "N16 N18")}
 
 
-def names() -> list[str]:
-    """The SNDlib networks that can be asked for by name."""
-    folder = importlib.resources.files(optional("topohub")) / "data" / "sndlib"
-    return sorted(f.name[: -len(".json")] for f in folder.iterdir() if f.name.endswith(".json"))
+def names(family: str = "sndlib") -> list[str]:
+    """The networks of a family of topohub; empty where it has none of that name."""
+    folder = importlib.resources.files(optional("topohub")) / "data" / family
+    found = folder.iterdir() if family.isidentifier() and folder.is_dir() else ()
+    return sorted(f.name[: -len(".json")] for f in found if f.name.endswith(".json"))
 
 
 def by_name(name: str) -> Network:
@@ -108,10 +110,13 @@ def stored(name: str) -> Any:
         try:
             return optional("topohub").get(key)
         except KeyError:
+            family = name.partition("/")[0]
+            known = [f"{family}/{one}" for one in names(family)]
+            some = listed(known) or ", ".join(names())
             raise InvalidInput(
-                f"unknown network {name!r}{did_you_mean(name, names())}; use one of "
-                f"{', '.join(names())}, the path of a file (.txt or .xml of SNDlib, .graphml, "
-                ".json) or a networkx graph"
+                f"unknown network {name!r}{did_you_mean(name, known or names())}; use one of "
+                f"{some}, any other of topohub by its full name, such as topozoo/Aarnet, the path "
+                "of a file (.txt or .xml of SNDlib, .graphml, .json or .csv) or a networkx graph"
             ) from None
 
 

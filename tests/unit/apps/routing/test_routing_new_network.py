@@ -110,8 +110,39 @@ def test_a_name_of_topohub_gets_capacities_and_demands(work: Path) -> None:
     assert len(made.network.nodes) == 19
     assert made.optimum is not None
     assert made.optimum.mlu == pytest.approx(0.8)
-    with pytest.raises(InvalidInput, match="unknown network"):
+    with pytest.raises(InvalidInput, match=r"unknown network.*abilene.*topozoo/Aarnet.*\.csv"):
         new_network(Path("nowhere"), Path("p.json"))
+    with pytest.raises(InvalidInput, match=r"did you mean 'topozoo/Aarnet'.*topozoo/Abilene") as no:
+        new_network(Path("topozoo/Arnet"), Path("p.json"))
+    assert "nobel-eu" not in str(no.value)
+
+
+def test_all_links_that_make_no_sense_are_named_at_once(work: Path) -> None:
+    """Ends without a name became a node, and the first odd number hid what else was wrong."""
+    lines = ("a,b,10", ",b,3", 'a,"  ",3', "b,c,nan", "a,c,0", "c,d,-1", "d,a,much")
+    with pytest.raises(InvalidInput) as caught:
+        new_network(table("l.csv", "source,target,capacity", *lines), Path("o.json"))
+    for words in (
+        "line 3: a link has an end without a name",
+        "line 4: a link has an end without a name",
+        "line 5, link b-c: capacity must be finite, got 'nan'",
+        "line 8, link d-a: capacity must be a number, got 'much'",
+        "2 links have a capacity of 0 or less: a-c (line 6), c-d (line 7)",
+    ):
+        assert words in str(caught.value)
+    assert not Path("o.json").exists()
+    wrong = graph()
+    networkx.set_edge_attributes(wrong, {("0", "1"): -1, ("1", "2"): "inf"}, "capacity")
+    networkx.write_graphml(wrong, "net.graphml")
+    with pytest.raises(InvalidInput) as caught:
+        new_network(Path("net.graphml"), Path("o.json"), reading=Reading(default=1.0))
+    assert "Bern-Basel" in str(caught.value)
+    assert "must be finite, got 'inf'" in str(caught.value)
+
+
+def test_a_table_for_route_names_the_line_of_an_end_without_a_name(work: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"l\.csv, line 3: a node has no name"):
+        network_of(table("l.csv", "source,target,capacity", "a,b,10", ",b,3"))
 
 
 # ---- what is mended ------------------------------------------------------------------------------

@@ -233,8 +233,9 @@ def test_settings_that_do_not_go_together_are_refused(given: dict[str, Any]) -> 
 @pytest.fixture(scope="module")
 def folder(made: Instance, router: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> Path:
     router.about.update({"application": "routing", **described(made)})
-    router.save(tmp_path_factory.mktemp("router"))
-    return tmp_path_factory.getbasetemp() / "router0"
+    folder = tmp_path_factory.mktemp("router")
+    router.save(folder)
+    return folder
 
 
 def test_the_router_that_is_shipped_is_compared(arrays: Arrays, folder: Path) -> None:
