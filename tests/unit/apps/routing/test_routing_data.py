@@ -309,10 +309,11 @@ def test_demands_and_capacities_of_other_units_are_refused() -> None:
         instance(complete(3, volume=1e-300))
 
 
-def test_positions_are_those_of_the_nodes_on_paths() -> None:
+def test_positions_are_those_of_all_nodes_with_links() -> None:
     made = instance("abilene")
     assert made.positions is not None
-    assert made.positions.keys() == {node for arc in made.arcs for node in arc}
+    assert made.all_arcs is not None
+    assert made.positions.keys() == {node for arc in made.all_arcs for node in arc}
     longitude, latitude = made.positions["NYCMng"]
     assert (longitude, latitude) == pytest.approx((-73.97, 40.78), abs=0.1)
     assert instance(complete(3)).positions is None
