@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -185,7 +185,7 @@ def legend(x: float, y: float) -> list[str]:
 
 
 def network_picture(demo: Demo) -> str:
-    layout = drawn(demo.network)
+    layout = drawn(replace(demo.network, all_arcs=None))  # without a second node at Atlanta
     worst, kept = float(demo.plain.max()), float(demo.ruled.max())
     source, target = (CITIES[node] for node in demo.network.arcs[int(demo.plain.argmax())])
     above = int((demo.plain > KEPT).sum())

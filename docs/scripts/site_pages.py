@@ -39,6 +39,7 @@ NONE_TAKEN = (
     "is linked above.*"
 )
 NOT_MADE = "*The pictures have not been made yet: `make docs` makes them.*"
+FILE = re.compile(r"\[(docs/)?[\w-]+\.md\]")  # words of a link
 LINK = re.compile(r"(!?\[[^\]]*\])\((?!\w+:|#)([^)#\s]*)(#[^)\s]*)?\)")
 
 
@@ -59,12 +60,21 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
     def turned(found: re.Match[str]) -> str:
         words, path, anchor = found[1], found[2], found[3] or ""
-        place = _in_site(normpath(str(PurePosixPath(source).parent / path)))
+        origin = normpath(str(PurePosixPath(source).parent / path))
+        place = _in_site(origin)
+        if FILE.fullmatch(words):
+            words = f"[{_title(ROOT / origin)}]"
         if place is None:
             return words.strip("[]")  # a file of the checkout that the site does not have
         return f"{words}({relpath(place, PurePosixPath(target).parent)}{anchor})"
 
     return GALLERY.sub(_pictures, _outside_code(markdown, turned))
+
+
+def _title(file: Path) -> str:
+    """The heading of a page: readers of the site see no files."""
+    title = file.read_text("utf-8").split("\n", 1)[0].removeprefix("# ").replace("`", "")
+    return title if title.endswith("results") else title.split(":")[0]
 
 
 def _in_site(place: str) -> str | None:

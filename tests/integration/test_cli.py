@@ -515,7 +515,7 @@ def test_the_tumour_demo_leaves_a_run_of_train(
     told = capsys.readouterr().out
     assert "the demo/explorer.html in a browser" in told
     assert f"{sys.executable} -m cg4ai explore 'the demo'\n" in told
-    assert "cg4ai predict 'the demo' DATA.csv" in told
+    assert "try: cg4ai explore 'the demo'" in told
     assert main(["report", "the demo"]) == 0
     assert (work / "the demo" / "report.html").stat().st_size > 10_000
     assert main(["audit", "the demo"]) in (0, 3)

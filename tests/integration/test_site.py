@@ -144,6 +144,12 @@ class Page:
         ("tutorial.md", "[e](../examples)", "[e](examples.md)"),
         ("reference/index.md", "[a](../api.md#settings)", "[a](../api.md#settings)"),
         ("changelog.md", "[d](docs/data.md)", "[d](data.md)"),
+        ("changelog.md", "[docs/data.md](docs/data.md)", "[Data](data.md)"),
+        (
+            "digits.md",
+            "[results-digits.md](results-digits.md)",
+            "[Digits: results](results-digits.md)",
+        ),
         ("contributing.md", "[l](LICENSE)", "l"),
         ("rules.md", "[x](https://example.org) [y](#part)", "[x](https://example.org) [y](#part)"),
         ("rules.md", "```\n[s](../SECURITY.md)\n```", "```\n[s](../SECURITY.md)\n```"),

@@ -132,7 +132,7 @@ def execute(
 def saved_in(folder: Path) -> str:
     """Where a run is, and what to do with it."""
     look = f" (open {folder / REPORT} to see it)" if (folder / REPORT).exists() else ""
-    return f"Saved in {folder}{look}; try: cg4ai predict {shlex.quote(str(folder))} DATA.csv"
+    return f"Saved in {folder}{look}; try: cg4ai explore {shlex.quote(str(folder))}"
 
 
 def say_interrupted(name: str, out: Path | None) -> None:

@@ -25,7 +25,7 @@ def audit(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the audits as JSON.")] = False,
 ) -> None:
-    """Recompute rules from the predictions of the mixture in DIR, on any data.
+    """Recompute rules from the predictions of the mixture in RUN, on any data.
 
     Of a router that is the capacity of every link, over the whole box or at the demands of
     DATA.csv; of a digit classifier its demand on images (columns pixel 0 to 783 and label). Exit

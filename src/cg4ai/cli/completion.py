@@ -67,7 +67,7 @@ def completion_of(kind: type, one: Field[Any]) -> Completion | None:
 RunFolder = Annotated[
     Path,
     typer.Argument(
-        metavar="DIR",
+        metavar="RUN",
         help="Folder that train, route or digits wrote.",
         autocompletion=run_folders,
     ),

@@ -25,7 +25,7 @@ def failures(
     which: Annotated[
         str,
         typer.Argument(
-            metavar="[WHICH]",
+            metavar="WHICH",
             help="single (every link, one at a time), links such as A-B,C-D that fail together "
             "(several such groups by semicolons), or a .csv or .json file of failures.",
         ),

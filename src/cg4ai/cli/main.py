@@ -186,7 +186,7 @@ settings_command(
     epilog=DIGITS_EXAMPLE,
 )
 app.command(
-    short_help="A two-minute demonstration on built-in data.",
+    short_help="A demonstration on built-in data, in half a minute.",
     epilog="\b\nExample:\n  cg4ai demo --data cancer --out tumours",
 )(demo)
 app.command(

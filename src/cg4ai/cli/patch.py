@@ -25,7 +25,7 @@ def patch(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where the patched run is saved; DIR-patched if unset."),
+        typer.Option(metavar="DIR", help="Where the patched run is saved; RUN-patched if unset."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="DATA.csv", help="Further inputs to report changes at.")
@@ -35,7 +35,7 @@ def patch(
         bool, typer.Option("--no-report", help="Write no report.html, which takes about a second.")
     ] = False,
 ) -> None:
-    """Add rules or cases to the run in DIR, which stays as it is, without starting again.
+    """Add rules or cases to the run in RUN, which stays as it is, without starting again.
 
     The members there are get new weights; further ones are trained only if those do not suffice, of
     digits a few in any case.

@@ -50,7 +50,7 @@ def predict(
     ] = False,
     refuse_outside: Annotated[
         bool,
-        typer.Option("--refuse-outside", help="No predictions where the guarantee does not hold."),
+        typer.Option("--refuse-outside", help="No predictions if a row lies outside the region."),
     ] = False,
     fallback: Annotated[
         float | None,
@@ -73,9 +73,11 @@ def predict(
 
     A model gives its prediction and scores, a router the share of each path of each demand
     (columns are demands, such as a->d), a digit classifier the digit (columns pixel 0 to 783). The
-    last column, "outside the region", marks rows outside the region of a guarantee. With --explain
-    a rule's slack is how far the answer is from breaking it, empty where it says nothing of that
-    row alone; strengths are those of docs/guarantees.md, or "violated". With --failed the router of
+    last column, "outside the region", marks rows outside the regions of rules that hold most of the
+    training data; --explain says for each row which rule holds. There a rule's slack is how far the
+    answer is from breaking it, empty where it says nothing of that row alone; strengths are those
+    of docs/guarantees.md, "unverified" where the rule says nothing of the row, or "violated". With
+    --failed the router of
     a failure answers that cg4ai failures has studied; paths over failed links have no column then.
     Of a router --explain also says how far above the optimum the answer is at most, as a share,
     proven by prices of links that the run has stored.

@@ -36,7 +36,9 @@ class Metrics:
         )
         self._rows = made.Counter("cg4ai_rows", "Rows predicted.", **own)
         self._outside = made.Counter(
-            "cg4ai_rows_outside", "Rows outside the region, where nothing is guaranteed.", **own
+            "cg4ai_rows_outside",
+            "Rows outside the region of a rule that holds most of the training data.",
+            **own,
         )
         self._moved = made.Counter(
             "cg4ai_rows_shielded", "Rows whose answer a shield moved towards its anchor.", **own

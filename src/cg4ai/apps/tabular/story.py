@@ -26,8 +26,8 @@ from cg4ai.plots.rules import plot_slack
 from cg4ai.records import Array, Strength
 
 OUTSIDE = (
-    "Rules over a region say nothing of rows outside it, such as those beyond the range of the "
-    "training data; cg4ai predict marks them."
+    "Rules over a region say nothing of rows outside it. Where a region holds most of the training "
+    "data, cg4ai predict marks rows outside; with --explain it says of each row which rule holds."
 )
 NAMED = 12  # features that are listed
 TIGHTEST = 12  # rules whose room is drawn
