@@ -34,6 +34,8 @@ STEP, SHARPNESS, LEAST_SHARE = 0.1, 100.0, 1e-6
 # where prices are looked for: at vectors with a gap of more than this, so many of so many
 LOOSE, SOLVED_AT_ONCE, LOOKED_AT, ROUNDS = 0.01, 400, 20_000, 4
 WORTH = 1e-3  # what new prices must prove more, as a share, at some vector
+ROUNDING = 1e-6  # by which shares may miss their sum, or be below 0
+TINIEST = -500  # power of two of the largest demand, below which numbers lose digits
 SOLVABLE = 1e9  # times the largest demand: far beyond it the solver takes demands for infinite
 
 
@@ -105,16 +107,19 @@ def answered(
     """
     if not fallback >= 0:
         raise InvalidInput(f"fallback must be a gap of at least 0, such as 0.02, got {fallback}")
+    given, vectors = vectors, _lifted(vectors)
     reached = instance.utilisation(vectors, splits).max(axis=1)
+    # less than all of a demand, or less than nothing over a path, is no routing
+    reached[~_routed(instance, splits)] = np.nan
     least = np.zeros(len(vectors)) if bound is None else bound(vectors)
     improved, solved = np.zeros((2, len(vectors)), bool)
-    far = np.flatnonzero((_gaps(reached, least) > fallback) & (least > 0))
+    far = np.flatnonzero((_gaps(reached, least) > fallback) & (least > 0) & (reached > 0))
     if len(far):
         splits = splits.copy()
         splits[far], now = _nearer(instance, vectors[far], splits[far], least[far], aim=fallback)
         improved[far], reached[far] = now < reached[far], now
     above = np.flatnonzero(_gaps(reached, least) > fallback)
-    if (vectors[above] > SOLVABLE * instance.demand_max).any():
+    if (given[above] > SOLVABLE * instance.demand_max).any():
         raise InvalidInput(
             f"a demand is more than {SOLVABLE:g} times its largest, at which no routing can be "
             "solved for; correct it, or leave out the fallback"
@@ -129,6 +134,20 @@ def answered(
         splits[chosen], reached[chosen] = found[lower], now[lower]
         improved[chosen], solved[chosen] = False, True
     return Answers(splits, _gaps(reached, least), improved, solved)
+
+
+def _lifted(vectors: Array) -> Array:
+    """Vectors (n, D), the tiniest times powers of two: no gap changes, and no product vanishes."""
+    power = np.frexp(vectors.max(axis=1, initial=0.0))[1]
+    return np.asarray(np.ldexp(vectors, np.where(power < TINIEST, -power, 0)[:, None]))
+
+
+def _routed(instance: Instance, splits: Array) -> NDArray[np.bool_]:
+    """(n,): whether splits (n, P) send all of every demand, and nothing backwards."""
+    starts = [int(block[0]) for block in instance.blocks]
+    sums = np.add.reduceat(splits, starts, axis=1)
+    whole = (np.abs(sums - 1) <= ROUNDING).all(axis=1) & (splits >= -ROUNDING).all(axis=1)
+    return np.asarray(whole)
 
 
 def _proven_by(instance: Instance, prices: Array, vectors: Array) -> Array:

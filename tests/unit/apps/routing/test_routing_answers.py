@@ -177,6 +177,36 @@ def _by_scipy(made: Instance, vector: Array) -> float:
     return float(found.fun * unit)
 
 
+@pytest.mark.parametrize("power", [-1020, -1040, -1060])
+def test_gaps_do_not_vanish_with_the_smallest_numbers(
+    made: Instance, bound: LowerBound, power: int
+) -> None:
+    vectors = np.ldexp(np.round(made.sample(20, 5) / made.demand_max * 1024), power)
+    even = np.concatenate([np.full(len(block), 1 / len(block)) for block in made.blocks])
+    splits = np.tile(even, (20, 1))
+    found = answered(made, vectors, splits, bound=bound)
+    usual = answered(made, np.ldexp(vectors, -power), splits, bound=bound)
+    np.testing.assert_allclose(found.gaps, usual.gaps, rtol=1e-9)
+    assert (found.gaps > 0.01).any()
+    assert (answered(made, vectors, splits, bound=bound, fallback=0.02).gaps <= 0.02).all()
+
+
+@pytest.mark.parametrize("wrong", ["nothing is sent", "a share is negative"])
+def test_what_is_no_routing_has_no_gap_and_is_solved(
+    made: Instance, bound: LowerBound, wrong: str
+) -> None:
+    vectors = made.sample(10, 6)
+    splits = np.concatenate([np.full(len(block), 1 / len(block)) for block in made.blocks])
+    first = made.blocks[0]
+    splits[first] = 0.0 if wrong == "nothing is sent" else [1.0, 0.5, -0.5]
+    splits = np.tile(splits, (10, 1))
+    assert np.isinf(answered(made, vectors, splits, bound=bound).gaps).all()
+    found = answered(made, vectors, splits, bound=bound, fallback=0.02)
+    assert found.solved.all()
+    assert (found.gaps <= 0.02).all()
+    assert made.unrouted(found.splits) < 1e-9
+
+
 def test_an_answer_that_is_no_number_is_solved(made: Instance, bound: LowerBound) -> None:
     vectors, none = made.sample(3, 8), np.full((3, len(made.path_demand)), np.nan)
     with np.errstate(invalid="ignore"):
