@@ -361,13 +361,25 @@
     return lines;
   }
 
+  const BRIEF = { good: "no overload in the set: guaranteed", warn: "not proven", bad: "capacities are not kept" };
+
+  /* What the panel of figures says, in a few words for where it has left the screen. */
+  function further() {
+    if (!found) return [];
+    const tone = found.outside ? "warn" : routers[which].tone;
+    const bound = found.bound === null ? "" : `; optimum at least ${per(found.bound)}`;
+    const words = found.outside ? "outside the set: nothing is guaranteed" : BRIEF[tone];
+    return [`${bound}; `, Object.assign(document.createElement("span"), { className: tone, textContent: words })];
+  }
+
   function paintFigures() {
     const bound = element("bound"), fixed = element("static");
     element("mlu").textContent = found ? per(found.mlu) : "\u2013";
     element("mlu").classList.toggle("over", Boolean(found) && found.mlu > 1 + HAIR);
     element("fullest").textContent = found && found.mlu > 0 ? name(found.loads.indexOf(found.mlu)) : "none";
-    element("strip").textContent = found ? `${per(found.mlu)} on the fullest link, ${element("fullest").textContent}` : "no router for this failure";
-    element("strip").classList.toggle("over", Boolean(found) && found.mlu > 1 + HAIR);
+    element("brief").textContent = found ? `${per(found.mlu)} on the fullest link, ${element("fullest").textContent}` : "no router for this failure";
+    element("brief").classList.toggle("over", Boolean(found) && found.mlu > 1 + HAIR);
+    element("further").replaceChildren(...further());
     bound.textContent = found && found.bound !== null ? per(found.bound) : "unknown";
     element("gap").textContent = found && found.bound > 0 ? `so at most ${per(Math.max(0, found.mlu / found.bound - 1))} above it` : "";
     fixed.textContent = found && found.fixed !== null ? per(found.fixed) : "\u2013";
