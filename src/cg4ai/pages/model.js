@@ -198,7 +198,10 @@
     element("rules").replaceChildren(...data.rules.map((one, r) => {
       const now = found.rules[r], broken = now.speaks && now.slack < -one.tolerance, kept = now.speaks ? !broken : one.strength !== "violated";
       const strength = broken ? "violated" : one.strength;
-      const badge = made("span", { className: `badge ${strength === "violated" || strength === "unverified" ? "bad" : "good"}`, textContent: strength });
+      // a strength that is about other inputs promises nothing here
+      const elsewhere = !now.speaks && (one.at !== null || listed[r]);
+      const tone = strength === "violated" || strength === "unverified" ? "bad" : elsewhere ? "quiet" : "good";
+      const badge = made("span", { className: `badge ${tone}`, textContent: strength });
       return made("div", { className: `rule ${now.speaks ? kept ? "good" : "bad" : ""}` },
         made("h3", {}, one.name, badge), made("p", { className: "now", textContent: words(r, now) }),
         made("p", { className: "quiet", textContent: one.statement }));
