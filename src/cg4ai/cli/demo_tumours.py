@@ -180,8 +180,8 @@ def _kept(found: Audit) -> str:
     """What is known of a rule over a region, in a few words."""
     if not found.holds:
         return f"broken by {found.worst_violation:.2g}"
-    searched = found.strength == Strength.ATTACKED
-    return "no violation found" if searched else "kept at every input"
+    everywhere = (Strength.SHIELDED, Strength.CERTIFIED, Strength.CONSTRUCTED)
+    return "kept at every input" if found.strength in everywhere else "no violation found"
 
 
 def _counterexample(rule: Requirement, single: Ensemble, mixture: Ensemble) -> str:

@@ -167,7 +167,7 @@
     element("answer").textContent = classes ? `${data.outputs.target}: ${names[found.decided]}`
       : names.length === 1 ? `${names[0]}: ${figure(found.outputs[0])}` : data.outputs.target;
     const likely = classes && data.outputs.scores === "probability";
-    element("kind").textContent = !classes ? "" : likely ? "Probability of each" : `Mean ${data.outputs.scores} of each; they are no probabilities`;
+    element("kind").textContent = !classes ? "" : likely ? "Probability of each" : `${data.outputs.scores[0].toUpperCase()}${data.outputs.scores.slice(1)} of each, which is no probability`;
     element("scores").tBodies[0].replaceChildren(...(names.length === 1 ? [] : names.map((name, i) => {
       const value = found.outputs[i], cells = [made("th", { scope: "row", textContent: name })];
       if (likely) {
