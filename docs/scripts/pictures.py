@@ -175,7 +175,7 @@ def panel(made: Instance, layout: Layout, loads: Array, *, left: float, top: flo
 
 def legend(x: float, y: float) -> list[str]:
     parts = [text(x, y + 4, "share of a link's capacity in use", size=13, colour=QUIET)]
-    x += 225
+    x += 277  # no entry lies across the middle, where small screens part the picture
     for number in range(len(STEPS)):
         load = (number + 0.5) / len(STEPS)
         parts.append(link((x, y, x + 34, y), load))

@@ -501,6 +501,9 @@ def test_demo(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = capsys.readouterr().out
     assert "2 of 2 requirements met" in output
     assert "plain network" in output
+    assert "kept at every input" in next(
+        line for line in output.splitlines() if line.startswith("mixture ")
+    )
 
 
 def test_the_tumour_demo_leaves_a_run_of_train(

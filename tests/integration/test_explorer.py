@@ -113,6 +113,7 @@ def test_failed_links_are_toggled(browser: Any, router: Path) -> None:
     told = {one.get_attribute("aria-label") for one in failed}
     assert told
     assert told <= {"b\u2192d, failed", "d\u2192b, failed"}
+    assert "failed" in browser.find_element("id", "legend").text.splitlines()
     options[names.index("a-b,a-c,a-d")].click()
     assert "No router for this failure" in browser.find_element("id", "promise").text
     # demands can be pointed at and moved all the same; the log must stay empty
@@ -149,6 +150,11 @@ def test_a_reader_moves_demands_and_reads_what_follows(browser: Any, router: Pat
     mlu = made.utilisation(np.array([after]), splits).max()
     assert browser.find_element("id", "mlu").text == f"{100 * mlu:.1f} %"
     assert "No link is overloaded" in browser.find_element("id", "promise").text
+    # the line under the map says so, too: on wide screens it stays while the panel leaves
+    line = browser.find_element("id", "strip")
+    assert line.text.startswith(f"{100 * mlu:.1f} % on the fullest link")
+    assert "guaranteed" in line.text
+    assert not browser.find_element("id", "sums").is_displayed()
     # what is no volume changes nothing, and does not stay in the field
     typed = browser.find_element("css selector", "#demands input[type=number]")
     typed.clear()
@@ -159,6 +165,7 @@ def test_a_reader_moves_demands_and_reads_what_follows(browser: Any, router: Pat
     typed.clear()
     typed.send_keys(str(2 * made.demand_max[largest]), Keys.TAB)
     assert "Nothing is guaranteed here" in browser.find_element("id", "promise").text
+    assert "outside the set: nothing is guaranteed" in line.text
     browser.find_element("css selector", "[data-all=least]").click()
     assert browser.find_element("id", "mlu").text == "0.0 %"
 
@@ -183,6 +190,9 @@ def test_buttons_for_all_demands_stay_in_the_set(browser: Any, router: Path) -> 
         assert browser.execute_script("return explorer.found().outside;") == "", which
         vectors.append(tuple(browser.execute_script("return explorer.demands();")))
     assert sum(vectors[2]) == pytest.approx(limit)
+    shares = {f"{100 * value / end:.0f}" for value, end in zip(vectors[2], most, strict=True)}
+    told = browser.find_element("id", "sums").text
+    assert all(share in told for share in shares)
     assert len(set(vectors)) == len(vectors)
 
 
@@ -424,12 +434,31 @@ def test_a_form_has_a_field_for_every_column(browser: Any, table: Path) -> None:
     # an input that a rule lists, chosen from the examples
     Select(browser.find_element("id", "example")).select_by_index(1)
     assert "This input is listed (data.csv, line 2)" in browser.find_element("id", "rules").text
+    assert "good" in browser.find_element("css selector", ".rule .badge").get_attribute("class")
     # which is no example any more once it was changed
     size.send_keys(Keys.END)
     example = Select(browser.find_element("id", "example"))
     assert example.first_selected_option.text == "examples"
+    # where the rule says nothing its strength promises nothing
+    badge = browser.find_element("css selector", ".rule .badge")
+    assert badge.get_attribute("class") == "badge quiet"
     example.select_by_index(1)
     assert "This input is listed (data.csv, line 2)" in browser.find_element("id", "rules").text
+
+
+def test_a_form_fits_a_phone(browser: Any, table: Path) -> None:
+    """Rules with long names, which stand in the list of examples."""
+    text = (table / "run" / "explorer.html").read_text(encoding="utf-8")
+    longer = text.replace('"label":"known: ', f'"label":"{"a long name of a rule " * 4}: ')
+    assert longer != text
+    (table / "long.html").write_text(longer, encoding="utf-8")
+    emulate(browser, width=390)
+    try:
+        browser.get((table / "long.html").as_uri())
+        assert browser.execute_script("return document.documentElement.scrollWidth;") <= 390
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        emulate(browser)
 
 
 def test_pages_are_one_file_of_limited_size(
@@ -466,7 +495,8 @@ def test_an_image_is_drawn_and_recognised(browser: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(
         [one["outputs"] for one in found], ensemble.predict(images), rtol=0, atol=1e-9
     )
-    Select(browser.find_element("id", "example")).select_by_index(1)
+    # it opens on the first required image
+    assert "Logit of each" in browser.find_element("id", "scores").text
     shown = browser.execute_script("return Array.from(explorer.features());")
     _, described = trained(tmp_path / "run")
     (rule,) = described.rules(None, None)
@@ -477,6 +507,9 @@ def test_an_image_is_drawn_and_recognised(browser: Any, tmp_path: Path) -> None:
     assert found["slack"] == pytest.approx(known.slack[0], abs=1e-12)
     told = browser.find_element("css selector", ".rule .now").text
     assert told.startswith("This input is listed (required image 0, to be ")
+    Select(browser.find_element("id", "example")).select_by_index(2)
+    told = browser.find_element("css selector", ".rule .now").text
+    assert told.startswith("This input is listed (required image 1, to be ")
     browser.find_element("id", "usual").click()  # clear
     canvas = browser.find_element("id", "image")
     ActionChains(browser).move_to_element(canvas).click_and_hold().move_by_offset(

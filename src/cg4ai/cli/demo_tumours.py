@@ -26,7 +26,7 @@ from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning
 from cg4ai.estimators.estimators import ConstrainedClassifier
-from cg4ai.records import Array, IntArray
+from cg4ai.records import Array, IntArray, Strength
 from cg4ai.rules import Requirement
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
@@ -168,14 +168,20 @@ def _comparison(
             {
                 "": name,
                 "rule 1: on record": f"{known.satisfied} of {known.rows}",
-                "rule 2: large and jagged": "no violation found"
-                if large.holds
-                else f"broken by {large.worst_violation:.2g}",
+                "rule 2: large and jagged": _kept(large),
                 "kept-back patients right": f"{right.sum()} of {len(right)}",
                 "malignant missed": int(missed.sum()),
             }
         )
     return "\n" + plain(rows)
+
+
+def _kept(found: Audit) -> str:
+    """What is known of a rule over a region, in a few words."""
+    if not found.holds:
+        return f"broken by {found.worst_violation:.2g}"
+    everywhere = (Strength.SHIELDED, Strength.CERTIFIED, Strength.CONSTRUCTED)
+    return "kept at every input" if found.strength in everywhere else "no violation found"
 
 
 def _counterexample(rule: Requirement, single: Ensemble, mixture: Ensemble) -> str:

@@ -92,12 +92,18 @@ class Audit:
             )
         return "\n".join(lines)
 
+    def _worst(self, name: str) -> str:
+        """The worst violation under this name; what is to spare where there is none."""
+        if self.worst_violation < 0:
+            return f"{-self.worst_violation:.3g} to spare"
+        return f"{name} {self.worst_violation:.3g}"
+
     def _audited(self) -> str:
         verdict = "holds" if self.holds else "is violated"
         return (
             f"{self.requirement} {verdict} (audited): {self.satisfied} of {self.rows} rows at "
-            f"{self.place} satisfied within {self.tolerance:g}, worst violation "
-            f"{self.worst_violation:.3g}; nothing is said about other inputs"
+            f"{self.place} satisfied within {self.tolerance:g}, "
+            f"{self._worst('worst violation')}; nothing is said about other inputs"
         )
 
     def _built(self) -> str:
@@ -110,16 +116,16 @@ class Audit:
     def _proven(self) -> str:
         return (
             f"{self.requirement} holds (certified) at every input of {self.place}: proven in "
-            f"{self.effort['cells']} cells and {self.effort['seconds']:g} s (worst violation found "
-            f"{self.worst_violation:.3g})"
+            f"{self.effort['cells']} cells and {self.effort['seconds']:g} s "
+            f"({self._worst('worst violation found')})"
         )
 
     def _bounded(self) -> str:
         effort = ", ".join(f"{name} {value}" for name, value in self.effort.items())
         return (
             f"{self.requirement} holds (bounded) at every input of {self.place}: branch and bound "
-            f"leaves no violation above {self.effort['bound']:.3g} (worst found "
-            f"{self.worst_violation:.3g}; {effort}); the solver's word, which certify can prove"
+            f"leaves no violation above {self.effort['bound']:.3g} "
+            f"({self._worst('worst found')}; {effort}); the solver's word, which certify can prove"
         )
 
     def _searched(self) -> str:
@@ -128,12 +134,12 @@ class Audit:
             return (
                 f"{self.requirement} holds (shielded) at every input of {self.place}: predictions "
                 f"that would break it are moved to an anchor with proven room {self.room:.3g} "
-                f"(worst violation found {self.worst_violation:.3g}; {effort})"
+                f"({self._worst('worst violation found')}; {effort})"
             )
         if self.holds:
             return (
                 f"{self.requirement} was attacked over {self.place} and no violation above "
-                f"{self.tolerance:g} was found (worst {self.worst_violation:.3g}; {effort}); "
+                f"{self.tolerance:g} was found ({self._worst('worst')}; {effort}); "
                 "a search is no proof"
             )
         return (

@@ -167,6 +167,7 @@
     element("answer").textContent = classes ? `${data.outputs.target}: ${names[found.decided]}`
       : names.length === 1 ? `${names[0]}: ${figure(found.outputs[0])}` : data.outputs.target;
     const likely = classes && data.outputs.scores === "probability";
+    element("kind").textContent = !classes ? "" : likely ? "Probability of each" : `${data.outputs.scores[0].toUpperCase()}${data.outputs.scores.slice(1)} of each, which is no probability`;
     element("scores").tBodies[0].replaceChildren(...(names.length === 1 ? [] : names.map((name, i) => {
       const value = found.outputs[i], cells = [made("th", { scope: "row", textContent: name })];
       if (likely) {
@@ -198,7 +199,10 @@
     element("rules").replaceChildren(...data.rules.map((one, r) => {
       const now = found.rules[r], broken = now.speaks && now.slack < -one.tolerance, kept = now.speaks ? !broken : one.strength !== "violated";
       const strength = broken ? "violated" : one.strength;
-      const badge = made("span", { className: `badge ${strength === "violated" || strength === "unverified" ? "bad" : "good"}`, textContent: strength });
+      // a strength that is about other inputs promises nothing here
+      const elsewhere = !now.speaks && (one.at !== null || listed[r]);
+      const tone = strength === "violated" || strength === "unverified" ? "bad" : elsewhere ? "quiet" : "good";
+      const badge = made("span", { className: `badge ${tone}`, textContent: strength });
       return made("div", { className: `rule ${now.speaks ? kept ? "good" : "bad" : ""}` },
         made("h3", {}, one.name, badge), made("p", { className: "now", textContent: words(r, now) }),
         made("p", { className: "quiet", textContent: one.statement }));
@@ -227,6 +231,13 @@
 
   // ---- controls ---------------------------------------------------------------------------------
 
+  function example(number) {
+    const one = data.examples[number];
+    if (image) image = listed[one.rule].inputs.slice(one.place * image.length, (one.place + 1) * image.length);
+    else one.cells.forEach((cell, i) => { cells[i] = cell; });
+    update(number);
+  }
+
   element("usual").addEventListener("click", () => {
     if (image) image.fill(0);
     fields.forEach((one, i) => { cells[i] = one.usual; });
@@ -247,18 +258,13 @@
     choice.hidden = false;
     choice.append(made("option", { value: "", textContent: "examples" }));
     data.examples.forEach((one, i) => choice.append(made("option", { value: i, textContent: one.label })));
-    choice.addEventListener("change", () => {
-      if (choice.value === "") return;
-      const one = data.examples[choice.value];
-      if (image) image = listed[one.rule].inputs.slice(one.place * image.length, (one.place + 1) * image.length);
-      else one.cells.forEach((cell, i) => { cells[i] = cell; });
-      update(choice.value);
-    });
+    choice.addEventListener("change", () => { if (choice.value !== "") example(choice.value); });
   }
 
   element("title").textContent = data.title;
   element("about").textContent = data.about;
   element("foot").textContent = data.foot;
-  update();
+  if (image && data.examples.length) example("0");    // an empty image is none of a digit
+  else update();
   globalThis.explorer = { answer, features, found: () => found };
 })();

@@ -361,13 +361,25 @@
     return lines;
   }
 
+  const BRIEF = { good: "no overload in the set: guaranteed", warn: "not proven", bad: "capacities are not kept" };
+
+  /* What the panel of figures says, in a few words for where it has left the screen. */
+  function further() {
+    if (!found) return [];
+    const tone = found.outside ? "warn" : routers[which].tone;
+    const bound = found.bound === null ? "" : `; optimum at least ${per(found.bound)}`;
+    const words = found.outside ? "outside the set: nothing is guaranteed" : BRIEF[tone];
+    return [`${bound}; `, Object.assign(document.createElement("span"), { className: tone, textContent: words })];
+  }
+
   function paintFigures() {
     const bound = element("bound"), fixed = element("static");
     element("mlu").textContent = found ? per(found.mlu) : "\u2013";
     element("mlu").classList.toggle("over", Boolean(found) && found.mlu > 1 + HAIR);
     element("fullest").textContent = found && found.mlu > 0 ? name(found.loads.indexOf(found.mlu)) : "none";
-    element("strip").textContent = found ? `${per(found.mlu)} on the fullest link, ${element("fullest").textContent}` : "no router for this failure";
-    element("strip").classList.toggle("over", Boolean(found) && found.mlu > 1 + HAIR);
+    element("brief").textContent = found ? `${per(found.mlu)} on the fullest link, ${element("fullest").textContent}` : "no router for this failure";
+    element("brief").classList.toggle("over", Boolean(found) && found.mlu > 1 + HAIR);
+    element("further").replaceChildren(...further());
     bound.textContent = found && found.bound !== null ? per(found.bound) : "unknown";
     element("gap").textContent = found && found.bound > 0 ? `so at most ${per(Math.max(0, found.mlu / found.bound - 1))} above it` : "";
     fixed.textContent = found && found.fixed !== null ? per(found.fixed) : "\u2013";
@@ -403,20 +415,37 @@
     element("failure").addEventListener("change", event => { which = Number(event.target.value); choose(null); worstCases(); update(); });
   }
 
+  function inLegend(text) {
+    const item = document.createElement("span"), sample = document.createElementNS(SVG, "svg");
+    sample.setAttribute("viewBox", "0 0 40 16");
+    const line = node(sample, "line", { x1: 0, y1: 8, x2: 40, y2: 8 });
+    item.append(sample, text);
+    element("legend").append(item);
+    return line;
+  }
+
+  /* Why "largest" leaves sliders before their ends, where it does. */
+  function sums() {
+    const most = data.demands.map(SETS.most), shares = within(most).map((value, d) => most[d] > 0 ? Math.round(100 * value / most[d]) : 100);
+    const least = Math.min(...shares), greatest = Math.max(...shares);
+    if (least === 100) return;
+    element("sums").hidden = false;
+    element("sums").textContent = "The set limits sums of demands, too: \u201clargest\u201d goes as far as all can grow together, to "
+      + `${least === greatest ? least : `${least} to ${greatest}`} % of each one's own largest.`;
+  }
+
   element("title").textContent = data.title;
   element("about").textContent = data.about;
   element("foot").textContent = data.foot;
   CLASSES.forEach(([top, text], i) => {
-    const item = document.createElement("span"), sample = document.createElementNS(SVG, "svg");
-    sample.setAttribute("viewBox", "0 0 40 16");
-    const line = node(sample, "line", { x1: 0, y1: 8, x2: 40, y2: 8 });
+    const line = inLegend(text);
     line.style.stroke = `var(--u${i})`;
     line.style.strokeWidth = width(top === Infinity ? 1.1 : top - 0.1);
     if (top === Infinity) line.style.strokeDasharray = "10 5";     // ends with a whole dash
-    item.append(sample, text);
-    element("legend").append(item);
   });
+  if (routers.some(one => one.failed)) Object.assign(inLegend("failed").style, { stroke: "var(--quiet)", strokeWidth: 2, strokeDasharray: "3 9" });
   fitted();
+  sums();
   usual();
   worstCases();
   update();
