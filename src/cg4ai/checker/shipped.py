@@ -141,12 +141,19 @@ def _same_subject(
         shield, what = content.get("shield"), f"the shield in {folder}"
         if not shield:
             raise Rejected(f"the mixture in {folder} is not behind a shield")
-        anchor = Shipped.read(shield["anchor"], arrays, "anchor.")
+        anchor = _anchor(shield, arrays, what)
         _same_parts(anchor, claim, f"the anchor of {what}")
         _same_guard(claim, shield["guards"], arrays, what)
         return [f"The shield stored in {folder} has this anchor, these rules and this region."]
     _same_parts(shipped, claim, f"the mixture in {folder}")
     return [f"The mixture is the one stored in {folder}: members, weights and layout are equal."]
+
+
+def _anchor(shield: Any, arrays: Mapping[str, NDArray[Any]], what: str) -> Shipped:
+    """What a shield of the whole mixture moves to; Rejected where that is not its members alone."""
+    if shield["anchor"].get("shield") is not None:
+        raise Rejected(f"the anchor of {what} is behind a shield of its own, which is not checked")
+    return Shipped.read(shield["anchor"], arrays, "anchor.")
 
 
 def _behind_shields(claim: Claim, shipped: Shipped, folder: str | Path) -> None:
@@ -198,7 +205,7 @@ def _built(
     if content.get("shield"):
         if isinstance(claim, ShapeClaim):
             raise Rejected(f"the mixture in {folder} is behind a shield, which keeps no shape")
-        mixtures["the anchor"] = Shipped.read(content["shield"]["anchor"], arrays, "anchor.")
+        mixtures["the anchor"] = _anchor(content["shield"], arrays, f"the shield in {folder}")
     for name, mixture in mixtures.items():
         what = f"{name} in {folder}"
         if mixture.layout != [list(range(claim.output_size))]:

@@ -6,15 +6,17 @@ import certificate_cases as cases
 import numpy as np
 import pytest
 
-from cg4ai.checker import Rejected, check
+from cg4ai.checker import Rejected, check, verdict
 from cg4ai.checker.shipped import compare
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.saved import load
+from cg4ai.ensemble.saved import describe, load
 from cg4ai.errors import RunFolderError
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
 from cg4ai.members.mixture import Part
-from cg4ai.rules import Linear
+from cg4ai.proofs import certify
+from cg4ai.proofs.certificate import certificate_bytes
+from cg4ai.rules import Equality, Linear
 from cg4ai.rules.regions import Box
 from cg4ai.runs import files
 
@@ -103,3 +105,30 @@ def test_names_that_are_none_are_rejected(about):
 
     with pytest.raises(Rejected, match="must be"):
         check(cases.altered(cases.certificate(ensemble, wanted), change))
+
+
+def test_an_anchor_behind_a_shield_of_its_own_is_rejected(tmp_path):
+    """What moves the anchor moves predictions: here to 0.9, where the certificate says 0.5."""
+    rule = Linear(Box([0.0, 0.0], [1.0, 1.0]), [[1.0, 0.0]], 0.5, "<=", name="cap")
+    other = Linear(Box([0.3, 0.3], [0.4, 0.4]), [[1.0, 0.0]], 0.8, ">=", name="other")
+    bare = mixture(values=[(0.7, 0.3)], weights=[1.0])
+    anchor = mixture(values=[(0.2, 0.8)], weights=[1.0])
+    shielded = bare.shielded(anchor, rule)
+    claim = check(cases.certificate(shielded, rule)).claim
+    shielded.save(tmp_path)
+    compare(claim, tmp_path)
+
+    moved = describe(anchor.shielded([0.9, 0.1], other), "anchor.")
+    stored = dict(files.read_arrays(tmp_path / "members.safetensors")) | moved.arrays
+    digest = files.write_arrays(tmp_path / "members.safetensors", stored)
+    shield = files.read_json(tmp_path / "ensemble.json")["shield"] | {"anchor": moved.record}
+    rewritten(tmp_path, arrays=digest, shield=shield)
+    assert load(tmp_path).predict(np.full((1, 2), 0.35))[0, 0] > 0.6  # else nothing is shown
+    with pytest.raises(Rejected, match="behind a shield of its own"):
+        compare(claim, tmp_path)
+    equality = Equality(None, [[1.0, 1.0]], 1.0, name="one")
+    answer = certify(bare, equality)
+    data = certificate_bytes(bare, requirement=equality, certification=answer)
+    sums = verdict(data).claim
+    with pytest.raises(Rejected, match="behind a shield of its own"):
+        compare(sums, tmp_path)
