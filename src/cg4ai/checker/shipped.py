@@ -303,6 +303,28 @@ def _same_names(
     for name in NAMES:
         if stored.get(name) != claim.about.get(name):
             raise Rejected(f"the mixture in {folder} has other {name} than the certificate's")
+    if about.get("application") == "tabular" and about.get("columns") is not None:
+        _encoded_as_named(about, folder)
+
+
+def _encoded_as_named(about: dict[str, Any], folder: str | Path) -> None:
+    """Whether columns of tables become the features that they are called after, in this order."""
+    named: list[str] = []
+    try:
+        for column in about["columns"]:
+            name, values = column["name"], column["values"]
+            texts = isinstance(values, list) and all(
+                isinstance(one, str) for one in (name, *values)
+            )
+            kinds = ("text",) if values else ("number", "boolean")
+            if not texts or column["kind"] not in kinds:
+                raise Rejected(f"{folder} has a column of no known kind: {column!r:.80}")
+            named += [f"{name}={value}" for value in values] or [name]
+            named += [f"{name} is empty"] if column["empty"] else []
+    except (KeyError, TypeError) as error:
+        raise RunFolderError(f"{folder} does not say what its columns are: {error}") from error
+    if named != about["features"]:
+        raise Rejected(f"the columns of tables that {folder} describes are not its features")
 
 
 def _same(own: PartSource, stated: PartSource, what: str) -> None:

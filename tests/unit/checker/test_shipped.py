@@ -6,6 +6,7 @@ import certificate_cases as cases
 import numpy as np
 import pytest
 
+from cg4ai.apps.tabular.description import restored
 from cg4ai.checker import Rejected, check, verdict
 from cg4ai.checker.shipped import compare
 from cg4ai.ensemble.ensemble import Ensemble
@@ -87,6 +88,51 @@ def test_other_names_of_inputs_and_outputs_are_rejected(tmp_path, name, value):
     rewritten(tmp_path, about={k: v for k, v in ABOUT.items() if k != name})
     with pytest.raises(Rejected, match=f"other {name} than the certificate's"):
         compare(claim, tmp_path)
+
+
+TABULAR = {
+    **ABOUT,
+    "application": "tabular",
+    "features": ["age", "town=Ulm"],
+    "lower": [0, 0],
+    "upper": [1, 1],
+    "scores": "score",
+    "columns": [
+        {"name": "age", "kind": "number", "fill": 0.5, "empty": False, "values": []},
+        {"name": "town", "kind": "text", "fill": 0.0, "empty": False, "values": ["Ulm"]},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("number", "change"),
+    [
+        *((0, {"name": "income"}), (0, {"kind": "text"}), (0, {"empty": True})),
+        *((1, {"values": ["Bonn"]}), (1, {"kind": "number"}), (1, {"values": ["Ulm", "Bonn"]})),
+        *((1, {"name": "city"}), (1, {"name": "town=Ulm", "values": [], "kind": "text"})),
+    ],
+)
+def test_columns_that_become_other_features_are_rejected(tmp_path, number, change):
+    """Else a rule about age would be kept for whatever column the folder reads as age."""
+    claim = proof(mixture(TABULAR))
+    mixture(TABULAR).save(tmp_path)
+    compare(claim, tmp_path)
+    assert restored(TABULAR).features == ("age", "town=Ulm")
+    columns = [dict(one) for one in TABULAR["columns"]]
+    columns[number] |= change
+    rewritten(tmp_path, about={**TABULAR, "columns": columns})
+    with pytest.raises(Rejected, match=r"not its features|no known kind"):
+        compare(claim, tmp_path)
+    with pytest.raises(RunFolderError, match="what its data are"):
+        restored({**TABULAR, "columns": columns})
+
+
+def test_folders_that_have_numbers_alone_or_are_older_name_no_columns(tmp_path):
+    without = {name: value for name, value in TABULAR.items() if name != "columns"}
+    for number, about in enumerate((without, {**without, "columns": None})):
+        mixture(about).save(tmp_path / f"{number}")
+        compare(proof(mixture(about)), tmp_path / f"{number}")
+        assert restored(about).encoding is None
 
 
 @pytest.mark.parametrize(
