@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from cg4ai.checker.parts import PartSource
 from cg4ai.checker.ratio import RatioClaim
 from cg4ai.checker.region import Region
 from cg4ai.checker.shape import ShapeClaim
-from cg4ai.checker.shipped_ratio import compare_ratio, named_by_ends
-from cg4ai.checker.shipped_sums import sums_kept
+from cg4ai.checker.shipped_network import demand_set, links_of, links_on_paths, named_by_ends
+from cg4ai.checker.shipped_ratio import compare_ratio
+from cg4ai.checker.shipped_sums import below_zero, sums_kept
 from cg4ai.checker.totals import merged_slopes
 from cg4ai.errors import RunFolderError
 from cg4ai.records import MemberState, below
@@ -31,6 +31,7 @@ SHARED = ("normalise_shift", "normalise_scale")  # one for all members of a stac
 BuiltClaim = (
     EqualityClaim | OutputClaim | ShapeClaim
 )  # of rules that members keep by how they are built
+DAMAGED = (KeyError, TypeError, ValueError, IndexError, AttributeError)  # raised by what is read
 # what the arrays of rules are called in a folder, and in a claim
 RULES = {
     **{name: name for name in ("constant", "limit", "tilt", "piece")},
@@ -94,7 +95,7 @@ def compare(claim: Claim | BuiltClaim | RatioClaim, folder: str | Path) -> list[
             said = _same_subject(claim, content, arrays, shipped, folder)
             if shipped.about.get("application") == "routing":
                 said += _all_routed(claim, shipped, folder)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except DAMAGED as error:
         if isinstance(error, Rejected):
             raise
         raise RunFolderError(f"{path} is damaged or not of these members: {error}") from error
@@ -141,12 +142,19 @@ def _same_subject(
         shield, what = content.get("shield"), f"the shield in {folder}"
         if not shield:
             raise Rejected(f"the mixture in {folder} is not behind a shield")
-        anchor = Shipped.read(shield["anchor"], arrays, "anchor.")
+        anchor = _anchor(shield, arrays, what)
         _same_parts(anchor, claim, f"the anchor of {what}")
         _same_guard(claim, shield["guards"], arrays, what)
         return [f"The shield stored in {folder} has this anchor, these rules and this region."]
     _same_parts(shipped, claim, f"the mixture in {folder}")
     return [f"The mixture is the one stored in {folder}: members, weights and layout are equal."]
+
+
+def _anchor(shield: Any, arrays: Mapping[str, NDArray[Any]], what: str) -> Shipped:
+    """What a shield of the whole mixture moves to; Rejected where that is not its members alone."""
+    if shield["anchor"].get("shield") is not None:
+        raise Rejected(f"the anchor of {what} is behind a shield of its own, which is not checked")
+    return Shipped.read(shield["anchor"], arrays, "anchor.")
 
 
 def _behind_shields(claim: Claim, shipped: Shipped, folder: str | Path) -> None:
@@ -177,13 +185,18 @@ def _all_routed(claim: Claim, shipped: Shipped, folder: str | Path) -> list[str]
         if not sums_kept(groups, shipped, claim.region):
             raise Rejected(f"not seen: that the shares of every demand in {folder} sum to 1")
         return []
+    if claim.shield is None and any(map(below_zero, claim.sources)):
+        raise Rejected(f"shares in {folder} may be below 0, and loads of others would be hidden")
     known = (
         claim.sums if claim.shield is None else None
     )  # of a shield's anchor, not of what it moves
     stated = [] if known is None else [own.tolist() for own in known.groups]
     if all(own.tolist() in stated for own in groups):
         return []
-    return ["It was not seen that the shares of every demand sum to 1, so that all of it is sent."]
+    return [
+        "It was not seen that the shares of every demand are at least 0 and sum to 1, so that all "
+        "of it is sent."
+    ]
 
 
 def _built(
@@ -198,7 +211,7 @@ def _built(
     if content.get("shield"):
         if isinstance(claim, ShapeClaim):
             raise Rejected(f"the mixture in {folder} is behind a shield, which keeps no shape")
-        mixtures["the anchor"] = Shipped.read(content["shield"]["anchor"], arrays, "anchor.")
+        mixtures["the anchor"] = _anchor(content["shield"], arrays, f"the shield in {folder}")
     for name, mixture in mixtures.items():
         what = f"{name} in {folder}"
         if mixture.layout != [list(range(claim.output_size))]:
@@ -290,6 +303,28 @@ def _same_names(
     for name in NAMES:
         if stored.get(name) != claim.about.get(name):
             raise Rejected(f"the mixture in {folder} has other {name} than the certificate's")
+    if about.get("application") == "tabular" and about.get("columns") is not None:
+        _encoded_as_named(about, folder)
+
+
+def _encoded_as_named(about: dict[str, Any], folder: str | Path) -> None:
+    """Whether columns of tables become the features that they are called after, in this order."""
+    named: list[str] = []
+    try:
+        for column in about["columns"]:
+            name, values = column["name"], column["values"]
+            texts = isinstance(values, list) and all(
+                isinstance(one, str) for one in (name, *values)
+            )
+            kinds = ("text",) if values else ("number", "boolean")
+            if not texts or column["kind"] not in kinds:
+                raise Rejected(f"{folder} has a column of no known kind: {column!r:.80}")
+            named += [f"{name}={value}" for value in values] or [name]
+            named += [f"{name} is empty"] if column["empty"] else []
+    except (KeyError, TypeError) as error:
+        raise RunFolderError(f"{folder} does not say what its columns are: {error}") from error
+    if named != about["features"]:
+        raise Rejected(f"the columns of tables that {folder} describes are not its features")
 
 
 def _same(own: PartSource, stated: PartSource, what: str) -> None:
@@ -311,15 +346,16 @@ def _same(own: PartSource, stated: PartSource, what: str) -> None:
 def _same_network(claim: Claim, about: dict[str, Any], folder: str | Path) -> None:
     """A routing run says what its network is: are the rules its capacities, over its demands?"""
     try:
-        position = {tuple(arc): number for number, arc in enumerate(about["arcs"])}
+        links = len(links_of(about))
         slopes = {
-            (position[arc], path, about["path_demand"][path]): 1.0
-            / about["capacity"][position[arc]]
-            for path, nodes in enumerate(about["paths"])
-            for arc in pairwise(nodes)
+            (link, path, about["path_demand"][path]): 1.0 / about["capacity"][link]
+            for path, own in enumerate(links_on_paths(about))
+            for link in own
         }
-        demands, named = _demand_set(about), named_by_ends(about)
-    except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
+        demands, named = demand_set(about), named_by_ends(about)
+    except (*DAMAGED, ZeroDivisionError) as error:
+        if isinstance(error, Rejected):
+            raise
         raise RunFolderError(
             f"the ensemble in {folder} does not say what its network is: {error}"
         ) from error
@@ -328,7 +364,7 @@ def _same_network(claim: Claim, about: dict[str, Any], folder: str | Path) -> No
         _slopes(claim) == slopes
         and named
         and claim.plain.all()
-        and len(limit) == len(position)
+        and len(limit) == links
         and claim.output_size == len(about["paths"])
         and not claim.constant.any()
         and (limit <= 1).all()
@@ -350,17 +386,6 @@ def _slopes(claim: Claim) -> dict[tuple[int, int, int], float]:
         strict=True,
     )
     return dict(zip(places, claim.slope_value.tolist(), strict=True))
-
-
-def _demand_set(about: dict[str, Any]) -> dict[str, NDArray[np.float64]]:
-    """The ends of the box of demands, and the limits on sums of them, none if there are none."""
-    upper = np.array(about["demand_max"], np.float64)
-    stated = about.get("demand_set", {"lower": np.zeros_like(upper), "upper": upper})
-    empty = {"matrix": np.zeros((0, len(upper))), "limit": np.zeros(0)}
-    return {
-        name: np.array((empty | stated)[name], np.float64)
-        for name in ("lower", "upper", "matrix", "limit")
-    }
 
 
 def _around(region: Region, demands: dict[str, NDArray[np.float64]]) -> bool:

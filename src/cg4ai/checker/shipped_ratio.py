@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from cg4ai.checker.claim import WEIGHT_SUM
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.ratio import TREE, RatioClaim
+from cg4ai.checker.shipped_network import demand_set, links_of, links_on_paths, named_by_ends
 from cg4ai.checker.shipped_sums import sums_kept
 from cg4ai.records import MemberState, below
 from cg4ai.runs import files
@@ -45,14 +45,6 @@ def compare_ratio(claim: RatioClaim, shipped: Shipped, folder: str) -> list[str]
     ]
 
 
-def named_by_ends(about: Mapping[str, Any]) -> bool:
-    """Whether demands are called by the ends of their paths: volumes are given by these names."""
-    return all(
-        about["demands"][demand] == f"{path[0]}->{path[-1]}"
-        for path, demand in zip(about["paths"], about["path_demand"], strict=True)
-    )
-
-
 def _behind_both(claim: RatioClaim, state: MemberState, what: str) -> None:
     """The outer shield is of the capacities alone, the inner one of the ratio alone."""
     safe, outer, arrays = _shield(state, what)
@@ -77,6 +69,8 @@ def _behind_both(claim: RatioClaim, state: MemberState, what: str) -> None:
             np.array_equal(region[name], value) for name, value in ends.items()
         ):
             raise Rejected(f"{what}: a shield of it acts in another region")
+        if guard.get("everywhere"):  # such a shield leaves alone what is nearly as good as its own
+            raise Rejected(f"{what}: a shield of it is not that of a ratio, as it acts everywhere")
 
 
 def _shield(
@@ -132,16 +126,15 @@ def _same_flows(claim: RatioClaim, flows: MemberState, what: str) -> None:
 
 
 def _same_network(claim: RatioClaim, about: Mapping[str, Any], folder: str) -> None:
-    position = {tuple(arc): number for number, arc in enumerate(about["arcs"])}
-    incidence = np.zeros((len(about["paths"]), len(position)))
-    for row, nodes in enumerate(about["paths"]):
-        incidence[row, [position[arc] for arc in pairwise(nodes)]] = 1.0
-    stated = about.get("demand_set", {"upper": about["demand_max"]})
+    incidence = np.zeros((len(about["paths"]), len(links_of(about))))
+    for row, links in enumerate(links_on_paths(about)):
+        incidence[row, links] = 1.0
+    stated = demand_set(about)
     same = (
         np.array_equal(incidence, claim.incidence)
         and np.array_equal(about["capacity"], claim.capacity)
         and np.array_equal(about["path_demand"], claim.path_demand)
-        and np.array_equal(stated.get("lower"), claim.region.lower)
+        and np.array_equal(stated["lower"], claim.region.lower)
         and np.array_equal(stated["upper"], claim.region.upper)
         and named_by_ends(about)
     )

@@ -71,11 +71,17 @@ def outputs_sum(
     if state.kind not in CONFIGS:
         return False
     built = _built(state, weights, region)
-    if not built.groups and any(
-        (state.arrays[name] < 0).any() for name in VALUES & set(state.arrays)
-    ):
+    if below_zero(state):
         return False
     return all(shows_sums(built, member, groups) for member in used)
+
+
+def below_zero(stack: MemberState | PartSource) -> bool:
+    """Whether constants, or trees without a softmax, hold values below 0: then outputs may be."""
+    alone = stack.kind == "constant" or (
+        stack.kind == "tree" and stack.config["link"] == "identity"
+    )
+    return alone and any((stack.arrays[name] < 0).any() for name in VALUES & set(stack.arrays))
 
 
 def _built(state: MemberState, weights: Array, region: Region) -> Part:

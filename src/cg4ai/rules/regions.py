@@ -148,9 +148,19 @@ def column_names(inputs: Any) -> tuple[str, ...] | None:
 
 Region = Box | Ball | Polytope  # where inputs cannot be listed; what isinstance asks for
 
+BOX = {"kind", "lower", "upper"}
+RECORDED = {  # what `record()` says of each
+    "box": BOX,
+    "ball": {"kind", "centre", "radius", "norm"},
+    "polytope": BOX | {"matrix", "limit"},
+}
+
 
 def region_of(record: Mapping[str, Any]) -> Region:
     """The region that `record()` described; KeyError or InvalidInput if it is damaged."""
+    known = RECORDED.get(str(record["kind"]))
+    if known is not None and not set(record) <= known:  # as of a box with the limits of a polytope
+        raise InvalidInput(f"a {record['kind']} is described by {sorted(known)}, got {[*record]}")
     if record["kind"] == "box":
         return Box(record["lower"], record["upper"])
     if record["kind"] == "ball" and record["norm"] in (2, "max"):

@@ -359,6 +359,15 @@ def test_anchors_of_the_wrong_kind_are_refused() -> None:
         identity().shielded([0.0, 0.0], rule).fuse()
 
 
+def test_an_anchor_behind_a_shield_of_its_own_is_refused() -> None:
+    """It is moved in a place so small that samples do not find it; its members keep the rule."""
+    moved = Linear(Box([0.3, 0.3], [0.300001, 0.300001]), [1.0, 0.0], 3.0, ">=", name="moved")
+    anchor = one(ConstantMembers(np.array([[0.1, 0.1]]), 2)).shielded([4.0, 0.0], moved)
+    assert anchor.predict(np.full((1, 2), 0.3000005))[0, 0] > 2
+    with pytest.raises(InvalidInput, match="behind a shield of the whole itself"):
+        identity().shielded(anchor, caps())
+
+
 def caps(name: str = "caps") -> Linear:
     return Linear(UNIT, KnownProducts(), [0.1, 0.05], "<=", name=name)
 

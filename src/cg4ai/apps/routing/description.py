@@ -52,9 +52,10 @@ def described(made: Instance) -> dict[str, Any]:
 def restored(description: Mapping[str, Any]) -> Instance:
     """The instance that `described` was given."""
     try:
-        arcs = [(str(source), str(target)) for source, target in description["arcs"]]
+        arcs = [(source, target) for source, target in description["arcs"]]
         position = {arc: number for number, arc in enumerate(arcs)}
-        paths = [tuple(map(str, path)) for path in description["paths"]]
+        paths = [tuple(path) for path in description["paths"]]
+        _check_names(arcs, paths, description["demands"])
         incidence = np.zeros((len(paths), len(arcs)))
         for row, path in enumerate(paths):
             incidence[row, [position[arc] for arc in pairwise(path)]] = 1.0
@@ -67,7 +68,7 @@ def restored(description: Mapping[str, Any]) -> Instance:
             path_demand=np.array(description["path_demand"], np.int64),
             demand_max=np.array(description["demand_max"], np.float64),
             path_length=np.array(description["path_length"], np.float64),
-            demand_names=[str(name) for name in description["demands"]],
+            demand_names=list(description["demands"]),
             paths=paths,
             scale=float(description["scale"]),
             load=None if load is None else float(load),
@@ -82,6 +83,18 @@ def restored(description: Mapping[str, Any]) -> Instance:
             f"the run does not say what its network is ({error}): name a folder that cg4ai route "
             "has written"
         ) from error
+
+
+def _check_names(
+    arcs: Sequence[tuple[Any, Any]], paths: Sequence[tuple[Any, ...]], demands: Sequence[Any]
+) -> None:
+    """Names are texts, and no link or node of a path is named twice: else loads would be others."""
+    if not all(isinstance(name, str) for names in (*arcs, *paths, demands) for name in names):
+        raise ValueError("names of nodes and demands must be texts")
+    if len(set(arcs)) < len(arcs):
+        raise ValueError("a link is named twice")
+    if any(len(set(path)) < len(path) for path in paths):
+        raise ValueError("a path goes through a node twice")
 
 
 def _demand_set(record: Mapping[str, Any] | None) -> DemandSet | None:

@@ -40,9 +40,13 @@ def described(subject: Subject, *, scores: str) -> dict[str, Any]:
 def restored(description: Mapping[str, Any], table: CsvTable | None = None) -> Subject:
     """For rules: ranges are those of the training data, rows those of `table`."""
     try:
+        features = tuple(map(str, description["features"]))
+        encoding = Encoding.restored(description.get("columns"))
+        if encoding is not None and encoding.features != features:
+            raise ValueError("its columns do not become its features")
         return Subject(
-            features=tuple(map(str, description["features"])),
-            encoding=Encoding.restored(description.get("columns")),
+            features=features,
+            encoding=encoding,
             outputs=tuple(map(str, description["outputs"])),
             lower=np.array(description["lower"], np.float64),
             upper=np.array(description["upper"], np.float64),

@@ -32,6 +32,12 @@ class Column:
     empty: bool = False
     values: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        kinds = ("text",) if self.values else ("number", "boolean")
+        texts = all(isinstance(one, str) for one in (self.name, *self.values))
+        if not texts or self.kind not in kinds:
+            raise InvalidInput(f"only columns of text have values, texts, got {self!r:.80}")
+
     @property
     def features(self) -> list[str]:
         own = [f"{self.name}={value}" for value in self.values] if self.values else [self.name]

@@ -41,6 +41,7 @@ from cg4ai.records import Array
 from cg4ai.runs import files
 from cg4ai.seeds import generator
 
+HUGE = 2.0**33  # a power of two, so that nothing is rounded
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
@@ -320,6 +321,36 @@ def named_twice(content: Any, arrays: Arrays) -> None:
     for name in ("rule", "output", "input", "value"):
         own = arrays[f"0.inner.shield.guard.0.{name}"]
         arrays[f"0.inner.shield.guard.0.{name}"] = np.concatenate([own[:1], own])
+
+
+def acts_everywhere(content: Any, arrays: Arrays) -> None:
+    """A shield that leaves alone what is nearly as good as its flows, whatever the ratio of it.
+
+    Loads are next to nothing here, as capacities are huge: in both shields and in the network.
+    """
+    inner = content["members"][0]["config"]["inner"]["config"]
+    inner["shield"]["guards"][0]["everywhere"] = True
+    about = content["about"]
+    about["capacity"] = [HUGE * one for one in about["capacity"]]
+    for shield in ("0.shield", "0.inner.shield"):
+        for name in ("value", "prices"):
+            if f"{shield}.guard.0.{name}" in arrays:
+                arrays[f"{shield}.guard.0.{name}"] = arrays[f"{shield}.guard.0.{name}"] / HUGE
+
+
+def test_a_shield_that_leaves_alone_what_is_nearly_as_good_is_rejected(
+    made: Instance, arrays: Arrays, folder: Path, tmp_path: Path
+) -> None:
+    prices = arrays["rule_prices"] / HUGE
+    data = sealed({**arrays, "capacity": arrays["capacity"] * HUGE, "rule_prices": prices})
+    forged = tampered(folder, tmp_path, acts_everywhere)
+    vectors = hostile(made)
+    splits = np.asarray(load(forged).predict(vectors))
+    found = verdict(data)
+    assert isinstance(found, RatioVerdict)
+    assert ratios(made, vectors, splits).max() > found.claim.ratio + 1e-6  # else nothing is shown
+    with pytest.raises(Rejected, match="acts everywhere"):
+        compare(found.claim, forged)
 
 
 @pytest.mark.parametrize(
