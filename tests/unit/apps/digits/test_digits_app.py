@@ -275,7 +275,7 @@ def test_command_reports_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
     text = capsys.readouterr().out
     assert "Kept (audited): at 20 of 20 images of the hard set" in text
-    assert "cg4ai predict" in text
+    assert "try: cg4ai explore" in text
     summary = files.read_json(tmp_path / "run" / "summary.json")
     if summary["equal_weights"]:
         assert "the same: this mixture weighs its members equally" in text
