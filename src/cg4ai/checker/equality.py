@@ -21,7 +21,7 @@ from cg4ai.checker.bands import Array
 from cg4ai.checker.claim import Heading, checked, fields, whole
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
-from cg4ai.checker.scale import UNDERFLOW
+from cg4ai.checker.scale import UNDERFLOW, factors
 from cg4ai.checker.words import exact, linear_sum
 from cg4ai.records import MemberState, below
 from cg4ai.runs import files
@@ -70,6 +70,7 @@ class EqualityClaim(Heading):
         ]
         if not len(self.matrix):
             raise Rejected("the certificate has no equality")
+        factors(self.matrix, "matrix")
         if arrays:
             raise Rejected(f"the archive holds arrays of no use, such as {sorted(arrays)[:5]}")
 
@@ -79,19 +80,25 @@ class EqualityClaim(Heading):
             self.verify(form, what)
 
     def verify(self, form: Form, what: str) -> float:
-        """How far `form` is from keeping all equalities, relative to their terms; or Rejected."""
+        """How far `form` is from keeping all equalities, relative to their terms; or Rejected.
+
+        Nothing is added for underflow: slope and basis meet inputs and z of any size.
+        """
+        if form.slope.shape != (self.output_size, self.input_size):
+            raise Rejected(f"{what} has other inputs or outputs than the certificate's")
         size = np.abs(self.matrix)
         worst = 0.0
-        for name, part, wanted in (
+        for name, stored, wanted in (
             ("offset", form.offset[:, None], self.offset[:, None]),
             ("slope", form.slope, self.slope),
             ("basis", form.basis, np.zeros((len(self.matrix), form.basis.shape[1]))),
         ):
+            part = factors(stored, f"the {name} of {what}")
             scale = size @ np.abs(part) + np.abs(wanted)
             # the products here are sums of as many numbers as there are outputs
             error = (self.output_size + 4) * ROUNDOFF * scale
             missed = np.abs(self.matrix @ part - wanted) + error
-            broken = ~(missed <= EXACT * scale + 0.5 * UNDERFLOW)
+            broken = ~(missed <= EXACT * scale)
             if broken.any():
                 row, column = np.argwhere(broken)[0]
                 raise Rejected(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.checker.errors import Rejected
@@ -29,3 +30,21 @@ def within_scale(array: NDArray[Any], name: str, *, least: float = -LARGEST) -> 
             f"{name} holds {worst}: numbers must be finite and within {least:g} and {LARGEST:g}, "
             "beyond which rounding is not bounded here"
         )
+
+
+def factors(array: NDArray[Any], name: str) -> NDArray[np.float64]:
+    """The numbers in float64; Rejected unless products of two of them neither over- nor underflow.
+
+    Infinite ends of ranges are no factors: leave them out.
+    """
+    if array.dtype.kind not in "fiub":
+        raise Rejected(f"{name} must hold numbers, got the dtype {array.dtype}")
+    found: NDArray[np.float64] = array.astype(np.float64)
+    within_scale(found, name)
+    small = (found != 0) & (np.abs(found) < SMALLEST_FACTOR)
+    if small.any():
+        raise Rejected(
+            f"{name} holds {found[small].flat[0]:.3g}: numbers other than 0 must be at least "
+            f"{SMALLEST_FACTOR:g} in size, below which products vanish"
+        )
+    return found
