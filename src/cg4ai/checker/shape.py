@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from cg4ai.checker.claim import Heading, fields, listed, whole
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
+from cg4ai.checker.scale import LARGEST_SUM, within_scale
 from cg4ai.records import MemberState, below
 from cg4ai.runs import files
 
@@ -25,6 +26,7 @@ KEYS = {
     *("kind", "title", "requirement", "input_size", "output_size", "asks", "members"),
     *("made_by", "about"),
 }
+LARGEST_INPUT = 1e200  # times LARGEST_SUM still is a float64 number
 ASKS = {"shape", "features", "output", "ordered", "logits"}
 BROKEN = {"monotone": {1: "fall", -1: "rise"}, "curvature": {1: "down", -1: "up"}}
 WORDS = {
@@ -35,6 +37,8 @@ WORDS = {
 }
 Arrays = Mapping[str, NDArray[Any]]
 May = dict[str, NDArray[np.bool_]]  # for each of several units: rise, fall, up, down
+# arrays whose numbers are counted or compared, not added
+COMPARED = {"feature", "left", "right", "missing", "subset", "subsets", "threshold", "low", "high"}
 SWAPPED = {"rise": "fall", "fall": "rise", "up": "down", "down": "up"}
 
 
@@ -90,6 +94,7 @@ class ShapeClaim(Heading):
 
     def verify_stored(self, state: MemberState, used: NDArray[np.integer[Any]], what: str) -> None:
         """Rejected unless each used member of a stack can be seen to keep the shape."""
+        state = replace(state, arrays=_examined(state.arrays, what))
         for member in used.tolist():
             for feature, sign in self.features:
                 broken = BROKEN[self.shape][sign]
@@ -129,6 +134,8 @@ class ShapeClaim(Heading):
             raise Rejected("outputs that are made to sum to a total move with each other")
         chains = [chain for chain in own["chains"] if asked is None or asked in chain]
         ends = np.stack([state.arrays[f"set.{name}"] for name in ("low", "high")])
+        if ends.shape[1:] != (self.output_size,) or not (ends[0] <= ends[1]).all():
+            raise Rejected("ends of a stored set cross, or are not those of the claim's outputs")
         outputs = sorted({*range(self.output_size)} if asked is None else {asked}.union(*chains))
         whole_claim = self._about(outputs)
         parts = [one._may(inner, member, feature) for one in whole_claim]
@@ -197,9 +204,9 @@ class ShapeVerdict:
         return "\n".join(
             [
                 f"Proven: {claim.requirement!r} of {claim.title}.",
-                "  At every input of numbers, predicted by every mixture of these "
-                f"{self.members} members; rounding of the",
-                "  prediction aside: see 'Shapes' in docs/certificates.md.",
+                f"  At every input of numbers up to {LARGEST_INPUT:g} in size, predicted by every "
+                f"mixture of these {self.members} members;",
+                "  rounding of the prediction aside: see 'Shapes' in docs/certificates.md.",
                 f"  {claim}",
                 f"  Read off the signs of all weights, {self.seconds:.1f} s.",
                 f"  Certificate sha256 {self.digest}.",
@@ -266,11 +273,12 @@ def _of_network(
     if scale is not None and not (np.isfinite(scale) & (scale > 0)).all():
         raise Rejected("inputs are divided by numbers that are not above zero")
     depth, activation = len(config["hidden"]), config["activation"]
+    _refuse_overflow(depth, arrays, member)
     inputs = _nothing(int(config["input_size"]))
     inputs["rise"][feature] = True
     may = inputs
     for layer in range(depth):
-        may = _summed(np.sign(_finite(arrays[f"weight_{layer}"][member])), may)
+        may = _summed(np.sign(arrays[f"weight_{layer}"][member]), may)
         moved = may["rise"] | may["fall"]
         if activation == "relu":
             may["up"] |= moved
@@ -285,19 +293,48 @@ def _of_network(
     return found
 
 
-def _finite(weight: NDArray[Any]) -> NDArray[Any]:
-    if not np.isfinite(weight).all():
-        raise Rejected("a weight is not a finite number")
-    return weight
+def _examined(arrays: Arrays, what: str) -> dict[str, NDArray[Any]]:
+    """The arrays of a stack, those that sums are made of in float64 and of sane magnitude."""
+    found = dict(arrays)
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiub":
+            raise Rejected(f"{name} of {what} must hold numbers, got the dtype {array.dtype}")
+        if name.rpartition(".")[2] not in COMPARED:
+            found[name] = array.astype(np.float64)
+            within_scale(found[name], f"{name} of {what}")
+    return found
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _refuse_overflow(depth: int, arrays: Arrays, member: int) -> None:
+    """Rejected unless no sum exceeds LARGEST_SUM times the largest input, or times 1.
+
+    What overflows becomes infinite, the difference of two such numbers none, and that counts as 0
+    where outputs are arranged. No activation is larger than what it is taken of.
+    """
+    width = arrays["weight_0"].shape[2]
+    shift = arrays.get("normalise_shift", np.zeros(width))
+    inputs = (1 + np.abs(shift)) / arrays.get("normalise_scale", np.ones(width))
+    sizes = [inputs]
+    for layer in range(depth + 1):
+        weight, bias = arrays[f"weight_{layer}"][member], arrays[f"bias_{layer}"][member]
+        sizes.append(np.abs(weight) @ sizes[-1] + np.abs(bias))
+    if "skip" in arrays:
+        sizes[-1] = sizes[-1] + np.abs(arrays["skip"][member]) @ inputs
+    if not all((one <= LARGEST_SUM).all() for one in sizes):
+        raise Rejected(
+            f"sums inside member {member} can exceed {LARGEST_SUM:g} times its inputs, beyond "
+            "which they may overflow"
+        )
 
 
 def _signs(weight: NDArray[Any], sums: list[dict[int, int]]) -> NDArray[Any]:
     """(sums, units): the signs of sums of rows of the last layer, without rounding."""
-    rows = _finite(weight)
-    made = np.zeros((len(sums), rows.shape[1]), np.int64)
+    made = np.zeros((len(sums), weight.shape[1]), np.int64)
     for number, one in enumerate(sums):
-        for unit in range(rows.shape[1]):
-            total = sum(sign * Fraction(float(rows[output, unit])) for output, sign in one.items())
+        for unit in range(weight.shape[1]):
+            terms = (sign * Fraction(float(weight[output, unit])) for output, sign in one.items())
+            total = sum(terms)
             made[number, unit] = (total > 0) - (total < 0)
     return made
 
@@ -307,7 +344,7 @@ def _of_trees(arrays: Arrays, member: int, feature: int, sums: list[dict[int, in
     found = _nothing(len(sums))
     if not arrays["factor"][member] >= 0:
         raise Rejected("trees are subtracted")
-    value = _finite(arrays["value"][member])
+    value = arrays["value"][member]
     for tree in range(value.shape[0]):
         names, left, right = (arrays[name][member, tree] for name in ("feature", "left", "right"))
         nodes = np.arange(len(left))
