@@ -20,7 +20,7 @@ from cg4ai.checker.claim import Heading, checked, fields, whole
 from cg4ai.checker.equality import EXACT, ROUNDOFF, components
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
-from cg4ai.checker.scale import UNDERFLOW, factors
+from cg4ai.checker.scale import UNDERFLOW, factors, refuse_large
 from cg4ai.checker.words import exact, linear_sum
 from cg4ai.records import MemberState, below
 from cg4ai.runs import files
@@ -44,17 +44,24 @@ class Hulls:
         return replace(self, points=factors(self.points, f"a point of {what}"))
 
     def least(self, matrix: Array) -> Array:
-        values = self.points @ matrix.T
-        numbers = np.unique(self.term)
-        return np.asarray(sum(values[self.term == one].min(0) for one in numbers))
+        refuse_large(self.points, matrix.T)
+        order, starts = self._terms()
+        values = (self.points @ matrix.T)[order]
+        return np.asarray(np.minimum.reduceat(values, starts, axis=0).sum(0))
 
     def sizes(self) -> Array:
         """(r,): of what outputs are sums of."""
-        each = (np.abs(self.points[self.term == one]).max(0) for one in np.unique(self.term))
-        return np.asarray(sum(each))
+        order, starts = self._terms()
+        each = np.maximum.reduceat(np.abs(self.points)[order], starts, axis=0)
+        return np.asarray(each.sum(0))
 
     def terms(self) -> int:
-        return len(np.unique(self.term))
+        return len(self._terms()[1])
+
+    def _terms(self) -> tuple[Whole, Whole]:
+        """An order (V,) of the points term by term, and where in it each term starts."""
+        order = np.argsort(self.term, kind="stable")
+        return order, np.unique(self.term[order], return_index=True)[1]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cg4ai.checker.claim import Heading, fields, listed, whole
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
-from cg4ai.checker.scale import LARGEST_SUM, within_scale
+from cg4ai.checker.scale import LARGEST_PRODUCT, LARGEST_SUM, within_scale
 from cg4ai.records import MemberState, below
 from cg4ai.runs import files
 
@@ -27,6 +27,7 @@ KEYS = {
     *("made_by", "about"),
 }
 LARGEST_INPUT = 1e200  # times LARGEST_SUM still is a float64 number
+MOST_SETS = 2**16  # outputs to the power of the sets around each other that they are moved into
 ASKS = {"shape", "features", "output", "ordered", "logits"}
 BROKEN = {"monotone": {1: "fall", -1: "rise"}, "curvature": {1: "down", -1: "up"}}
 WORDS = {
@@ -89,11 +90,14 @@ class ShapeClaim(Heading):
                 raise Rejected("it is not said which class is meant")
             return [{self.output: 1, k: -1} for k in range(size) if k != self.output]
         if self.ordered:
+            if size * size > LARGEST_PRODUCT:
+                raise Rejected(f"the chances of {size} classes in order are too many to be checked")
             return [dict.fromkeys(range(k, size), 1) for k in range(1, size)]
         return [{k: 1} for k in range(size) if self.output in (None, k)]
 
     def verify_stored(self, state: MemberState, used: NDArray[np.integer[Any]], what: str) -> None:
         """Rejected unless each used member of a stack can be seen to keep the shape."""
+        _refuse_deep(state, self.output_size)
         state = replace(state, arrays=_examined(state.arrays, what))
         for member in used.tolist():
             for feature, sign in self.features:
@@ -107,6 +111,8 @@ class ShapeClaim(Heading):
 
     def _may(self, state: MemberState, member: int, feature: int) -> May:
         """What the sums that are asked about may do with a feature."""
+        if state.kind in SIZED and _sizes(state) != (self.input_size, self.output_size):
+            raise Rejected("members have other inputs or outputs than the claim")
         if state.kind == "constant":
             return _nothing(1)
         if state.kind == "network":
@@ -174,20 +180,22 @@ class ShapeClaim(Heading):
         return made
 
     def __str__(self) -> str:
-        outputs, features = (
-            named if isinstance(named, list) else [str(number) for number in range(size)]
-            for named, size in (
-                (self.about.get("outputs"), self.output_size),
-                (self.about.get("features"), self.input_size),
-            )
-        )
-        subject = "Each output" if self.output is None else f"Output {outputs[self.output]}"
+        subject = "Each output"
+        if self.output is not None:
+            subject = f"Output {self._name('outputs', self.output)}"
         if self.logits:
             subject = f"{subject} minus each other"
         if self.ordered:
             subject = "The chance of class k or a higher one, for every k,"
-        said = [f"{WORDS[self.shape, sign]} feature {features[j]}" for j, sign in self.features]
+        said = [
+            f"{WORDS[self.shape, sign]} feature {self._name('features', j)}"
+            for j, sign in self.features
+        ]
         return f"{subject} {', '.join(said)}."
+
+    def _name(self, kind: str, number: int) -> str:
+        named = self.about.get(kind)
+        return named[number] if isinstance(named, list) else str(number)
 
 
 @dataclass(frozen=True)
@@ -214,6 +222,9 @@ class ShapeVerdict:
         )
 
 
+UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
+
+
 def check_shape(content: Content) -> ShapeVerdict:
     """Verify a certificate of a shape; Rejected unless every member can be seen to keep it."""
     started, members = time.perf_counter(), 0
@@ -221,15 +232,36 @@ def check_shape(content: Content) -> ShapeVerdict:
         claim = ShapeClaim(content)
         for number, state in enumerate(claim.states):
             count = _count(state)
+            if count > content.size:
+                raise Rejected(f"stack {number} has more members than the file has bytes")
             claim.verify_stored(state, np.arange(count), f"stack {number}")
             members += count
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except UNREADABLE as error:
         if isinstance(error, Rejected):
             raise
         raise Rejected(f"the members are not described as they should be: {error!r}") from error
     if not members:
         raise Rejected("the certificate has no member")
     return ShapeVerdict(claim, content.digest, members, time.perf_counter() - started)
+
+
+SIZED = {"constant": "values", "tree": "value", "network": "bias_{depth}"}  # outputs come last
+
+
+def _sizes(state: MemberState) -> tuple[int, int]:
+    """Inputs and outputs of members that are not made of others."""
+    name = SIZED[state.kind]
+    depth = len(state.config.get("hidden", ()))
+    return state.config["input_size"], state.arrays[name.format(depth=depth)].shape[-1]
+
+
+def _refuse_deep(state: MemberState, size: int) -> None:
+    """Rejected where following each output through all sets around each other would not end."""
+    depth, kind, config = 0, state.kind, state.config
+    while kind == "arranged":
+        depth, kind, config = depth + 1, config["inner"]["kind"], config["inner"]["config"]
+    if depth > 1 and max(size, 2) ** depth > MOST_SETS:
+        raise Rejected(f"members are arranged {depth} times over, too often to be followed")
 
 
 def _count(state: MemberState) -> int:
@@ -249,7 +281,7 @@ def _parts(state: MemberState) -> tuple[MemberState, int | None, int]:
     if inner.kind != "tree" or not (own is None or type(own) is int):
         raise Rejected("nested members are made of trees, for one class or for all in order")
     parts = 2 if own is not None else inner.arrays["value"].shape[-1] - 1
-    if len(inner.arrays["value"]) % parts:
+    if parts < 1 or len(inner.arrays["value"]) % parts:
         raise Rejected(f"nested members are made of {parts} parts each, and some are missing")
     return inner, own, parts
 
@@ -330,6 +362,8 @@ def _refuse_overflow(depth: int, arrays: Arrays, member: int) -> None:
 
 def _signs(weight: NDArray[Any], sums: list[dict[int, int]]) -> NDArray[Any]:
     """(sums, units): the signs of sums of rows of the last layer, without rounding."""
+    if sum(map(len, sums)) * weight.shape[1] > max(LARGEST_PRODUCT, 2 * weight.size):
+        raise Rejected("sums of outputs have too many terms to be checked")
     made = np.zeros((len(sums), weight.shape[1]), np.int64)
     for number, one in enumerate(sums):
         for unit in range(weight.shape[1]):
