@@ -21,7 +21,7 @@ from cg4ai.checker.bands import Array
 from cg4ai.checker.claim import Heading, checked, fields, whole
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
-from cg4ai.checker.scale import UNDERFLOW
+from cg4ai.checker.scale import UNDERFLOW, factors, refuse_large
 from cg4ai.checker.words import exact, linear_sum
 from cg4ai.records import MemberState, below
 from cg4ai.runs import files
@@ -32,6 +32,9 @@ KEYS = {
 EXACT = 1e-12  # of the sizes of all terms: to which equalities hold
 ROUNDOFF = 2.0**-53
 SHOWN = 3
+DEEPEST = 4  # shields within shields of a stored member
+MOST_CROSSED = 2**20  # forms that one shield may make
+MOST_NUMBERS = 2**26  # of all forms of one side of a shield, 512 MiB
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class EqualityClaim(Heading):
         ]
         if not len(self.matrix):
             raise Rejected("the certificate has no equality")
+        factors(self.matrix, "matrix")
         if arrays:
             raise Rejected(f"the archive holds arrays of no use, such as {sorted(arrays)[:5]}")
 
@@ -79,19 +83,26 @@ class EqualityClaim(Heading):
             self.verify(form, what)
 
     def verify(self, form: Form, what: str) -> float:
-        """How far `form` is from keeping all equalities, relative to their terms; or Rejected."""
+        """How far `form` is from keeping all equalities, relative to their terms; or Rejected.
+
+        Nothing is added for underflow: slope and basis meet inputs and z of any size.
+        """
+        if form.slope.shape != (self.output_size, self.input_size):
+            raise Rejected(f"{what} has other inputs or outputs than the certificate's")
         size = np.abs(self.matrix)
         worst = 0.0
-        for name, part, wanted in (
+        for name, stored, wanted in (
             ("offset", form.offset[:, None], self.offset[:, None]),
             ("slope", form.slope, self.slope),
-            ("basis", form.basis, np.zeros((len(self.matrix), form.basis.shape[1]))),
+            ("basis", form.basis, np.zeros((len(self.matrix), 1))),
         ):
+            part = factors(stored, f"the {name} of {what}")
+            refuse_large(self.matrix, part)
             scale = size @ np.abs(part) + np.abs(wanted)
             # the products here are sums of as many numbers as there are outputs
             error = (self.output_size + 4) * ROUNDOFF * scale
             missed = np.abs(self.matrix @ part - wanted) + error
-            broken = ~(missed <= EXACT * scale + 0.5 * UNDERFLOW)
+            broken = ~(missed <= EXACT * scale)
             if broken.any():
                 row, column = np.argwhere(broken)[0]
                 raise Rejected(
@@ -144,28 +155,45 @@ def check_equality(content: Content) -> EqualityVerdict:
     return EqualityVerdict(claim, content.digest, max(found), time.perf_counter() - started)
 
 
-def forms_of(state: MemberState, used: NDArray[np.integer[Any]]) -> Iterator[Form]:
-    """The forms of the used members (by number) of a stored stack; Rejected if one has none."""
+def forms_of(state: MemberState, used: NDArray[np.integer[Any]], depth: int = 0) -> Iterator[Form]:
+    """The forms of the used members (by number) of a stored stack; Rejected if one has none.
+
+    Each shield multiplies them, so that only few may be around each other.
+    """
     arrays = state.arrays
     if state.kind == "shielded":
+        if depth == DEEPEST:
+            raise Rejected(f"members are behind more than {DEEPEST} shields, too many to be read")
         shield = below(arrays, "shield.")
         record = state.config["shield"]
         anchor = files.member_state(record["anchor"], below(shield, "anchor."))
-        anchors = list(forms_of(anchor, np.zeros(1, int)))
+        anchors = _kept(forms_of(anchor, np.zeros(1, int), depth + 1))
         inner = files.member_state(state.config["inner"], below(arrays, "inner."))
-        own = list(forms_of(inner, used))
+        own = _kept(forms_of(inner, used, depth + 1))
         parts = components(record, shield, len(anchors[0].offset))
         yield from (*own, *anchors, *_crossed(own, anchors, parts))
     elif state.kind == "completed":
         yield Form(*(arrays[f"completion.{name}"] for name in ("offset", "slope", "basis")))
     elif state.kind == "constant":
         for values in arrays["values"][used]:
-            nothing = np.zeros((len(values), int(state.config["input_size"])))
+            nothing = np.broadcast_to(0.0, (len(values), int(state.config["input_size"])))
             yield Form(values, nothing, np.zeros((len(values), 0)))
     elif state.kind == "network" and state.config["output"] == "linear":
         yield from _network_forms(state.config, arrays, used)
     else:
         raise Rejected(f"members of kind {state.kind!r} keep no equality by how they are built")
+
+
+def _kept(forms: Iterator[Form]) -> list[Form]:
+    """All of them, if memory has room."""
+    kept, numbers = [], 0
+    for form in forms:
+        parts = (form.offset, form.slope, form.basis)
+        numbers += sum(part.size for part in parts if part.flags.owndata)  # else of the folder
+        if numbers > MOST_NUMBERS:
+            raise Rejected("members behind shields have too many forms to be checked")
+        kept.append(form)
+    return kept
 
 
 def components(record: Any, arrays: Any, size: int) -> NDArray[np.integer[Any]]:
@@ -184,9 +212,11 @@ def components(record: Any, arrays: Any, size: int) -> NDArray[np.integer[Any]]:
         else:
             reads = np.ones((1, size), bool)
         sets.append(reads)
-    graph = sparse.csr_matrix(np.concatenate(sets).astype(np.int64))
-    labels: NDArray[np.integer[Any]] = connected_components(graph.T @ graph, directed=False)[1]
-    return labels
+    # outputs and sets are the nodes: pairs of outputs would be as many as their square
+    reads = sparse.csr_matrix(np.concatenate(sets).astype(np.int64))
+    graph = sparse.bmat([[None, reads.T], [reads, None]], format="csr")
+    labels = connected_components(graph, directed=False)[1][:size]
+    return np.asarray(np.unique(labels, return_inverse=True)[1])
 
 
 def _crossed(
@@ -198,6 +228,8 @@ def _crossed(
     """
     if not parts.any():
         return
+    if len(own) * len(anchors) * (int(parts.max()) + 1) > MOST_CROSSED:
+        raise Rejected(f"a shield makes more than {MOST_CROSSED} forms, too many to be checked")
     for one, anchor in product(own, anchors):
         for number in range(int(parts.max()) + 1):
             taken = (parts == number)[:, None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from cg4ai.checker.claim import Heading, checked, fields, whole
 from cg4ai.checker.equality import EXACT, ROUNDOFF, components
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
-from cg4ai.checker.scale import UNDERFLOW
+from cg4ai.checker.scale import UNDERFLOW, factors, refuse_large
 from cg4ai.checker.words import exact, linear_sum
 from cg4ai.records import MemberState, below
 from cg4ai.runs import files
@@ -39,18 +39,29 @@ class Hulls:
     points: Array
     term: Whole
 
+    def examined(self, what: str) -> Hulls:
+        """Itself in float64; Rejected where products with its numbers are not what they seem."""
+        return replace(self, points=factors(self.points, f"a point of {what}"))
+
     def least(self, matrix: Array) -> Array:
-        values = self.points @ matrix.T
-        numbers = np.unique(self.term)
-        return np.asarray(sum(values[self.term == one].min(0) for one in numbers))
+        refuse_large(self.points, matrix.T)
+        order, starts = self._terms()
+        values = (self.points @ matrix.T)[order]
+        return np.asarray(np.minimum.reduceat(values, starts, axis=0).sum(0))
 
     def sizes(self) -> Array:
         """(r,): of what outputs are sums of."""
-        each = (np.abs(self.points[self.term == one]).max(0) for one in np.unique(self.term))
-        return np.asarray(sum(each))
+        order, starts = self._terms()
+        each = np.maximum.reduceat(np.abs(self.points)[order], starts, axis=0)
+        return np.asarray(each.sum(0))
 
     def terms(self) -> int:
-        return len(np.unique(self.term))
+        return len(self._terms()[1])
+
+    def _terms(self) -> tuple[Whole, Whole]:
+        """An order (V,) of the points term by term, and where in it each term starts."""
+        order = np.argsort(self.term, kind="stable")
+        return order, np.unique(self.term[order], return_index=True)[1]
 
 
 @dataclass(frozen=True)
@@ -63,6 +74,15 @@ class Arrangement:
     rank: Whole
     total: Whole
     value: Array
+
+    def examined(self, what: str) -> Arrangement:
+        """As that of hulls; ends may be infinite."""
+        for name, ends in (("low", self.low), ("negated", self.negated)):
+            if not (ends < np.inf).all():
+                raise Rejected(f"the {name} end of {what} is not a number below infinity")
+            factors(ends[np.isfinite(ends)], f"the {name} end of {what}")
+        factors(self.value, f"a total of {what}")
+        return self
 
     def least(self, matrix: Array) -> Array:
         return np.array([max(self._by_ends(row), self._by_ties(row)) for row in matrix])
@@ -133,6 +153,7 @@ class OutputClaim(Heading):
             self.form_list.append(Arrangement(low, negated, chain, rank, total, value))
         if not len(self.matrix) or not self.form_list:
             raise Rejected("the certificate has no rule or no member")
+        factors(self.matrix, "matrix")
         if arrays:
             raise Rejected(f"the archive holds arrays of no use, such as {sorted(arrays)[:5]}")
 
@@ -143,12 +164,13 @@ class OutputClaim(Heading):
 
     def verify(self, form: Form, what: str) -> float:
         """How far `form` is from keeping all rows, relative to their terms; or Rejected."""
+        form = form.examined(what)
         least = form.least(self.matrix)
         scale = np.abs(self.bound) + np.abs(self.matrix) @ form.sizes()
         # the products here are sums of as many numbers as there are outputs and terms
         error = (self.output_size + form.terms() + 4) * ROUNDOFF * scale
         missed = self.bound - least + error
-        broken = ~(missed <= EXACT * scale + 0.5 * UNDERFLOW)
+        broken = ~(missed <= EXACT * scale)
         if broken.any():
             row = int(np.flatnonzero(broken)[0])
             raise Rejected(
@@ -244,6 +266,7 @@ def _arrangement(config: Any, low: Array, high: Array) -> Arrangement:
         if (total[one] >= 0).any() or len(set(one)) < len(one):
             raise Rejected("totals of a stored set have outputs in common")
         total[one] = number
+    low, high = low.astype(np.float64), high.astype(np.float64)  # the negative of a uint8 is none
     _refuse_untidy(config, low, high, total)
     value = np.array([float(one) for _, one in config["totals"]])
     return Arrangement(low, -high, chain, rank, total, value)
@@ -266,6 +289,7 @@ def _refuse_untidy(config: Any, low: Array, high: Array, total: Whole) -> None:
 
 def _leaves(tree: dict[str, Any]) -> Hulls:
     """The values of all leaves that can be reached, tree by tree, and where the sum begins."""
+    factor = factors(tree["factor"], "the factor of trees")
     points, terms = [tree["initial"][None]], [np.zeros(1, np.int64)]
     for number, (left, right) in enumerate(zip(tree["left"], tree["right"], strict=True)):
         own = np.arange(len(left))
@@ -273,6 +297,6 @@ def _leaves(tree: dict[str, Any]) -> Hulls:
         reached = own == 0
         reached[left[inner]] = reached[right[inner]] = True
         leaves = np.flatnonzero(reached & ~inner)
-        points.append(tree["factor"] * tree["value"][number][leaves])
+        points.append(factor * factors(tree["value"][number][leaves], "a leaf"))
         terms.append(np.full(len(leaves), number + 1))
     return Hulls(np.concatenate(points), np.concatenate(terms))

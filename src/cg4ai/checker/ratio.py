@@ -23,7 +23,7 @@ from cg4ai.checker.claim import Heading, checked, fields
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
 from cg4ai.checker.region import Region
-from cg4ai.checker.scale import UNDERFLOW, UNIT, within_scale
+from cg4ai.checker.scale import UNDERFLOW, UNIT, refuse_large, within_scale
 from cg4ai.checker.words import ends, exact
 
 KEYS = {"kind", "title", "requirement", "input_size", "output_size", "made_by", "about"}
@@ -45,7 +45,7 @@ class RatioClaim(Heading):
     """A validated claim: network, demands, flows, prices and which of them proves what."""
 
     def __init__(self, content: Content) -> None:
-        self._arrays = dict(content.arrays)
+        self._arrays, self._size = dict(content.arrays), content.size
         claim = fields(content.claim, KEYS, "the claim")
         super().__init__(claim)
         demands, paths = self.input_size, self.output_size
@@ -93,6 +93,8 @@ class RatioClaim(Heading):
         return Region(lower, upper)
 
     def _check_paths(self, demands: int) -> None:
+        if not self.arcs:  # any number of prices of no link would take no byte
+            raise Rejected("the network has no link")
         if not np.isin(self.incidence, (0.0, 1.0)).all():
             raise Rejected("incidence must be 0 or 1: whether a path uses a link")
         if not np.array_equal(np.unique(self.path_demand), np.arange(demands)):
@@ -128,6 +130,7 @@ class RatioClaim(Heading):
 
     def demand_prices(self, arc_prices: Array) -> Array:
         """(k, A) -> (k, D): a unit of each demand at least costs this, rounded down."""
+        refuse_large(arc_prices, self.incidence.T, least=self._size)
         per_path = (arc_prices / self.capacity) @ self.incidence.T
         cheapest = np.stack(
             [

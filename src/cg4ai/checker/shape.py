@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from cg4ai.checker.claim import Heading, fields, listed, whole
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
+from cg4ai.checker.scale import LARGEST_PRODUCT, LARGEST_SUM, within_scale
 from cg4ai.records import MemberState, below
 from cg4ai.runs import files
 
@@ -25,6 +26,8 @@ KEYS = {
     *("kind", "title", "requirement", "input_size", "output_size", "asks", "members"),
     *("made_by", "about"),
 }
+LARGEST_INPUT = 1e200  # times LARGEST_SUM still is a float64 number
+MOST_SETS = 2**16  # outputs to the power of the sets around each other that they are moved into
 ASKS = {"shape", "features", "output", "ordered", "logits"}
 BROKEN = {"monotone": {1: "fall", -1: "rise"}, "curvature": {1: "down", -1: "up"}}
 WORDS = {
@@ -35,6 +38,8 @@ WORDS = {
 }
 Arrays = Mapping[str, NDArray[Any]]
 May = dict[str, NDArray[np.bool_]]  # for each of several units: rise, fall, up, down
+# arrays whose numbers are counted or compared, not added
+COMPARED = {"feature", "left", "right", "missing", "subset", "subsets", "threshold", "low", "high"}
 SWAPPED = {"rise": "fall", "fall": "rise", "up": "down", "down": "up"}
 
 
@@ -85,11 +90,15 @@ class ShapeClaim(Heading):
                 raise Rejected("it is not said which class is meant")
             return [{self.output: 1, k: -1} for k in range(size) if k != self.output]
         if self.ordered:
+            if size * size > LARGEST_PRODUCT:
+                raise Rejected(f"the chances of {size} classes in order are too many to be checked")
             return [dict.fromkeys(range(k, size), 1) for k in range(1, size)]
         return [{k: 1} for k in range(size) if self.output in (None, k)]
 
     def verify_stored(self, state: MemberState, used: NDArray[np.integer[Any]], what: str) -> None:
         """Rejected unless each used member of a stack can be seen to keep the shape."""
+        _refuse_deep(state, self.output_size)
+        state = replace(state, arrays=_examined(state.arrays, what))
         for member in used.tolist():
             for feature, sign in self.features:
                 broken = BROKEN[self.shape][sign]
@@ -102,6 +111,8 @@ class ShapeClaim(Heading):
 
     def _may(self, state: MemberState, member: int, feature: int) -> May:
         """What the sums that are asked about may do with a feature."""
+        if state.kind in SIZED and _sizes(state) != (self.input_size, self.output_size):
+            raise Rejected("members have other inputs or outputs than the claim")
         if state.kind == "constant":
             return _nothing(1)
         if state.kind == "network":
@@ -129,6 +140,8 @@ class ShapeClaim(Heading):
             raise Rejected("outputs that are made to sum to a total move with each other")
         chains = [chain for chain in own["chains"] if asked is None or asked in chain]
         ends = np.stack([state.arrays[f"set.{name}"] for name in ("low", "high")])
+        if ends.shape[1:] != (self.output_size,) or not (ends[0] <= ends[1]).all():
+            raise Rejected("ends of a stored set cross, or are not those of the claim's outputs")
         outputs = sorted({*range(self.output_size)} if asked is None else {asked}.union(*chains))
         whole_claim = self._about(outputs)
         parts = [one._may(inner, member, feature) for one in whole_claim]
@@ -167,20 +180,22 @@ class ShapeClaim(Heading):
         return made
 
     def __str__(self) -> str:
-        outputs, features = (
-            named if isinstance(named, list) else [str(number) for number in range(size)]
-            for named, size in (
-                (self.about.get("outputs"), self.output_size),
-                (self.about.get("features"), self.input_size),
-            )
-        )
-        subject = "Each output" if self.output is None else f"Output {outputs[self.output]}"
+        subject = "Each output"
+        if self.output is not None:
+            subject = f"Output {self._name('outputs', self.output)}"
         if self.logits:
             subject = f"{subject} minus each other"
         if self.ordered:
             subject = "The chance of class k or a higher one, for every k,"
-        said = [f"{WORDS[self.shape, sign]} feature {features[j]}" for j, sign in self.features]
+        said = [
+            f"{WORDS[self.shape, sign]} feature {self._name('features', j)}"
+            for j, sign in self.features
+        ]
         return f"{subject} {', '.join(said)}."
+
+    def _name(self, kind: str, number: int) -> str:
+        named = self.about.get(kind)
+        return named[number] if isinstance(named, list) else str(number)
 
 
 @dataclass(frozen=True)
@@ -197,14 +212,17 @@ class ShapeVerdict:
         return "\n".join(
             [
                 f"Proven: {claim.requirement!r} of {claim.title}.",
-                "  At every input of numbers, predicted by every mixture of these "
-                f"{self.members} members; rounding of the",
-                "  prediction aside: see 'Shapes' in docs/certificates.md.",
+                f"  At every input of numbers up to {LARGEST_INPUT:g} in size, predicted by every "
+                f"mixture of these {self.members} members;",
+                "  rounding of the prediction aside: see 'Shapes' in docs/certificates.md.",
                 f"  {claim}",
                 f"  Read off the signs of all weights, {self.seconds:.1f} s.",
                 f"  Certificate sha256 {self.digest}.",
             ]
         )
+
+
+UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
 
 
 def check_shape(content: Content) -> ShapeVerdict:
@@ -214,15 +232,36 @@ def check_shape(content: Content) -> ShapeVerdict:
         claim = ShapeClaim(content)
         for number, state in enumerate(claim.states):
             count = _count(state)
+            if count > content.size:
+                raise Rejected(f"stack {number} has more members than the file has bytes")
             claim.verify_stored(state, np.arange(count), f"stack {number}")
             members += count
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except UNREADABLE as error:
         if isinstance(error, Rejected):
             raise
         raise Rejected(f"the members are not described as they should be: {error!r}") from error
     if not members:
         raise Rejected("the certificate has no member")
     return ShapeVerdict(claim, content.digest, members, time.perf_counter() - started)
+
+
+SIZED = {"constant": "values", "tree": "value", "network": "bias_{depth}"}  # outputs come last
+
+
+def _sizes(state: MemberState) -> tuple[int, int]:
+    """Inputs and outputs of members that are not made of others."""
+    name = SIZED[state.kind]
+    depth = len(state.config.get("hidden", ()))
+    return state.config["input_size"], state.arrays[name.format(depth=depth)].shape[-1]
+
+
+def _refuse_deep(state: MemberState, size: int) -> None:
+    """Rejected where following each output through all sets around each other would not end."""
+    depth, kind, config = 0, state.kind, state.config
+    while kind == "arranged":
+        depth, kind, config = depth + 1, config["inner"]["kind"], config["inner"]["config"]
+    if depth > 1 and max(size, 2) ** depth > MOST_SETS:
+        raise Rejected(f"members are arranged {depth} times over, too often to be followed")
 
 
 def _count(state: MemberState) -> int:
@@ -242,7 +281,7 @@ def _parts(state: MemberState) -> tuple[MemberState, int | None, int]:
     if inner.kind != "tree" or not (own is None or type(own) is int):
         raise Rejected("nested members are made of trees, for one class or for all in order")
     parts = 2 if own is not None else inner.arrays["value"].shape[-1] - 1
-    if len(inner.arrays["value"]) % parts:
+    if parts < 1 or len(inner.arrays["value"]) % parts:
         raise Rejected(f"nested members are made of {parts} parts each, and some are missing")
     return inner, own, parts
 
@@ -266,11 +305,12 @@ def _of_network(
     if scale is not None and not (np.isfinite(scale) & (scale > 0)).all():
         raise Rejected("inputs are divided by numbers that are not above zero")
     depth, activation = len(config["hidden"]), config["activation"]
+    _refuse_overflow(depth, arrays, member)
     inputs = _nothing(int(config["input_size"]))
     inputs["rise"][feature] = True
     may = inputs
     for layer in range(depth):
-        may = _summed(np.sign(_finite(arrays[f"weight_{layer}"][member])), may)
+        may = _summed(np.sign(arrays[f"weight_{layer}"][member]), may)
         moved = may["rise"] | may["fall"]
         if activation == "relu":
             may["up"] |= moved
@@ -285,19 +325,50 @@ def _of_network(
     return found
 
 
-def _finite(weight: NDArray[Any]) -> NDArray[Any]:
-    if not np.isfinite(weight).all():
-        raise Rejected("a weight is not a finite number")
-    return weight
+def _examined(arrays: Arrays, what: str) -> dict[str, NDArray[Any]]:
+    """The arrays of a stack, those that sums are made of in float64 and of sane magnitude."""
+    found = dict(arrays)
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiub":
+            raise Rejected(f"{name} of {what} must hold numbers, got the dtype {array.dtype}")
+        if name.rpartition(".")[2] not in COMPARED:
+            found[name] = array.astype(np.float64)
+            within_scale(found[name], f"{name} of {what}")
+    return found
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _refuse_overflow(depth: int, arrays: Arrays, member: int) -> None:
+    """Rejected unless no sum exceeds LARGEST_SUM times the largest input, or times 1.
+
+    What overflows becomes infinite, the difference of two such numbers none, and that counts as 0
+    where outputs are arranged. No activation is larger than what it is taken of.
+    """
+    width = arrays["weight_0"].shape[2]
+    shift = arrays.get("normalise_shift", np.zeros(width))
+    inputs = (1 + np.abs(shift)) / arrays.get("normalise_scale", np.ones(width))
+    sizes = [inputs]
+    for layer in range(depth + 1):
+        weight, bias = arrays[f"weight_{layer}"][member], arrays[f"bias_{layer}"][member]
+        sizes.append(np.abs(weight) @ sizes[-1] + np.abs(bias))
+    if "skip" in arrays:
+        sizes[-1] = sizes[-1] + np.abs(arrays["skip"][member]) @ inputs
+    if not all((one <= LARGEST_SUM).all() for one in sizes):
+        raise Rejected(
+            f"sums inside member {member} can exceed {LARGEST_SUM:g} times its inputs, beyond "
+            "which they may overflow"
+        )
 
 
 def _signs(weight: NDArray[Any], sums: list[dict[int, int]]) -> NDArray[Any]:
     """(sums, units): the signs of sums of rows of the last layer, without rounding."""
-    rows = _finite(weight)
-    made = np.zeros((len(sums), rows.shape[1]), np.int64)
+    if sum(map(len, sums)) * weight.shape[1] > max(LARGEST_PRODUCT, 2 * weight.size):
+        raise Rejected("sums of outputs have too many terms to be checked")
+    made = np.zeros((len(sums), weight.shape[1]), np.int64)
     for number, one in enumerate(sums):
-        for unit in range(rows.shape[1]):
-            total = sum(sign * Fraction(float(rows[output, unit])) for output, sign in one.items())
+        for unit in range(weight.shape[1]):
+            terms = (sign * Fraction(float(weight[output, unit])) for output, sign in one.items())
+            total = sum(terms)
             made[number, unit] = (total > 0) - (total < 0)
     return made
 
@@ -307,7 +378,7 @@ def _of_trees(arrays: Arrays, member: int, feature: int, sums: list[dict[int, in
     found = _nothing(len(sums))
     if not arrays["factor"][member] >= 0:
         raise Rejected("trees are subtracted")
-    value = _finite(arrays["value"][member])
+    value = arrays["value"][member]
     for tree in range(value.shape[0]):
         names, left, right = (arrays[name][member, tree] for name in ("feature", "left", "right"))
         nodes = np.arange(len(left))

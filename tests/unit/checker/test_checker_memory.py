@@ -7,17 +7,22 @@ import io
 import struct
 import tracemalloc
 import zipfile
+from typing import Any
 
 import certificate_cases as cases
 import numpy as np
 import pytest
 
-from cg4ai.checker import Rejected, check
+from cg4ai.checker import Rejected, check, verdict
+from cg4ai.checker.equality import components, forms_of
 from cg4ai.cli import check as command
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
 from cg4ai.members.mixture import Part
+from cg4ai.proofs.files import claim_array
+from cg4ai.proofs.files import sealed as packed
+from cg4ai.records import MemberState
 from cg4ai.rules.regions import Box
 
 MIB = 2**20
@@ -178,3 +183,148 @@ def test_a_part_of_another_kind_gets_one_line(key):
 def test_many_small_objects_take_little_memory():
     data = replaced("parts", "[" + ",".join(['{"a":[]}'] * 100_000) + "]")
     assert peak(refused(data, "part 0")) < 16 * MIB + PER_BYTE * len(data)
+
+
+HEADING = {"title": "t", "requirement": "r", "made_by": {"cg4ai": "0"}, "about": {}}
+
+
+def of_kind(kind, inputs, outputs, arrays, **more):
+    """A certificate of a kind that speaks of every input."""
+    sizes = {"input_size": inputs, "output_size": outputs}
+    claim = {**HEADING, "kind": kind, **sizes, **more}
+    return packed({**arrays, "claim": claim_array(claim)})
+
+
+def of_shape(inputs, outputs, member, arrays, **asks):
+    wanted = {"shape": "monotone", "features": [[0, 1]], "output": None, "ordered": False}
+    wanted |= {"logits": False, **asks}
+    return of_kind("shape", inputs, outputs, arrays, asks=wanted, members=[member])
+
+
+def test_names_of_many_features_are_not_listed():
+    inputs = 2**22
+    member = {"kind": "constant", "config": {"input_size": inputs}}
+    data = of_shape(inputs, 1, member, {"0.values": np.zeros((1, 1))})
+    assert peak(lambda: str(verdict(data))) < 10 * MIB
+    data = of_shape(inputs, inputs, member, {"0.values": np.zeros((1, 1))}, ordered=True)
+    with pytest.raises(Rejected, match="other inputs or outputs"):
+        verdict(data)
+
+
+def test_more_members_than_bytes_are_refused():
+    """Trees of no node take no byte, however many."""
+    member = {"kind": "tree", "config": {"input_size": 1, "link": "identity"}}
+    data = of_shape(1, 1, member, {"0.value": np.zeros((2**31, 0, 0, 1))})
+    with pytest.raises(Rejected, match="more members than the file has bytes"):
+        verdict(data)
+
+
+def test_sets_around_each_other_are_not_followed_without_end():
+    member: dict[str, Any] = {"kind": "constant", "config": {"input_size": 1}}
+    arrays: dict[str, Any] = {}
+    start = "0."
+    for _ in range(17):
+        own = {"chains": [[0, 1]], "totals": []}
+        member = {"kind": "arranged", "config": {"inner": member, "set": own}}
+        arrays |= {f"{start}set.low": np.zeros(2), f"{start}set.high": np.ones(2)}
+        start += "inner."
+    arrays[f"{start}values"] = np.zeros((1, 2))
+    with pytest.raises(Rejected, match="arranged 17 times over"):
+        verdict(of_shape(1, 2, member, arrays))
+    twice = member
+    for _ in range(15):
+        twice = twice["config"]["inner"]
+    start = "0." + "inner." * 15
+    own = {f"0.{name.removeprefix(start)}": one for name, one in arrays.items() if start in name}
+    assert "these 1 members" in str(verdict(of_shape(1, 2, twice, own)))
+
+
+LONG = 6000  # its square is above what a product may take, and thin matrices are small
+
+
+def thin_ratio():
+    whole, ones = np.zeros(LONG, np.int64), np.ones((LONG, 1))
+    tree: dict[str, Any] = {name: np.zeros(1, np.int64) for name in ("feature", "left", "right")}
+    tree |= {"threshold": np.zeros(1), "slope": np.zeros((1, LONG, 1))}
+    prices = {"arc_prices": ones, "shield_prices": ones, "rule_prices": 0 * ones}
+    network = {"incidence": ones, "capacity": np.ones(1), "path_demand": whole}
+    demands = {"lower": np.ones(1), "upper": np.ones(1), "unit": np.ones(1)}
+    rest = {"ratio": np.array(1.5), "offset": np.zeros((1, LONG)), "choice": np.zeros((1, 1), int)}
+    rest["safe_split"] = np.full(LONG, 1 / LONG)
+    return of_kind("ratio", 1, LONG, {**tree, **prices, **network, **demands, **rest})
+
+
+def thin_equality():
+    arrays = {"matrix": np.zeros((LONG, 1)), "offset": np.zeros(LONG), "slope": np.zeros((LONG, 1))}
+    arrays |= {"form0.offset": np.zeros(1), "form0.slope": np.zeros((1, 1))}
+    return of_kind("equality", 1, 1, {**arrays, "form0.basis": np.zeros((1, LONG))}, forms=1)
+
+
+def thin_outputs():
+    arrays = {"matrix": np.ones((LONG, 1)), "bound": np.zeros(LONG)}
+    arrays |= {"form0.points": np.ones((LONG, 1)), "form0.term": np.zeros(LONG, np.int64)}
+    return of_kind("outputs", 1, 1, arrays, forms=1)
+
+
+@pytest.mark.parametrize("made", [thin_ratio, thin_equality, thin_outputs])
+def test_products_of_thin_matrices_are_refused(made):
+    data = made()
+
+    def work():
+        with pytest.raises(Rejected, match="6000 rows and 6000 columns"):
+            verdict(data)
+
+    assert peak(work) < 20 * MIB
+
+
+def test_prices_of_no_link_are_refused():
+    arrays = {"incidence": np.ones((1, 0)), "capacity": np.ones(0), "ratio": np.array(1.5)}
+    arrays |= {"lower": np.ones(1), "upper": np.ones(1), "path_demand": np.zeros(1, np.int64)}
+    with pytest.raises(Rejected, match="no link"):
+        verdict(of_kind("ratio", 1, 1, arrays))
+
+
+def test_many_terms_take_time_in_proportion():
+    """One comparison of all points for each of the terms would take minutes."""
+    count = 200_000
+    points = np.random.default_rng(0).integers(1, 5, (count, 1)).astype(float)
+    term = np.arange(count) // 2
+    least = points.reshape(-1, 2).min(1).sum()
+    arrays = {"matrix": np.ones((1, 1)), "form0.points": points, "form0.term": term}
+    found = verdict(of_kind("outputs", 1, 1, {**arrays, "bound": np.array([least - 1])}, forms=1))
+    assert found.seconds < 5
+    with pytest.raises(Rejected, match="can be as low as"):
+        verdict(of_kind("outputs", 1, 1, {**arrays, "bound": np.array([least + 1])}, forms=1))
+
+
+def behind_shields(depth, outputs=3):
+    """A stored constant behind so many shields, each with a constant as its anchor."""
+    arrays = {"values": np.ones((1, outputs))}
+    constant: dict[str, Any] = {"kind": "constant", "config": {"input_size": 1}}
+    record = constant
+    for _ in range(depth):
+        arrays = {f"inner.{name}": one for name, one in arrays.items()}
+        arrays["shield.anchor.values"] = np.ones((1, outputs))
+        shield = {"anchor": constant, "guards": [], "coupled": [[0]]}
+        record = {"kind": "shielded", "config": {"inner": record, "shield": shield}}
+    return MemberState(record["kind"], record["config"], arrays)
+
+
+def test_shields_around_each_other_do_not_multiply_forms_without_end():
+    assert len(list(forms_of(behind_shields(1), np.zeros(1, int)))) == 5  # own, anchor, three mixed
+    with pytest.raises(Rejected, match="more than 4 shields"):
+        list(forms_of(behind_shields(5), np.zeros(1, int)))
+    with pytest.raises(Rejected, match="too many to be checked"):
+        list(forms_of(behind_shields(2, outputs=1200), np.zeros(1, int)))
+
+
+def test_outputs_that_move_together_take_memory_in_proportion():
+    size = 10_000
+    record = {"coupled": [list(range(size - 1)), [size - 1]], "guards": []}
+
+    def work():
+        found = components(record, {}, size)
+        assert (found[:-1] == found[0]).all()
+        assert found[-1] != found[0]
+
+    assert peak(work) < 20 * MIB

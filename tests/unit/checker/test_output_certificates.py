@@ -10,6 +10,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 import cg4ai
 from cg4ai import Box, Linear, Ordered, Range, SumTo
 from cg4ai.checker import OutputVerdict, Rejected, verdict
+from cg4ai.checker.file import Content
 from cg4ai.checker.outputs import OutputClaim
 from cg4ai.checker.shipped import compare
 from cg4ai.ensemble.ensemble import Ensemble
@@ -24,6 +25,7 @@ from cg4ai.members import (
 )
 from cg4ai.members.mixture import Part
 from cg4ai.members.shielded import Shield
+from cg4ai.records import MemberState
 from cg4ai.rules import OutputRule
 from cg4ai.rules.arranged import joined
 from cg4ai.rules.guards import guard_of
@@ -123,3 +125,42 @@ def test_a_bare_network_shows_nothing() -> None:
     found = cg4ai.certify(mixture(network()), Range(-1e9, 1e9))
     assert found.status == "unknown"
     assert "do not show" in found.note
+
+
+def output_claim(matrix: Any, bound: Any) -> OutputClaim:
+    """A claim of these rows, of which nothing is proven yet; its own form is one point."""
+    arrays = {
+        "matrix": np.array(matrix, np.float64),
+        "bound": np.array(bound, np.float64),
+        "form0.points": np.zeros((1, np.shape(matrix)[1])),
+        "form0.term": np.zeros(1, np.int64),
+    }
+    claim = {"kind": "outputs", "title": "t", "requirement": "r", "input_size": 2, "forms": 1}
+    claim |= {"output_size": np.shape(matrix)[1], "made_by": {"cg4ai": "0"}, "about": {}}
+    return OutputClaim(Content("", claim, arrays, 1000))
+
+
+@pytest.mark.parametrize(
+    ("row", "bound", "outputs"),
+    [
+        ([-1.0, -1.0], -1.0, [1e308, 1e308]),  # the sum overflows: at most 1, it says
+        ([1e-81, 0.0], 0.0, [-1.0, 0.0]),  # at least 0, in units in which -1 seems nothing
+    ],
+)
+def test_rows_whose_products_overflow_or_vanish_are_not_proven(
+    row: list[float], bound: float, outputs: list[float]
+) -> None:
+    state = ConstantMembers(np.array([outputs]), 2).state()
+    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(Rejected):
+        output_claim([row], [bound]).verify_stored(state, np.zeros(1, np.int64), "part 0")
+
+
+def test_ends_of_any_dtype_are_the_numbers_they_are() -> None:
+    """The negative of 5 in uint8 is 251: outputs of up to 5 would be at most -251."""
+    state = ArrangedMembers(network(), joined([Range(0, 5)], 3)).state()
+    arrays = {**state.arrays, "set.high": state.arrays["set.high"].astype(np.uint8)}
+    claim = output_claim([[-1.0, 0.0, 0.0]], [251.0])
+    with pytest.raises(Rejected, match="can be as low as -5"):
+        claim.verify_stored(
+            MemberState(state.kind, state.config, arrays), np.zeros(1, np.int64), "part 0"
+        )

@@ -19,7 +19,7 @@ from cg4ai.members.arranged import ArrangedMembers
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.mixture import Part
-from cg4ai.members.networks import NetworkArchitecture
+from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.members.signed import SignedArchitecture
 from cg4ai.pricing.nested import nested_member, nesting_of
 from cg4ai.proofs.shapes import shape_bytes
@@ -201,3 +201,38 @@ def test_parts_of_other_classes_than_the_claim_are_rejected() -> None:
     assert isinstance(claim, ShapeClaim)
     with pytest.raises(Rejected, match="other outputs than the claim"):
         claim.verify_stored(larger.state(), np.arange(2), "stack 0")
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [[[1e308, -1e308]], [[1.0]]],
+        [*[[[1e60, 0.0], [0.0, 1e60]]] * 6, [[1.0, -1.0]], [[1.0]]],  # none too large by itself
+    ],
+)
+def test_weights_by_which_sums_overflow_are_not_taken_for_monotone(weights: list[Any]) -> None:
+    """Infinity minus infinity is no number, which counts as 0 where outputs are arranged."""
+    arrays = {f"weight_{layer}": np.array([one]) for layer, one in enumerate(weights)}
+    arrays |= {f"bias_{layer}": np.zeros((1, len(one))) for layer, one in enumerate(weights)}
+    arrays[f"bias_{len(weights) - 1}"] += 3.0
+    hidden = tuple(len(one) for one in weights[:-1])
+    inner = NetworkMembers(NetworkArchitecture(2, 1, hidden=hidden), arrays)
+    ensemble = mixture(ArrangedMembers(inner, joined([Range(-5.0, 5.0)], 1)))
+    rise = ensemble.predict(np.array([[0.0, 10.0], [9.0, 10.0]]))
+    assert rise.tolist() == [[3.0], [0.0]]  # which is a fall
+    rule = Monotone({0: 1})
+    rule.check(2, 1)
+    with pytest.raises(Rejected, match=r"numbers must be finite|may overflow"):
+        verdict(shape_bytes(ensemble, rule))
+
+
+@pytest.mark.parametrize("name", ["bias_0", "bias_1"])
+def test_a_bias_that_is_no_number_is_rejected(name: str) -> None:
+    rule = Monotone({0: 1})
+    stack = networks((rule,))
+    claim = verdict(shape_bytes(mixture(stack), rule)).claim
+    assert isinstance(claim, ShapeClaim)
+    state = stack.state()
+    arrays = {**state.arrays, name: np.full_like(state.arrays[name], np.inf)}
+    with pytest.raises(Rejected, match=f"{name} of stack 0 holds inf"):
+        claim.verify_stored(MemberState(state.kind, state.config, arrays), np.arange(1), "stack 0")

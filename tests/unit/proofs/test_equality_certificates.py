@@ -12,7 +12,13 @@ from cg4ai.checker.shipped import compare
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
-from cg4ai.members import NetworkArchitecture, Shield, ShieldedMembers, affine
+from cg4ai.members import (
+    ConstantMembers,
+    NetworkArchitecture,
+    Shield,
+    ShieldedMembers,
+    affine,
+)
 from cg4ai.members.completed import CompletedMembers
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import certify
@@ -142,3 +148,34 @@ def test_forged_certificates_are_refused():
         with pytest.raises(Rejected, match=reason) as refused:
             verdict(forged)
         assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("size", [1e308, 1e-81, 1e-200])
+def test_a_basis_whose_products_overflow_or_vanish_is_refused(size, tmp_path):
+    """With free outputs of 1 / size x its outputs are of moderate size, and miss the sum by 2 x."""
+    sums = Equality(None, np.ones((1, 2)), AffineBound(np.ones(1), np.zeros((1, 1))), name="one")
+    constant = mixture(ConstantMembers(np.array([[0.3, 0.7]]), 1))
+    claim = verdict(
+        certificate_bytes(constant, requirement=sums, certification=certify(constant, sums))
+    ).claim
+    free = affine(np.full((1, 1, 1), 1 / size), np.zeros((1, 1)))
+    wrong = Completion(np.array([0.3, 0.7]), np.zeros((2, 1)), np.full((2, 1), size))
+    folder = mixture(CompletedMembers(free, wrong))
+    assert folder.predict(np.ones((1, 1))).sum() == pytest.approx(3.0)
+    folder.save(tmp_path / "run")
+    with pytest.raises(Rejected, match="the basis of part 0"):
+        compare(claim, tmp_path / "run")
+
+
+def test_constants_whose_sum_overflows_are_refused(tmp_path):
+    sums = Equality(None, np.ones((1, 2)), AffineBound(np.ones(1), np.zeros((1, 1))), name="one")
+    constant = mixture(ConstantMembers(np.array([[0.3, 0.7]]), 1))
+    claim = verdict(
+        certificate_bytes(constant, requirement=sums, certification=certify(constant, sums))
+    ).claim
+    mixture(ConstantMembers(np.full((1, 2), 1e308), 1)).save(tmp_path / "run")
+    with pytest.raises(Rejected, match="holds 1e\\+308"):
+        compare(claim, tmp_path / "run")
+    mixture(ConstantMembers(np.array([[0.3, 0.7]]), 2)).save(tmp_path / "wider")
+    with pytest.raises(Rejected, match="other inputs or outputs"):
+        compare(claim, tmp_path / "wider")
