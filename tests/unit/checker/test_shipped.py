@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import certificate_cases as cases
 import numpy as np
 import pytest
@@ -90,7 +92,7 @@ def test_other_names_of_inputs_and_outputs_are_rejected(tmp_path, name, value):
         compare(claim, tmp_path)
 
 
-TABULAR = {
+TABULAR: dict[str, Any] = {
     **ABOUT,
     "application": "tabular",
     "features": ["age", "town=Ulm"],

@@ -30,7 +30,7 @@ from cg4ai.records import Array
 Description = dict[str, Any]
 
 
-def small(**limits: float) -> Instance:
+def small(**limits: Any) -> Instance:
     """Nodes named by digits; two demands of node 1, with two or three paths each."""
     graph = networkx.DiGraph(name="small", demands={"1": {"4": 4.0, "5": 2.0}})
     for source, target in ("12", "13", "14", "24", "34", "45", "25", "35"):
