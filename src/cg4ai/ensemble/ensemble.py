@@ -264,7 +264,7 @@ class Ensemble(Mixture):
 
     @property
     def unshielded(self) -> Ensemble:
-        """The same without any shield, of the whole or of its members; itself if it has none."""
+        """The same without its outermost shields, of the whole or of members; itself without any."""
         if not any(isinstance(part.members, ShieldedMembers) for part in self.parts):
             return self
         parts = tuple(
