@@ -264,7 +264,7 @@ class Ensemble(Mixture):
 
     @property
     def unshielded(self) -> Ensemble:
-        """The same without its outermost shields, of the whole or of members; itself without any."""
+        """The same without its outermost shields, of the whole or of members, if it has any."""
         if not any(isinstance(part.members, ShieldedMembers) for part in self.parts):
             return self
         parts = tuple(
