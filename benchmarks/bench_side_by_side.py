@@ -3,8 +3,9 @@
     python -m benchmarks.bench_side_by_side --device cuda --jobs 4
 
 On a GPU every thread works in a stream of its own, so that what they launch overlaps. Training
-alone is timed, without evaluation. cuBLAS rounds otherwise where several streams are at work, and
-training carries that on, so what is compared is how good the routers are: their mean MLU.
+alone is timed, without evaluation. Where several streams are at work sums are not the same to the
+last bit, and training carries that on, so what is compared is how good the routers are: their mean
+MLU.
 """
 
 from __future__ import annotations

@@ -12,3 +12,15 @@ NETWORK = {
         for s, t in ("ab", "ac", "ad", "bd", "cd", "bc")
     ],
 }
+
+# settings of a training in a moment
+TINY = {
+    "scenarios": 30,
+    "priced": 50,
+    "first_steps": 60,
+    "later_steps": 30,
+    "batch_size": 64,
+    "starts": 2,
+    "validation": 300,
+    "shield_inputs": 4000,
+}

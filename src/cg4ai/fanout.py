@@ -4,7 +4,8 @@ Whoever has several things to do that need nothing of each other (runs, failures
 proof, models to fit) gives them here. Every item brings its own seed (`cg4ai.seeds.derived_seed`)
 and is cut the same way whatever `n_jobs` is, so that answers do not depend on the number of jobs,
 nor on whether loky (joblib's default), dask or ray runs them: that is chosen outside, with
-`joblib.parallel_config`.
+`joblib.parallel_config`. On a GPU threads of one process have streams of their own (`own_stream`);
+there sums may differ in their last bits.
 """
 
 from __future__ import annotations

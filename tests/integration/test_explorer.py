@@ -26,19 +26,9 @@ from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.pages.program import array_data
-from small_network import NETWORK
+from small_network import NETWORK, TINY
 
-TINY = {
-    "scenarios": 30,
-    "priced": 50,
-    "first_steps": 60,
-    "later_steps": 30,
-    "batch_size": 64,
-    "starts": 2,
-    "validation": 100,
-    "shield_inputs": 400,
-    "timed": 20,
-}
+QUICK = {**TINY, "validation": 100, "shield_inputs": 400, "timed": 20}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +44,7 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Path:
     given: Any = NETWORK["nodes"]
     nodes = [{**node, "pos": [number % 2, number // 2]} for number, node in enumerate(given)]
     (folder / "small.json").write_text(json.dumps({**NETWORK, "nodes": nodes}))
-    settings = [part for name, value in TINY.items() for part in ("--set", f"{name}={value}")]
+    settings = [part for name, value in QUICK.items() for part in ("--set", f"{name}={value}")]
     run = str(folder / "run")
     asked = ["route", str(folder / "small.json"), "--demands", "2", "--load", "0.6"]
     assert main([*asked, "--threads", "1", "--out", run, "--quiet", *settings]) == 0

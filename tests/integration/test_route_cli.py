@@ -27,7 +27,7 @@ from cg4ai.runs import files
 from experiments.routing import reproduce
 from experiments.routing.__main__ import main as experiment
 from experiments.routing.paper_mode import PaperRouting, PaperSettings
-from small_network import NETWORK
+from small_network import NETWORK, TINY
 
 KEPT, BAD_INPUT, NOT_KEPT, INTERRUPTED = 0, 2, 3, 130
 
@@ -39,16 +39,6 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-TINY = {
-    "scenarios": 30,
-    "priced": 50,
-    "first_steps": 60,
-    "later_steps": 30,
-    "batch_size": 64,
-    "starts": 2,
-    "validation": 300,
-    "shield_inputs": 4000,
-}
 MEASURED: dict[str, Any] = {  # an evaluation in a moment, of trainings that a limit ends
     "scenarios": 30,
     "priced": 200,

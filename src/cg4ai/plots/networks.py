@@ -55,7 +55,7 @@ def plot_network(
     if loads.shape != (len(arcs),):
         raise InvalidInput(f"utilisation has shape {loads.shape}, expected ({len(arcs)},)")
     ax = axis_of(ax)
-    places = _places(arcs, instance.positions)
+    places = places_of(arcs, instance.positions)
     size = max(float(np.ptp(np.array(list(places.values())), axis=0).max()), 1e-9)
     both = set(arcs)
     for number in np.argsort(loads, kind="stable"):  # the fullest on top
@@ -83,8 +83,13 @@ def link_style(load: float) -> dict[str, Any]:
     return {"color": STEPS[step], "linewidth": width, "solid_capstyle": "butt"}
 
 
-def _places(arcs: Sequence[tuple[str, str]], positions: Positions | None) -> dict[str, Any]:
-    """Where each node is drawn; degrees are put such that a kilometre is as long both ways."""
+def places_of(
+    arcs: Sequence[tuple[str, str]], positions: Positions | None
+) -> dict[str, tuple[float, float]]:
+    """Where each node of the arcs is drawn, y upwards.
+
+    Degrees are put such that a kilometre is as long both ways.
+    """
     nodes = list(dict.fromkeys(node for arc in arcs for node in arc))
     if positions is None:
         networkx = optional("networkx")

@@ -10,8 +10,7 @@ import numpy as np
 
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.failed import Link, link_of, links_of
-from cg4ai.extras import optional
-from cg4ai.records import Array
+from cg4ai.plots.networks import places_of
 
 WIDTH, LEAST_HEIGHT, MOST_HEIGHT = 1000.0, 420.0, 900.0
 MARGIN_X, MARGIN_Y, GAP = 90.0, 45.0, 14.0
@@ -52,8 +51,8 @@ class Layout:
 def drawn(made: Instance) -> Layout:
     """The nodes at their own positions, north up; without any, laid out by springs."""
     unused = _unused(made)
-    nodes = list(dict.fromkeys(node for arc in (*made.arcs, *unused) for node in arc))
-    points = _points(made, nodes, unused)
+    found = places_of([*made.arcs, *unused], made.positions)
+    points = np.array(list(found.values())) * [1.0, -1.0]  # y downwards
     low, high = points.min(axis=0), points.max(axis=0)
     spans = np.maximum(high - low, 1e-9 * max(1.0, float(np.abs(points).max())))
     inner = WIDTH - 2 * MARGIN_X
@@ -62,7 +61,7 @@ def drawn(made: Instance) -> Layout:
     placed = (points - low) * scale + [MARGIN_X, MARGIN_Y]
     places = {
         name: (round(float(x), 1), round(float(y), 1))
-        for name, (x, y) in zip(nodes, placed, strict=True)
+        for name, (x, y) in zip(found, placed, strict=True)
     }
     labels = _labels((*made.arcs, *unused), places)
     return Layout((WIDTH, round(height, 1)), places, labels, unused)
@@ -74,22 +73,6 @@ def _unused(made: Instance) -> list[Link]:
     if made.positions is None:
         return sorted(links)
     return sorted(link for link in links if made.positions.keys() >= set(link))
-
-
-def _points(made: Instance, nodes: list[str], unused: list[Link]) -> Array:
-    """(n, 2) with y downwards."""
-    known = made.positions
-    if known is None:
-        networkx = optional("networkx")
-        graph = networkx.Graph()
-        graph.add_nodes_from(nodes)
-        graph.add_edges_from([*made.arcs, *unused])
-        found = networkx.kamada_kawai_layout(graph)
-        return np.array([found[name] for name in nodes])
-    points = np.array([known[name] for name in nodes], np.float64)
-    if np.all(np.abs(points) <= [180.0, 90.0]):  # longitude and latitude: degrees differ in length
-        points[:, 0] *= math.cos(math.radians(float(points[:, 1].mean())))
-    return points * [1.0, -1.0]
 
 
 def _labels(
