@@ -298,6 +298,7 @@ class IterationRecord:
     trainings: int | None = None  # how often pricers were asked; None: not counted
     other_s: float = 0.0
     phase: str = ""
+    rows_met: bool = True  # whether every row lacks at most the tolerance, by its own size
 
     @property
     def seconds(self) -> float:

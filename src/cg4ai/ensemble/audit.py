@@ -21,6 +21,7 @@ from cg4ai.rules.place import Placed
 from cg4ai.rules.rates import GroupRates
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import ConcaveRows, shortfall
+from cg4ai.rules.sizes import RequirementSize, requirement_size
 from cg4ai.separation import BlackBox, GradientAscent, default_separator
 from cg4ai.separation.scan import candidates, predictions
 
@@ -162,12 +163,13 @@ def audit(
 ) -> Audit:
     """Recompute every listed row in float64; over a region, search for violations.
 
-    `threshold` turns scores into decisions for a Rate; `seed` and `limit` (of inputs reported) are
-    for the search, which the requirement's separator does, or the default one. A search of this
-    very mixture that was done already is given as `found`. A `brief` search looks at single inputs
-    and hardly climbs, for endings that have no time left: what it finds is real, and its effort is
-    stated like any other. `held_out` (n, d) are inputs that no member was trained on: rates at
-    those of them that the rule lists are stated by themselves, with intervals.
+    A row is violated where it lacks more than `tolerance` x its size, which is that of its bound
+    (`rules.sizes`). `threshold` turns scores into decisions for a Rate; `seed` and `limit` (of
+    inputs reported) are for the search, which the requirement's separator does, or the default one.
+    A search of this very mixture that was done already is given as `found`. A `brief` search looks
+    at single inputs and hardly climbs, for endings that have no time left: what it finds is real,
+    and its effort is stated like any other. `held_out` (n, d) are inputs that no member was trained
+    on: rates at those of them that the rule lists are stated by themselves, with intervals.
     """
     from cg4ai.ensemble.shield import kept_by_shield
 
@@ -187,8 +189,9 @@ def audit(
             search = default_separator(requirement, ensemble.differentiable)
             if (brief or shield is not None) and isinstance(requirement.region, Region):
                 search = SCREENING if ensemble.differentiable else SAMPLING
-            found = search.find(ensemble, requirement, seed=seed, limit=limit, tolerance=tolerance)
-        attacked = _attacked(requirement, found, tolerance)
+            least = tolerance * _size(requirement, ensemble).least
+            found = search.find(ensemble, requirement, seed=seed, limit=limit, tolerance=least)
+        attacked = _attacked(requirement, found, tolerance, _size(requirement, ensemble))
         if shield is None:
             return attacked
         return replace(attacked, strength=Strength.SHIELDED, room=shield.room)
@@ -222,8 +225,11 @@ def _recomputed(
 ) -> Audit:
     """What predictions at the listed inputs make of every row."""
     outputs, violations = row_violations(requirement, ensemble, rows)
+    largest = float(outputs.abs().max()) or 1.0
+    size = requirement_size(requirement, ensemble.output_size, outputs=largest)
+    tolerances = tolerance * size.of_rows(rows.bounds)
     order = np.argsort(-violations, kind="stable")
-    violated = order[violations[order] > tolerance]
+    violated = order[violations[order] > tolerances[order]]
     thresholded = {}
     if isinstance(requirement, Rate):
         thresholded = requirement.decision_rates(outputs.numpy(), threshold)
@@ -238,7 +244,7 @@ def _recomputed(
         rows=len(rows),
         satisfied=len(rows) - len(violated),
         worst_violation=float(violations.max()),
-        tolerance=tolerance,
+        tolerance=float(tolerances.max()),
         violated=violated,
         violations=violations[violated],
         descriptions=_descriptions(requirement, rows, violated),
@@ -312,8 +318,23 @@ def _shown(point: Array) -> str:
     return f"[{shown}{', ...' if len(point) > 6 else ''}]"
 
 
-def _attacked(requirement: Requirement, found: SeparationResult, tolerance: float) -> Audit:
-    violated = np.flatnonzero(found.violations > tolerance)
+def _size(requirement: Requirement, ensemble: Ensemble) -> RequirementSize:
+    """Of a requirement over a region, where outputs are as large as at some of its inputs."""
+    largest = 1.0
+    if isinstance(requirement.region, Region):
+        inputs = candidates(requirement.region, 64, torch.Generator().manual_seed(0))
+        largest = float(predictions(ensemble, inputs).abs().max()) or 1.0
+    return requirement_size(requirement, ensemble.output_size, outputs=largest)
+
+
+def _attacked(
+    requirement: Requirement, found: SeparationResult, tolerance: float, size: RequirementSize
+) -> Audit:
+    sizes = np.full(len(found.violations), size.least)
+    if found.rows is not None:
+        sizes = size.of_rows(found.rows.bounds)
+    violated = np.flatnonzero(found.violations > tolerance * sizes)
+    tolerance = tolerance * size.least
     region = requirement.region
     excluded = found.bound is not None and found.bound <= tolerance
     return Audit(

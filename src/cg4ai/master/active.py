@@ -140,7 +140,8 @@ class ActiveProgram:
         weights[held.members] = values[held.kinds == MEMBER]
         dummy, block_of = values[:blocks], self.table.column_blocks
         total = dummy + np.bincount(block_of, weights=weights, minlength=blocks)
-        duals[held.rows] = np.maximum(solution.duals[blocks:], 0.0)
+        factors = self.table.factors(held.rows)
+        duals[held.rows] = np.maximum(solution.duals[blocks:], 0.0) * factors
         return Point(
             weights=weights / total[block_of],
             dummy=dummy / total,
@@ -154,7 +155,8 @@ class ActiveProgram:
         """Give rows to HiGHS, with their own slacks; their logicals enter the basis."""
         self.add_columns(OWN, rows[self.table.slack_of[rows] == OWN_SLACK])
         matrix = self._row_matrix(rows)
-        self._program.add_rows(self.table.bounds[rows], np.full(len(rows), np.inf), matrix)
+        bounds = self.table.bounds[rows] * self.table.factors(rows)
+        self._program.add_rows(bounds, np.full(len(rows), np.inf), matrix)
         self.held.append_rows(rows)
         self._next_primal = False
 
@@ -166,6 +168,7 @@ class ActiveProgram:
         kinds = np.full(len(keys), kind)
         if kind == MEMBER:
             dense = table.coefficients[np.ix_(held.rows, keys)]
+            dense = dense * table.factors(held.rows)[:, None]
             ones = (np.ones(len(keys)), (table.column_blocks[keys], np.arange(len(keys))))
             convexity = sparse.csc_matrix(ones, shape=(table.blocks, len(keys)))
             matrix = sparse.vstack([convexity, sparse.csc_matrix(dense)], format="csc")
@@ -242,7 +245,7 @@ class ActiveProgram:
             (np.ones(len(weighted)), (blocks, weighted)), shape=(table.blocks, len(held.kinds))
         )
         self._program.add_rows(ones, ones, convexity)
-        bounds = table.bounds[held.rows]
+        bounds = table.bounds[held.rows] * table.factors(held.rows)
         self._program.add_rows(bounds, np.full(len(bounds), np.inf), self._row_matrix(held.rows))
 
     def _lower(self, kinds: IntArray) -> Array:
@@ -267,7 +270,8 @@ class ActiveProgram:
             values.append(np.ones(len(at)))
         where = (np.concatenate(row_of), np.concatenate(column_of))
         shape = (len(rows), len(held.kinds))
-        return sparse.csr_matrix((np.concatenate(values), where), shape=shape)
+        entries = np.concatenate(values) * table.factors(rows)[where[0]]
+        return sparse.csr_matrix((entries, where), shape=shape)
 
 
 def _explain(status: str) -> str:

@@ -38,8 +38,10 @@ class Choice:
     bound: float
 
 
-def choose(table: Table, *, tolerance: float, time_limit_s: float = math.inf) -> Choice:
+def choose(table: Table, *, tolerance: Array, time_limit_s: float = math.inf) -> Choice:
     """The cheapest choice that meets every row; if there is none, the one that comes closest.
+
+    `tolerance` (m,) is what each row may lack.
 
     Every block must have a column. One block is looked through: closest is what misses the fewest
     rows, and of these has the least total slack (a member whose outputs are all 0 lacks little of
@@ -60,19 +62,19 @@ def objectives(table: Table, values: Array) -> Array:
     return np.asarray(table.epigraph_weights @ levels)
 
 
-def _looked_through(table: Table, tolerance: float) -> Choice:
+def _looked_through(table: Table, tolerance: Array) -> Choice:
     values = table.coefficients
     ruled = table.epigraph_of < 0
     short = np.maximum(table.bounds[ruled, None] - values[ruled], 0.0)
     lacking = short.max(0, initial=0.0)
     costs = table.costs + objectives(table, values)
-    met = lacking <= tolerance
+    missed = short > tolerance[ruled, None]
+    met = ~missed.any(axis=0)
     if met.any():
         best = int(np.where(met, costs, np.inf).argmin())
         bound = float(costs[best])
     else:
-        missed = (short > tolerance).sum(0)
-        best, bound = int(np.lexsort((short.sum(0), missed))[0]), math.inf
+        best, bound = int(np.lexsort((short.sum(0), missed.sum(0)))[0]), math.inf
     return Choice(
         np.array([best]), float(costs[best]), float(lacking[best]), bool(met[best]), bound
     )
@@ -81,7 +83,7 @@ def _looked_through(table: Table, tolerance: float) -> Choice:
 class _Selection:
     """Several blocks: binary variables for columns, one t for each scenario."""
 
-    def __init__(self, table: Table, tolerance: float, time_limit_s: float) -> None:
+    def __init__(self, table: Table, tolerance: Array, time_limit_s: float) -> None:
         self.table, self.tolerance = table, tolerance
         self.until = time.monotonic() + time_limit_s
         self.members = np.arange(table.n_columns)
@@ -91,7 +93,7 @@ class _Selection:
             shape=(table.blocks, len(self.members)),
         )
         self.ruled = table.epigraph_of < 0
-        self.needed = table.bounds - np.where(self.ruled, max(tolerance - FINEST, 0.0), 0.0)
+        self.needed = table.bounds - np.where(self.ruled, np.maximum(tolerance - FINEST, 0.0), 0.0)
         self.barred: list[IntArray] = []  # choices that rounding let through
 
     def choice(self) -> Choice:
@@ -145,7 +147,7 @@ class _Selection:
         short = (table.bounds - values[:, 0])[self.ruled]
         lacking = float(max(short.max(initial=0.0), 0.0))
         objective = float(table.costs[columns].sum() + objectives(table, values)[0])
-        met = lacking <= self.tolerance
+        met = bool((short <= self.tolerance[self.ruled]).all())
         return Choice(columns, objective, lacking, met, min(bound, objective) if met else bound)
 
     def _program(self, *, slack: bool) -> MixedProgram:

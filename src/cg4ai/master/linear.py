@@ -102,6 +102,14 @@ class LinearMaster:
         return self._table.coefficients
 
     @property
+    def bounds(self) -> Array:
+        return self._table.bounds
+
+    @property
+    def slack_numbers(self) -> IntArray:
+        return self._table.slack_of
+
+    @property
     def table(self) -> Table:
         """All rows and columns with what they cost; not to be written to."""
         return self._table
@@ -136,6 +144,10 @@ class LinearMaster:
         self._table.add_rows(coefficients, bounds, slack, epigraph)
         added = self._table.slack_of[len(known) :]
         self._active.add_columns(SHARED, np.setdiff1d(added[added >= 0], known))
+
+    def usual_cost(self) -> float:
+        """The median size of what members cost; 0 where pieces of an epigraph are all that does."""
+        return float(np.median(np.abs(self._table.costs)))
 
     def raise_penalty(self) -> bool:
         """Multiply the penalty by its growth, up to its limit; False if it is there already."""
@@ -216,6 +228,7 @@ class LinearMaster:
         at = np.searchsorted(point.shared_numbers[order], self._table.slack_of[shared])
         violation[shared] -= point.shared[order][at]
         violation[self._active.held.rows] = 0.0
+        violation *= self._table.factors(np.arange(self.n_rows))
         violated = np.flatnonzero(violation > self.tolerance)
         if len(violated) > self.activation_batch:
             worst = np.argsort(-violation[violated], kind="stable")[: self.activation_batch]

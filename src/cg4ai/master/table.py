@@ -13,6 +13,8 @@ from cg4ai.records import Array, Duals, IntArray
 
 OWN_SLACK, NO_SLACK = -1, -2
 DUMMY_MULTIPLE = 1000.0  # one unit of dummy costs as much as this many units of slack
+SMALL = 1 / 64  # bounds below are small for the tolerances of solvers
+MOST_DOUBLINGS = 20
 LARGEST = 1e12  # HiGHS takes larger numbers for infinite, and they would drown the others
 
 _ARRAYS = (
@@ -112,6 +114,16 @@ class Table:
         with_epigraph = self.epigraph_of >= 0
         shortfall[with_epigraph] -= epigraph[self.epigraph_of[with_epigraph]]
         return np.asarray(shortfall)
+
+    def factors(self, rows: IntArray) -> Array:
+        """Powers of two that rows with small bounds are multiplied by where they are solved.
+
+        Solvers meet rows to an absolute tolerance; so they meet these to a share of the bound.
+        """
+        size = np.abs(self.bounds[rows])
+        small = (size > 0) & (size < SMALL) & (self.slack_of[rows] != NO_SLACK)
+        exponent = np.round(-np.log2(np.where(small, size, 1.0)))
+        return np.where(small, 2.0 ** np.minimum(exponent, MOST_DOUBLINGS), 1.0)
 
     def reduced_costs(self, columns: IntArray, duals: Duals, *, free: bool) -> Array:
         """Of these columns at these duals; cost 0 if `free`."""

@@ -124,13 +124,13 @@ class Probability(_Labelled):
 class Margin(_Labelled):
     """The right class leads every other by `at_least`.
 
-    form "member" is the paper's CG-margin, one concave row per input: the weighted mean of the
-    members' own margins `s_i^y - max over c != y of s_i^c`. It implies the rule for the mixture
-    and asks for more. form "pairwise" is the rule itself: one linear row `f_y - f_c` per other
-    class c, whose rule number is c in `origin`.
+    form "pairwise" is the rule itself: one linear row `f_y - f_c` per other class c, whose rule
+    number is c in `origin`. form "member" is the paper's CG-margin, one row per input: the weighted
+    mean of the members' own margins `s_i^y - max over c != y of s_i^c`. It implies the rule for the
+    mixture and asks for more, so a run with it never ends as OPTIMAL or INFEASIBLE.
     """
 
-    form: str = field(default="member", kw_only=True)
+    form: str = field(default="pairwise", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -160,7 +160,7 @@ class Margin(_Labelled):
         if self.form == "member":
             origin = np.stack([positions, np.zeros_like(positions)], axis=1)
             return ConcaveRows(
-                number, self.points, self._functional, self.at_least, positions, origin
+                number, self.points, self._functional, self.at_least, positions, origin, jensen=True
             )
         others = np.concatenate([self._others(label) for label in self.labels])
         item = np.repeat(positions, self.known_output_size() - 1)
@@ -172,7 +172,7 @@ class Margin(_Labelled):
         if self.form == "member":
             bounds = np.repeat(self.at_least, len(inputs))
             return ConcaveRows(
-                number, inputs, self._functional, bounds, zeros, region_origin(zeros)
+                number, inputs, self._functional, bounds, zeros, region_origin(zeros), jensen=True
             )
         rows = super().rows_at(inputs, which, number)
         return replace(rows, origin=region_origin(self._others(int(self.labels[0]))[which]))

@@ -2,8 +2,9 @@
 
 A row reads `value(outputs at its inputs) >= bound`. Requirements with `<=` are negated and `==`
 becomes two rows before they get here. `LinearRows` are linear in the outputs; `ConcaveRows` are
-concave, so the mean of the members' values is at most the value of the mixture (Jensen) and a
-mixture whose mean meets the bound meets it itself.
+concave. The master keeps those exactly by cuts, `tangents` at mixtures that break them. Rows in
+`jensen` form bound the mean of the members' own values instead, which is at most the value of the
+mixture (Jensen): sufficient, not necessary.
 """
 
 from __future__ import annotations
@@ -70,6 +71,12 @@ class LinearRows:
         assert self.mixing is not None
         return np.asarray(self.mixing.T @ (weights[:, None] * self.coefficients))
 
+    def scaled(self, scale: float) -> LinearRows:
+        """The same rows divided by `scale` > 0."""
+        if scale == 1.0:
+            return self
+        return replace(self, coefficients=self.coefficients / scale, bounds=self.bounds / scale)
+
     def take(self, rows: IntArray) -> Self:
         """Some of the rows, with only the inputs they need."""
         origin = None if self.origin is None else self.origin[rows]
@@ -97,7 +104,9 @@ class ConcaveRows:
     """`value_j = functional(outputs of inputs[j], j)`, concave in the outputs, `>= bounds[j]`.
 
     `functional(outputs (..., m, r), rows (m,)) -> (..., m)` in torch; `rows` are positions in the
-    requirement's own list, so that per-row data (labels) can be looked up.
+    requirement's own list, so that per-row data (labels) can be looked up. `jensen`: the master
+    bounds the mean of the members' values. That implies the row, but a master with such rows
+    proves nothing about what other mixtures can reach.
     """
 
     requirement: int
@@ -106,6 +115,7 @@ class ConcaveRows:
     bounds: Array
     positions: IntArray
     origin: IntArray | None = None
+    jensen: bool = False
 
     linear: ClassVar[bool] = False
     JOINED: ClassVar = ("inputs", "bounds", "positions")
@@ -121,6 +131,37 @@ class ConcaveRows:
             outputs = outputs[..., torch.as_tensor(np.argsort(positions), device=outputs.device)]
         return self.functional(outputs, self.positions)
 
+    def scaled(self, scale: float) -> ConcaveRows:
+        """The same rows divided by `scale` > 0."""
+        if scale == 1.0:
+            return self
+        functional = _Scaled(self.functional, scale)
+        return replace(self, functional=functional, bounds=self.bounds / scale)
+
+    def tangents(self, outputs: Array) -> LinearRows:
+        """Row j linearised at `outputs[j]` (m, r): `value + slope . (f - outputs[j]) >= bound`.
+
+        Concave functions lie below their tangents, so whatever keeps a row keeps its tangents.
+        Raises InvalidInput where a slope is not finite.
+        """
+        z = torch.tensor(outputs, dtype=torch.float64, requires_grad=True)
+        values = self.values(z)
+        (gradient,) = torch.autograd.grad(values.sum(), z)
+        slopes, at = gradient.numpy(), values.detach().numpy()
+        wild = ~(np.isfinite(slopes).all(axis=1) & np.isfinite(at))
+        if wild.any():
+            j = int(np.flatnonzero(wild)[0])
+            shown = ", ".join(f"{number:.6g}" for number in outputs[j, :6])
+            raise InvalidInput(
+                f"the concave function of requirement {self.requirement} has no finite value and "
+                f"slope at the outputs [{shown}{', ...' if outputs.shape[1] > 6 else ''}] (value "
+                f"{at[j]:.6g}), where a mixture came to; a rule needs them at all outputs: state "
+                "it by a function without steep edges, such as a square in place of a root"
+            )
+        bounds = self.bounds - at + (slopes * outputs).sum(axis=1)
+        index = np.arange(len(outputs))
+        return LinearRows(self.requirement, self.inputs, slopes, bounds, index, None, self.origin)
+
     def take(self, rows: IntArray) -> Self:
         origin = None if self.origin is None else self.origin[rows]
         return type(self)(
@@ -130,7 +171,19 @@ class ConcaveRows:
             self.bounds[rows],
             self.positions[rows],
             origin,
+            self.jensen,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Scaled:
+    """A functional of concave rows divided by `scale`; equal if both are."""
+
+    functional: Callable[[Tensor, IntArray], Tensor]
+    scale: float
+
+    def __call__(self, outputs: Tensor, positions: IntArray) -> Tensor:
+        return self.functional(outputs, positions) / self.scale
 
 
 Rows = LinearRows | ConcaveRows

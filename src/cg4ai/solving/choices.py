@@ -85,13 +85,13 @@ def listable(run: RunState) -> Listable | None:
 
 def allowance(run: RunState, mixture: Mixture) -> float:
     """Rows count as met when they lack no more than the tolerance: what that may be worth."""
-    return run.settings.feasibility_tolerance * float(mixture.duals.rows.sum())
+    prices = mixture.duals.rows
+    sizes = run.work.row_sizes[: len(prices)]
+    return run.settings.feasibility_tolerance * float(prices @ sizes)
 
 
 def price_of_margin(run: RunState, mixture: Mixture) -> float:
-    prices = mixture.duals.rows
-    prices = prices[run.work.requirement_rows()[: len(prices)]]
-    return run.settings.row_margin * float(prices.sum())
+    return run.work.price_of_margin(mixture.duals.rows)
 
 
 def padded(values: Array, run: RunState) -> Array:
@@ -118,10 +118,10 @@ def chosen(run: RunState) -> Choice:
     while True:
         choice = choose(
             _table(run.work),
-            tolerance=run.settings.feasibility_tolerance,
+            tolerance=run.settings.feasibility_tolerance * run.work.row_sizes,
             time_limit_s=max(run.deadline.left(), 1.0),
         )
-        if not run.work.add_pieces(integral(run.work, choice)):
+        if not run.work.add_missing(integral(run.work, choice)):
             return choice
 
 
@@ -153,8 +153,7 @@ def solution_of(run: RunState, choice: Choice) -> MasterSolution:
     """The choice as a solution of the master, without duals: an integer program has none."""
     work = run.work
     values = np.asarray(work.master.coefficients[:, choice.columns].sum(1))
-    bounds = _table_bounds(work)
-    slack = np.where(work.requirement_rows(), np.maximum(bounds - values, 0.0), 0.0)
+    slack = np.where(work.requirement_rows(), np.maximum(work.master.bounds - values, 0.0), 0.0)
     return MasterSolution(
         weights=integral(work, choice),
         duals=Duals(np.zeros(len(work.rows)), np.zeros(len(work.layout))),
@@ -163,11 +162,6 @@ def solution_of(run: RunState, choice: Choice) -> MasterSolution:
         slack=slack,
         dummy=np.zeros(len(work.layout)),
     )
-
-
-def _table_bounds(work: Workspace) -> Array:
-    master = work.master
-    return master.table.bounds if isinstance(master, LinearMaster) else master.bounds
 
 
 def add_collapsed(run: RunState, mixture: Mixture) -> None:

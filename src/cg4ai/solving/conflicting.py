@@ -45,6 +45,8 @@ def conflict_of(run: RunState, reason: StopReason) -> Conflict | None:
     single = run.turn_of_one_model and reason is StopReason.INFEASIBLE
     if found is not None or single or not run.work.requirement_rows().any():
         return found
+    if run.work.restricted:  # rows that ask for more than the rules contradict nothing
+        return None
     return _Mixtures(run, exact=reason is StopReason.INFEASIBLE).conflict()
 
 
@@ -84,19 +86,21 @@ class _Mixtures:
         asked = _as_asked(run)
         self.asked = run.problem.asked or tuple(run.problem.requirements)
         self.batches = [
-            (batch, asked[batch.requirement])
-            for batch in run.work.rows.batches
+            (_as_stated(run, number, batch, asked[batch.requirement]), asked[batch.requirement])
+            for number, batch in enumerate(run.work.rows.batches)
             if batch.requirement >= 0
         ]
         self.rows = np.flatnonzero(run.work.requirement_rows())
-        self.bounds = np.concatenate([_bounds(batch, one) for batch, one in self.batches])
+        # rows that audits would find to be met are no conflict
+        tolerances = run.audit_tolerance * run.work.row_sizes[self.rows]
+        self.bounds = _bounds(run, asked) - tolerances
         self.table = run.work.table()[self.rows]
         self.blocks = run.work.columns.blocks
         self.pricings = 0
 
     def conflict(self) -> Conflict | None:
         numbers = np.concatenate(
-            [np.full(len(batch), self._position(one)) for batch, one in self.batches]
+            [np.full(len(stated), self._position(one)) for stated, one in self.batches]
         )
         chosen = np.arange(len(self.rows))
         if len(chosen) > MOST_ROWS:
@@ -122,11 +126,11 @@ class _Mixtures:
         return np.flatnonzero(master.solve().duals.rows > 0)
 
     def _text(self, row: int) -> str:
-        for batch, requirement in self.batches:
-            if row < len(batch):
-                told = replace(batch, bounds=_bounds(batch, requirement))
-                return requirement.describe(told, row)
-            row -= len(batch)
+        for stated, requirement in self.batches:
+            if row < len(stated):
+                rows, j = stated[row]
+                return requirement.describe(rows, j)
+            row -= len(stated)
         raise IndexError(row)
 
     def system(self, chosen: IntArray) -> System:
@@ -231,8 +235,29 @@ def _as_asked(run: RunState) -> Sequence[Requirement]:
     return asked if len(asked) == len(problem.requirements) else problem.requirements
 
 
-def _bounds(batch: Rows, requirement: Requirement) -> Array:
-    """Of these rows, as they were asked for."""
+def _bounds(run: RunState, asked: Sequence[Requirement]) -> Array:
+    """Of the master's rows of requirements, as they were asked for, scaled as the rows are."""
+    found = []
+    for batch in run.work.rows.batches:
+        if batch.requirement >= 0:
+            scale = run.work.size_of(batch.requirement).scale
+            found.append(_asked_bounds(batch, asked[batch.requirement], scale) / scale)
+    return np.concatenate(found)
+
+
+def _asked_bounds(batch: Rows, requirement: Requirement, scale: float) -> Array:
     if not isinstance(requirement, GroupRates) or batch.origin is None:
-        return batch.bounds
+        return batch.bounds * scale
     return np.asarray(requirement.rows(0).bounds[batch.origin[:, 1]])
+
+
+def _as_stated(
+    run: RunState, number: int, batch: Rows, requirement: Requirement
+) -> list[tuple[Rows, int]]:
+    """The row, of the rule as it was stated, behind each row of the master's batch `number`."""
+    tangents, scale = run.work.tangents, run.work.size_of(batch.requirement).scale
+    if number in tangents.source:
+        behind = [tangents.row(row) for row in tangents.source[number].tolist()]
+        return [(replace(rows, bounds=rows.bounds * scale), j) for rows, j in behind]
+    told = replace(batch, bounds=_asked_bounds(batch, requirement, scale))
+    return [(told, j) for j in range(len(batch))]

@@ -160,13 +160,16 @@ def _stated(
     if not run.work.bounds_hold(solution):
         return Estimate(why="no mixture is optimal yet", floor=least)
     paid = solution.penalised - run.work.master.gap - run.price_of_margin(solution)
-    bound = paid + float(found.lower.sum()) if found.exact else None
+    exact = bool(found.exact) and not run.work.restricted
+    bound = paid + float(found.lower.sum()) if exact else None
     if bound is not None and least is not None:
         bound = max(bound, least)
-    if found.exact and found.whole:
+    if exact and found.whole:
         run.bound = bound
         return None
-    known = Estimate(exact=found.exact, bound=bound, floor=least, short=run.deadline.passed)
+    known = Estimate(
+        exact=found.exact if exact else (), bound=bound, floor=least, short=run.deadline.passed
+    )
     tried = run.tried
     value = solution.penalised + float(np.minimum(found.lowest, found.lower).sum())
     if tried is not None and same_optimum(tried.penalised, solution.penalised):

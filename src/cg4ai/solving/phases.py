@@ -258,10 +258,11 @@ class SlackPhase:
 
     def decide(self, run: RunState, weighed: Weighed, priced: Priced) -> Decision:
         """With least slack known: infeasible if proven positive, else back with a higher price."""
-        if priced.outcome is not Outcome.NOTHING:
+        bound, total = priced.bound, priced.solution.penalised
+        least = bound is not None and total - bound <= run.settings.gap_tolerance * max(1.0, total)
+        if priced.outcome is not Outcome.NOTHING and not least:
             return while_pricing(run, priced)
-        bound = priced.bound
-        if bound is not None and bound > run.settings.feasibility_tolerance:
+        if bound is not None and bound > run.slack_allowed(priced.solution):
             run.notes.append(
                 f"no mixture of members of this class meets the rows: their total slack is at "
                 f"least {bound:.3g}"

@@ -14,7 +14,7 @@ from cg4ai.members.shielded import Shield
 from cg4ai.objectives import AnyObjective, Objective, Supervised
 from cg4ai.protocols import Members, Pricer, Refusing
 from cg4ai.records import Array, IntArray
-from cg4ai.rules import Concave, Margin, Requirement
+from cg4ai.rules import Margin, Requirement
 from cg4ai.rules.place import Placed
 from cg4ai.rules.rows import Rows
 from cg4ai.seeds import generator
@@ -140,17 +140,14 @@ class Problem:
                 requirement.check_missing(f"members of {type(one).__name__}")
 
     def _check_priceable(self, requirement: Requirement) -> None:
-        """Refuse concave rows for pricers that are exact for linear ones only."""
-        concave = isinstance(requirement, Concave) or (
-            isinstance(requirement, Margin) and requirement.form == "member"
-        )
+        """Refuse rows of the members' own margins for pricers that are exact for linear ones."""
+        concave = isinstance(requirement, Margin) and requirement.form == "member"
         asked = [one for pricer in self.pricers for _, one in unwrapped(pricer)]
         strict = [type(one).__name__ for one in asked if getattr(one, "linear_rows_only", False)]
         if concave and strict:
             raise InvalidInput(
-                f"{requirement.name} has rows that are concave in the outputs, but {strict[0]} "
-                "prices linear rows only; state a margin with form='pairwise', or use members "
-                "trained by gradient"
+                f"{requirement.name} bounds the mean of the members' own margins, but {strict[0]} "
+                "prices linear rows only; use form='pairwise', or members trained by gradient"
             )
 
 

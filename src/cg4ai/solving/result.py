@@ -245,7 +245,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
         objective=settled.solution.objective,
         loss=loss,
         bound=single.bound if single is not None and single.proven else run.bound,
-        slack=settled.solution.lacking,
+        slack=run.work.in_units(settled.solution),
         columns=len(run.work.columns),
         rows=rows,
         audits=audits,
@@ -296,6 +296,8 @@ def settle(run: RunState, reason: StopReason) -> Settled:
     lean = Lean(run.work, run.settings.lean, solve=run.solve_whole_master, unmet=run.unmet)
     with run.watch.timed("weights"):
         solution = run.solve_whole_master()
+        if reason is StopReason.INFEASIBLE:
+            solution = _least_slack(run, solution)
     if run.settings.lean and run.has_time("leaving members out"):
         with run.watch.timed("lean"):
             solution = lean.reduced(solution)
@@ -317,6 +319,20 @@ def settle(run: RunState, reason: StopReason) -> Settled:
     return Settled(solution, weights, reason)
 
 
+def _least_slack(run: RunState, solution: MasterSolution) -> MasterSolution:
+    """The mixture that misses the rows least in sum, of those the one of the best objective."""
+    master = run.work.master
+    master.minimise_slack(True)
+    least = run.solve_whole_master()
+    master.minimise_slack(False)
+    if isinstance(master, LinearMaster):
+        while master.raise_penalty():
+            pass
+        return run.solve_whole_master()
+    ensemble = run.work.whole_ensemble(least.weights)
+    return replace(least, objective=run.work.true_loss(ensemble))
+
+
 def _final_weights(run: RunState, solution: MasterSolution) -> Array:
     if run.settings.final_weights != "vertex" and not run.has_time("the choice of final weights"):
         return solution.weights
@@ -336,7 +352,7 @@ def _audits(run: RunState, ensemble: Ensemble, weights: Array) -> tuple[Audit, .
         audit(
             one,
             ensemble,
-            tolerance=10 * run.settings.feasibility_tolerance,
+            tolerance=run.audit_tolerance,
             found=None if last is None else last.found.get(numbers.get(id(one), -1)),
             brief=LAST_SEARCH in run.cut,
             held_out=problem.held_out,

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array, StopReason
 from cg4ai.seeds import derived_seed
@@ -93,6 +95,7 @@ def searched(
 
 def _search(run: RunState, ensemble: Ensemble, step: int, job: str, *, thorough: bool) -> Separated:
     settings, started = run.settings, time.perf_counter()
+    tolerance = settings.feasibility_tolerance - settings.row_margin / 2
     result = Separated()
     for number, requirement in enumerate(run.problem.requirements):
         if requirement.region is None:
@@ -100,17 +103,20 @@ def _search(run: RunState, ensemble: Ensemble, step: int, job: str, *, thorough:
         separator = default_separator(requirement, ensemble.differentiable)
         if thorough:
             separator = separator.thorough()
+        size = run.work.size_of(number)
         with run.interrupts.allowed():
             found = separator.find(
                 ensemble,
                 requirement,
                 seed=derived_seed(settings.seed, step, f"{job} {number}"),
                 limit=settings.cuts_per_round,
-                tolerance=settings.feasibility_tolerance - settings.row_margin / 2,
+                tolerance=tolerance * size.least,
             )
         added = 0
         if found.rows is not None and len(found.rows):
-            added = run.work.add_cuts(replace(found.rows, requirement=number))
+            broken = found.violations > tolerance * size.of_rows(found.rows.bounds)
+            rows = replace(found.rows.take(np.flatnonzero(broken)), requirement=number)
+            added = run.work.add_cuts(rows)
         result = Separated(
             worst=found.worst if result.worst is None else max(result.worst, found.worst),
             added=result.added + added,

@@ -219,7 +219,8 @@ class SinglePhase:
         usual = self.weights[self.weights > 0].mean() if self.weights.any() else 1.0
         new = np.where(ruled[len(self.weights) :], usual, 0.0)
         self.weights = np.concatenate([self.weights, new])
-        missed = solution_of(run, choice).slack > run.settings.feasibility_tolerance
+        tolerance = run.settings.feasibility_tolerance * run.work.row_sizes
+        missed = solution_of(run, choice).slack > tolerance
         self.weights = self.weights * np.where(missed, HARDER, 1.0)
         self.pressure = float(
             np.clip(self.pressure * (FALL if choice.met else RISE), PRESSURE / 4, MOST)
@@ -274,7 +275,8 @@ class SinglePhase:
         """What is known of the choice; `mixture` is the objective of the best one, or nan."""
         _, choice = self._known()
         ruled = run.work.requirement_rows()
-        slack = solution_of(run, choice).slack[ruled]
+        tolerance = run.settings.feasibility_tolerance * run.work.row_sizes
+        missed = solution_of(run, choice).slack > tolerance
         bound = self._bound(run)
         if reason is StopReason.INFEASIBLE:
             bound = math.inf
@@ -283,7 +285,7 @@ class SinglePhase:
             objective=choice.objective,
             met=choice.met,
             lacking=choice.lacking,
-            missed=int((slack > run.settings.feasibility_tolerance).sum()),
+            missed=int(missed[ruled].sum()),
             rows=int(ruled.sum()),
             blocks=len(run.problem.layout),
             bound=estimate if bound is None else bound,

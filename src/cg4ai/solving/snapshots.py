@@ -7,7 +7,7 @@ resumed run, so that both end with the same result bit for bit.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,10 +44,18 @@ def take(work: Workspace) -> Snapshot:
         arrays["scenarios.levels"] = work.scenarios.levels[own:]
         arrays["scenarios.in_master"] = work.scenarios.in_master
     batches = []
-    for number, batch in enumerate(work.rows.batches):
+    for number, (batch, sizes) in enumerate(work.sized_batches()):
         kind = {"linear": batch.linear, "votes": getattr(batch, "votes", False)}
         batches.append({**kind, "requirement": batch.requirement})
         arrays.update(_row_arrays(batch, f"rows{number}."))
+        arrays[f"rows{number}.sizes"] = sizes
+        if number in work.tangents.source:
+            arrays[f"rows{number}.source"] = work.tangents.source[number]
+    curved = []
+    for number, batch in enumerate(work.tangents.batches):
+        curved.append({"linear": False, "requirement": batch.requirement})
+        arrays.update(_row_arrays(batch, f"curved{number}."))
+    arrays["curved.sizes"], arrays["curved.slack"] = work.tangents.sizes, work.tangents.slack
     for number, stack in enumerate(work.columns.stacks):
         arrays[f"stack{number}.blocks"] = stack.blocks
         arrays[f"stack{number}.numbers"] = stack.numbers
@@ -57,7 +65,12 @@ def take(work: Workspace) -> Snapshot:
         arrays["table"] = master.coefficients
         arrays["bounds"] = master.bounds
         arrays["slack"] = master.slack_numbers
-    meta = {"batches": batches, "notes": work.notes, "rules_bound": work.rules_bound}
+    meta = {
+        "batches": batches,
+        "curved": curved,
+        "notes": work.notes,
+        "rules_bound": work.rules_bound,
+    }
     return Snapshot(meta, arrays, [stack.members.state() for stack in work.columns.stacks])
 
 
@@ -73,9 +86,13 @@ def restore(snapshot: Snapshot, problem: Problem, settings: Settings) -> Workspa
             work.scenarios.extend(arrays["scenarios.inputs"], levels, None)
             work.scenarios.in_master = arrays["scenarios.in_master"].copy()
         for number, entry in enumerate(snapshot.meta["batches"]):
-            rows = _restored_rows(entry, arrays, f"rows{number}.", problem)
-            work.rows.add(rows)
-            work.remember(rows)
+            rows = _restored_rows(entry, arrays, f"rows{number}.", work)
+            work.restore_rows(rows, arrays[f"rows{number}.sizes"].copy())
+            if f"rows{number}.source" in arrays:
+                work.tangents.source[number] = arrays[f"rows{number}.source"].copy()
+            else:
+                work.remember(rows)
+        _restore_curved(work, snapshot)
         _restore_columns(work, snapshot, problem)
         state = below(arrays, "master.")
         if isinstance(work.master, LinearMaster):
@@ -91,6 +108,18 @@ def restore(snapshot: Snapshot, problem: Problem, settings: Settings) -> Workspa
     if work.scenarios is not None and len(work.columns):
         work.scenarios.outputs = work.columns.outputs(work.scenarios.inputs)
     return work
+
+
+def _restore_curved(work: Workspace, snapshot: Snapshot) -> None:
+    arrays, start = snapshot.arrays, 0
+    for number, entry in enumerate(snapshot.meta["curved"]):
+        rows = _restored_rows(entry, arrays, f"curved{number}.", work)
+        if not isinstance(rows, ConcaveRows):
+            raise RunFolderError("the checkpoint has tangents of rows that are linear now")
+        part = slice(start, start + len(rows))
+        work.tangents.add(rows, arrays["curved.sizes"][part], arrays["curved.slack"][part])
+        work.remember(rows)
+        start += len(rows)
 
 
 def _restore_columns(work: Workspace, snapshot: Snapshot, problem: Problem) -> None:
@@ -125,8 +154,11 @@ def _row_arrays(rows: Rows, prefix: str) -> dict[str, NDArray[Any]]:
 
 
 def _restored_rows(
-    entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], prefix: str, problem: Problem
+    entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], prefix: str, work: Workspace
 ) -> Rows:
+    """Rows as the master has them: scaled."""
+    problem = work.problem
+
     def get(name: str) -> Any:
         value = arrays.get(prefix + name)
         return None if value is None else value.copy()
@@ -150,7 +182,15 @@ def _restored_rows(
         listed = requirement.rows_at(inputs[:1], np.zeros(1, np.int64), number)
     if not isinstance(listed, ConcaveRows):
         raise RunFolderError(f"the checkpoint's requirement {number} is of another kind now")
-    return ConcaveRows(number, inputs, listed.functional, bounds, need("positions"), origin)
+    functional = listed.scaled(work.size_of(number).scale).functional
+    return replace(
+        listed,
+        inputs=inputs,
+        functional=functional,
+        bounds=bounds,
+        positions=need("positions"),
+        origin=origin,
+    )
 
 
 def remembering(parts: Mapping[str, object]) -> dict[str, Stateful]:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from cg4ai.protocols import Pricer, Stateful
     from cg4ai.solving.phases import Phase
 
+WHOLE_ROUNDS = 50  # calls of the master, each of several solves, before it stays incomplete
+AUDITED = 10.0  # tolerances of audits: recomputed predictions round differently
+SLACK_ROUNDING = 1e-9  # to which the least slack is solved for
 ENDING_SHARE = 0.15  # of the time limit, kept for final weights, the last search and audits
 
 
@@ -103,23 +106,39 @@ class RunState:
         return Sizes(len(self.work.rows), len(self.work.columns), self.step)
 
     def unmet(self, solution: MasterSolution) -> bool:
-        return solution.lacking > self.settings.feasibility_tolerance
+        """Whether a row lacks more than the tolerance, by its own size."""
+        return self.work.shortfall(solution) > self.settings.feasibility_tolerance
 
     def proven(self, solution: MasterSolution) -> bool:
         """Whether the rows are met and the bound is as close as the settings ask."""
         if self.bound is None or not self.phase.charges_loss or self.work.incomplete:
             return False
-        gap = solution.objective - self.bound - self.price_of_margin(solution)
+        gap = solution.objective - self.bound
         return gap <= self.gap_allowed(solution) and not self.unmet(solution)
 
     def gap_allowed(self, solution: MasterSolution) -> float:
-        return self.settings.gap_tolerance * max(1.0, abs(solution.objective))
+        """How far the bound may be from the objective, in the objective's own units."""
+        size = max(self.work.objective_size, abs(solution.objective))
+        return self.settings.gap_tolerance * size
+
+    def slack_allowed(self, solution: MasterSolution) -> float:
+        """The least total slack, by these duals, of rows that audits find to be missed.
+
+        Rows that lack no more than the audits' tolerance count as met there, and a run whose rows
+        are met is not infeasible.
+        """
+        prices = solution.duals.rows
+        tolerances = self.audit_tolerance * self.work.row_sizes[: len(prices)]
+        return float(prices @ tolerances) + SLACK_ROUNDING
+
+    @property
+    def audit_tolerance(self) -> float:
+        """What an audited row may lack, by its size."""
+        return AUDITED * self.settings.feasibility_tolerance
 
     def price_of_margin(self, solution: MasterSolution) -> float:
         """What asking the rows for a margin adds to the optimum."""
-        prices = solution.duals.rows  # rows that came since have none
-        prices = prices[self.work.requirement_rows()[: len(prices)]]
-        return self.settings.row_margin * float(prices.sum())
+        return self.work.price_of_margin(solution.duals.rows)
 
     def stalled(self) -> bool:
         """Whether rows are met and the objective hardly fell over the phase's last iterations."""
@@ -127,7 +146,7 @@ class RunState:
         recent = self.history[self.entered :][-s.improvement_window - 1 :]
         if s.improvement_tolerance == 0 or len(recent) <= s.improvement_window:
             return False
-        met = all(record.slack <= s.feasibility_tolerance for record in recent)
+        met = all(record.rows_met for record in recent)
         raised = sum(record.raised for record in recent[1:])
         fell = recent[0].objective - recent[-1].objective + raised
         return met and fell < s.improvement_tolerance * abs(recent[-1].objective)
@@ -185,7 +204,9 @@ class RunState:
     def solve_whole_master(self) -> MasterSolution:
         """With every piece of the objective that matters, however many solves that takes."""
         solution = self.work.solve_master()
-        while self.work.incomplete:
+        for _ in range(WHOLE_ROUNDS):
+            if not self.work.incomplete:
+                break
             solution = self.work.solve_master()
         return solution
 
@@ -209,7 +230,8 @@ class RunState:
             IterationRecord(
                 iteration=self.step,
                 objective=priced.solution.objective,
-                slack=priced.solution.lacking,
+                slack=self.work.in_units(priced.solution),
+                rows_met=not self.unmet(priced.solution),
                 worst_violation=weighed.worst,
                 best_reduced_cost=priced.best,
                 bound=self.bound,

@@ -295,7 +295,7 @@ def _bound(run: RunState, solution: MasterSolution, answers: _Answers) -> float 
     The master asks its rows for a margin that the rules themselves do not: it is given back.
     """
     holds = not run.phase.charges_loss or run.work.bounds_hold(solution)
-    if answers.lower is None or not holds:
+    if answers.lower is None or not holds or run.work.restricted:
         return None
     known = solution.penalised - run.work.master.gap - run.price_of_margin(solution)
     bound = known + float(answers.lower.sum())

@@ -13,20 +13,23 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.master import LinearMaster
 from cg4ai.master.convex import ConvexMaster, FinalWeights, final_weights
-from cg4ai.master.table import OWN_SLACK
+from cg4ai.master.table import NO_SLACK, OWN_SLACK
 from cg4ai.members.shielded import Shield, ShieldedMembers
 from cg4ai.objectives import Batch, Epigraph, Supervised
 from cg4ai.pricing.reduced_cost import all_values, block_outputs, member_costs
 from cg4ai.protocols import Members
 from cg4ai.records import Array, Duals, IntArray, MasterSolution, PricingResult
-from cg4ai.rules.rows import LinearRows, Rows, RowSet
+from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, RowSet
+from cg4ai.rules.sizes import RequirementSize, requirement_size, typical_outputs
 from cg4ai.settings import Settings
 from cg4ai.solving.columns import Columns, check_fit
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.scenarios import Scenarios
 from cg4ai.solving.steps import Admitted
+from cg4ai.solving.tangents import TangentRows
 
 EPIGRAPH_ROUNDS = 8
+TANGENT_ROUNDS = 100  # solves in a row with further tangents to concave rules
 ROUNDING = 2e-9  # reduced costs and dummies within the master's own tolerance of zero
 NO_WEIGHT = 1e-9  # a block with less weight than this has its dummy column alone
 
@@ -41,11 +44,14 @@ class Workspace:
         self.layout = problem.layout
         self.columns = Columns(problem.layout, settings.device)
         self.rows = RowSet(problem.layout)
+        self.tangents = TangentRows()
+        self._row_sizes: list[Array] = []  # of each batch of rows
+        self._requirement_sizes: dict[int, RequirementSize] = {}
         self.notes: list[str] = []
         self.master = self._new_master()
         self._seen: set[bytes] = set()
         self.rules_bound = False
-        self.incomplete = False  # whether pieces of the objective are missing from the master
+        self.incomplete = False  # whether the master lacks pieces of the objective, or tangents
         self.scenarios: Scenarios | None = None
         if isinstance(self.objective, Epigraph):
             self.scenarios = Scenarios(self.objective, settings.device)
@@ -151,26 +157,115 @@ class Workspace:
         """Rows that are in the master already, so that they are not added again."""
         self._seen.update(row_keys(rows))
 
-    def _add_rows(self, rows: Rows) -> None:
-        count, number = len(rows), rows.requirement
-        if not rows.linear and len(self.layout) > 1:
-            raise InvalidInput(
-                f"requirement {number} is concave, not linear, in the outputs and needs all of "
-                f"them in one block, got {len(self.layout)} blocks; state it by linear rows, or "
-                "use one block"
+    def size_of(self, number: int) -> RequirementSize:
+        """The size of a requirement's rows, which they are scaled and judged by."""
+        if number not in self._requirement_sizes:
+            self._requirement_sizes[number] = requirement_size(
+                self.problem.requirements[number],
+                self.layout.output_size,
+                outputs=typical_outputs(self.objective),
             )
-        epigraph: IntArray | None = None
-        bounds = rows.bounds + self.settings.row_margin
-        if number < 0:
+        return self._requirement_sizes[number]
+
+    def _add_rows(self, rows: Rows) -> None:
+        """Take rows as they are stated; concave ones wait for mixtures that break them."""
+        if rows.requirement < 0:
             assert rows.origin is not None
-            slack, epigraph, bounds = np.full(count, -2), rows.origin[:, 0], rows.bounds
-        elif self.problem.requirements[number].slack == "shared":
-            slack = np.full(count, number)
+            none = np.full(len(rows), NO_SLACK)
+            self._add_to_master(rows, np.zeros(len(rows)), none, rows.origin[:, 0])
+            return
+        size = self.size_of(rows.requirement)
+        sizes, rows = size.of_rows(rows.bounds) / size.scale, rows.scaled(size.scale)
+        shared = self.problem.requirements[rows.requirement].slack == "shared"
+        slack = np.full(len(rows), rows.requirement if shared else OWN_SLACK)
+        if isinstance(rows, LinearRows):
+            self._add_to_master(rows, sizes, slack)
+        elif not rows.jensen:
+            first = len(self.problem.requirements) + len(self.tangents)
+            own = first + np.arange(len(rows))
+            self.tangents.add(rows, sizes, slack if shared else own)
+        elif len(self.layout) > 1:
+            raise InvalidInput(
+                f"requirement {rows.requirement} bounds the mean of the members' own values and "
+                f"needs all outputs in one block, got {len(self.layout)} blocks; use the rule "
+                "itself (form='pairwise' of a margin), or one block"
+            )
         else:
-            slack = np.full(count, -1)
+            self._add_to_master(rows, sizes, slack)
+
+    def _add_to_master(
+        self, rows: Rows, sizes: Array, slack: IntArray, epigraph: IntArray | None = None
+    ) -> None:
+        """Rows that are scaled; `sizes` (m,) of each, zero for pieces of the objective."""
         coefficients = self.columns.coefficients(rows)
-        self.rows.add(rows)
+        bounds = rows.bounds + self.settings.row_margin * sizes
         self.master.add_rows(coefficients, bounds, slack, epigraph)
+        self.restore_rows(rows, sizes)
+
+    def restore_rows(self, rows: Rows, sizes: Array) -> None:
+        """Rows that the master has."""
+        self.rows.add(rows)
+        self._row_sizes.append(sizes)
+
+    def sized_batches(self) -> list[tuple[Rows, Array]]:
+        """Batches of the master's rows, each with the sizes of its rows."""
+        return list(zip(self.rows.batches, self._row_sizes, strict=True))
+
+    @property
+    def row_sizes(self) -> Array:
+        """(m,): the size of every row of the master, scaled as the row is; 0 of the objective's."""
+        return np.concatenate([np.empty(0), *self._row_sizes])
+
+    @property
+    def restricted(self) -> bool:
+        """Whether some rows ask for more than the rule, so that bounds say nothing about it."""
+        return any(isinstance(batch, ConcaveRows) for batch in self.rows.batches)
+
+    def shortfall(self, solution: MasterSolution) -> float:
+        """The most that a row lacks, by its size, or the largest weight on a dummy column."""
+        sizes = self.row_sizes[: len(solution.slack)]
+        slack = solution.slack[sizes > 0] / sizes[sizes > 0]
+        return float(max(slack.max(initial=0.0), solution.dummy.max(initial=0.0)))
+
+    def in_units(self, solution: MasterSolution) -> float:
+        """The most that a row lacks in the units of its rule, or the largest dummy weight."""
+        scales = [
+            np.full(
+                len(rows), 1.0 if rows.requirement < 0 else self.size_of(rows.requirement).scale
+            )
+            for rows in self.rows.batches
+        ]
+        slack = solution.slack * np.concatenate([np.empty(0), *scales])[: len(solution.slack)]
+        return float(max(slack.max(initial=0.0), solution.dummy.max(initial=0.0)))
+
+    def price_of_margin(self, prices: Array) -> float:
+        """What asking the rows for a margin adds to the optimum, at these row duals."""
+        return self.settings.row_margin * float(prices @ self.row_sizes[: len(prices)])
+
+    def add_tangents(self, weights: Array) -> bool:
+        """Cut off this mixture where it breaks concave rules; whether it did."""
+        ensemble = self.columns.ensemble(weights) if len(self.tangents) else None
+        if ensemble is None:
+            return False
+        found = self.tangents.missing(
+            ensemble,
+            device=self.settings.device,
+            margin=self.settings.row_margin,
+            allowed=self._allowed(weights)[self.tangents.slack],
+        )
+        for rows, numbers in found:
+            self.tangents.source[len(self.rows.batches)] = numbers
+            self._add_to_master(rows, self.tangents.sizes[numbers], self.tangents.slack[numbers])
+        return bool(found)
+
+    def _allowed(self, weights: Array) -> Array:
+        """The slack that these weights need, by the number of its variable."""
+        master, numbers = self.master, self.master.slack_numbers
+        slack = np.zeros(len(self.problem.requirements) + len(self.tangents))
+        shared = numbers >= 0
+        short = master.bounds[shared] - master.coefficients[shared] @ weights
+        np.maximum.at(slack, numbers[shared], short)
+        return slack
 
     # ---- columns -----------------------------------------------------------------------------
 
@@ -242,12 +337,19 @@ class Workspace:
         np.minimum.at(lowest, blocks, reduced)
         return Admitted(len(chosen), candidates[0][0], lowest)
 
+    @property
+    def objective_size(self) -> float:
+        """What members usually cost, 1 at most: losses of small targets are small numbers."""
+        cost = self.master.usual_cost() if len(self.columns) else 1.0
+        return min(1.0, cost) if np.isfinite(cost) and cost > 0 else 1.0
+
     def _threshold(self, proposed: PricingResult) -> float:
         """Epsilon; less where a proven bound tells how much small improvements are worth."""
         s = self.settings
         if proposed.lower_bound is None:
             return s.epsilon
         finest = 0.1 * min(s.gap_tolerance, s.feasibility_tolerance) / len(self.layout)
+        finest *= self.objective_size
         return min(s.epsilon, max(finest, ROUNDING))
 
     # ---- master ------------------------------------------------------------------------------
@@ -257,20 +359,19 @@ class Workspace:
         if isinstance(self.master, ConvexMaster) and not self.every_block_has_members:
             return self._nothing_yet()
         solution = self.master.solve()
-        if self.scenarios is not None:
-            for _ in range(EPIGRAPH_ROUNDS):
-                self.incomplete = self.add_pieces(solution.weights)
-                if not self.incomplete:
-                    break
-                solution = self.master.solve()
+        for _ in range(EPIGRAPH_ROUNDS if self.scenarios is not None else TANGENT_ROUNDS):
+            self.incomplete = self.add_missing(solution.weights)
+            if not self.incomplete:
+                break
+            solution = self.master.solve()
         return solution
 
-    def add_pieces(self, weights: Array) -> bool:
-        """Add the pieces of an epigraph that this mixture needs; whether there were any."""
+    def add_missing(self, weights: Array) -> bool:
+        """Add the pieces of an epigraph and tangents that this mixture lacks; whether it did."""
         rows = None if self.scenarios is None else self.scenarios.missing(weights)
         if rows is not None:
             self._add_rows(rows)
-        return rows is not None
+        return self.add_tangents(weights) or rows is not None
 
     def add_tail(self, solution: MasterSolution, seed: int) -> int:
         """Look for inputs that the objective's mean hides, and count them in: how many."""
@@ -309,7 +410,7 @@ class Workspace:
             len(self.layout), penalty=self.master.penalty, penalty_limit=s.penalty_limit
         )
         master.add_columns(costs, self.columns.blocks, np.zeros((0, len(costs))))
-        bounds = self.rows.bounds + s.row_margin + margins
+        bounds = self.rows.bounds + s.row_margin * self.row_sizes + margins
         master.add_rows(self.table(), bounds, np.full(len(bounds), OWN_SLACK))
         return master.solve()
 
@@ -368,9 +469,12 @@ class Workspace:
         linear = isinstance(self.objective, Supervised) and self.objective.loss == "error"
         if choice == "loss" and (self.objective.kind != "average" or linear):
             return solution.weights  # the master minimised the true loss already
-        ruled = self.requirement_rows()
         try:
-            chosen = self._chosen_weights(choice, ruled, solution)
+            chosen = self._chosen_weights(choice, solution)
+            for _ in range(TANGENT_ROUNDS):
+                if not self.add_tangents(chosen.weights):
+                    break
+                chosen = self._chosen_weights(choice, solution)
         except InvalidInput as error:  # an average of losses need not be convex in the mixture
             chosen = FinalWeights(solution.weights, np.inf, f"kept the master's weights: {error}")
         if chosen.note and chosen.note not in self.notes:
@@ -378,12 +482,13 @@ class Workspace:
         return chosen.weights
 
     def _chosen_weights(
-        self, choice: Literal["loss", "uniform"], ruled: NDArray[np.bool_], solution: MasterSolution
+        self, choice: Literal["loss", "uniform"], solution: MasterSolution
     ) -> FinalWeights:
+        ruled = self.requirement_rows()
         return final_weights(
             choice,
             coefficients=self.table()[ruled],
-            bounds=self.rows.bounds[ruled] + self.settings.row_margin,
+            bounds=(self.rows.bounds + self.settings.row_margin * self.row_sizes)[ruled],
             blocks=self.columns.blocks,
             n_blocks=len(self.layout),
             start=solution.weights,

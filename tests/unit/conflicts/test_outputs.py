@@ -125,7 +125,7 @@ def test_a_rule_that_contradicts_itself() -> None:
 
 
 def test_what_probabilities_cannot_keep_others_can() -> None:
-    beyond = Margin(X, [0, 1, 2, 0, 1, 2], 1.4)
+    beyond = Margin(X, [0, 1, 2, 0, 1, 2], 1.4, form="member")
     assert conflict(beyond) is None
     found = conflict(beyond, probabilities=[3])
     assert found.clauses == ("Margin: input 0, class 0 margin >= 1.4",)

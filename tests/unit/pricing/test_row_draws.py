@@ -69,7 +69,7 @@ def test_rows_are_drawn_as_often_as_their_chances_say():
 
 def rows_of_many_kinds():
     """Concave rows in two batches, linear ones of one input each, and one over all inputs."""
-    margin = Margin(INPUTS, LABELS, 0.1)
+    margin = Margin(INPUTS, LABELS, 0.1, form="member")
     rate = Rate.budget(INPUTS, mean_at_least=0.2)
     for requirement in (margin, rate):
         requirement.check(2, 3)

@@ -73,7 +73,7 @@ def test_joined_rows_are_all_rows_in_order():
 def test_rows_of_other_kinds_stay_apart():
     inputs = MADE.normal(size=(6, 2))
     rate = Rate.budget(inputs, mean_at_least=0.2)
-    concave = Margin(inputs, np.arange(6) % 3, 0.1)
+    concave = Margin(inputs, np.arange(6) % 3, 0.1, form="member")
     batches = []
     for requirement in (rate, concave):
         requirement.check(2, 3)

@@ -187,7 +187,7 @@ class TestLabels:
         assert np.allclose(values(Probability(X, self.Y, each)), F[np.arange(6), self.Y] - each)
 
     def test_margins_by_hand(self) -> None:
-        member = values(Margin(X, self.Y, 0.1))
+        member = values(Margin(X, self.Y, 0.1, form="member"))
         pairwise = values(Margin(X, self.Y, 0.1, form="pairwise", classes=3))
         for j, y in enumerate(self.Y):
             gaps = [F[j, y] - F[j, c] - 0.1 for c in range(3) if c != y]
@@ -198,7 +198,7 @@ class TestLabels:
         pairwise = Margin(X, self.Y, 0.1, form="pairwise", classes=3)
         taken = pairwise.rows(0).take(np.array([5]))
         assert pairwise.describe(taken, 0) == "Margin: input 2, class 2 minus class 1 >= 0.1"
-        member = Margin(X, self.Y, 0.1)
+        member = Margin(X, self.Y, 0.1, form="member")
         rows = member.rows(0)
         assert isinstance(rows, ConcaveRows)
         taken = rows.take(np.array([4, 2]))
@@ -324,7 +324,7 @@ def test_jensen_the_mixture_is_at_least_the_mean_of_its_members(
     mixture = torch.einsum("i,inr->nr", weights, outputs)
     labels = random.integers(classes, size=6)
     for requirement in (
-        Margin(X, labels, 0.0),
+        Margin(X, labels, 0.0, form="member"),
         Concave(X, lambda f: f[..., 0] - f.logsumexp(-1), 0.0),
     ):
         requirement.check(4, classes)
@@ -333,7 +333,7 @@ def test_jensen_the_mixture_is_at_least_the_mean_of_its_members(
         mean = torch.einsum("i,in->n", weights, rows.values(outputs))
         assert (rows.values(mixture) >= mean - 1e-9).all()
     pairwise = Margin(X, labels, 0.0, form="pairwise", classes=classes).rows(0)
-    member = Margin(X, labels, 0.0).rows(0)
+    member = Margin(X, labels, 0.0, form="member").rows(0)
     least = pairwise.values(mixture).reshape(6, classes - 1).amin(1)
     assert torch.allclose(least, member.values(mixture))
 

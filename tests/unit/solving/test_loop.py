@@ -150,7 +150,8 @@ class TestProofs:
         result = solve(problem(finite(0.0, 3.0), at_least(1.0)), chosen)
         assert result.objective == pytest.approx(3.003)
         assert result.bound == pytest.approx(3.0)
-        assert result.stop_reason is StopReason.OPTIMAL
+        assert result.gap == pytest.approx(0.003)
+        assert result.stop_reason is StopReason.NO_IMPROVING_COLUMN  # not within gap_tolerance
 
     def test_several_exact_pricers_bound_their_union_and_a_heuristic_none(self) -> None:
         base: dict[str, Any] = {"requirements": [at_least(1.0)], "layout": Layout.single(1)}

@@ -73,7 +73,7 @@ def concave_rows() -> Problem:
         return 3.0 - outputs.square().sum(-1)
 
     rules: list[Requirement] = [
-        Margin(X[:8], labels[:8], at_least=0.1),
+        Margin(X[:8], labels[:8], at_least=0.1, form="member"),
         Concave(X[8:12], spread, -1.0),
         Concave(Box([-1.0, -1.0], [1.0, 1.0]), spread, -1.0, separator=SEARCH),
     ]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cg4ai import Box, Concave, Linear, Problem, Settings
+from cg4ai import Box, Linear, Margin, Problem, Settings
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, affine
@@ -191,9 +191,9 @@ class TestRows:
         with pytest.raises(InvalidInput, match="start rows name requirement 1, of 1"):
             one_block(Linear([[0.0]], [1.0], 0.0), start_rows=[row])
 
-    def test_concave_rules_need_one_block(self) -> None:
-        rule = Concave([[0.0]], lambda outputs: outputs.amin(-1), 0.0)
-        with pytest.raises(InvalidInput, match="all of them in one block"):
+    def test_means_of_the_members_own_margins_need_one_block(self) -> None:
+        rule = Margin([[0.0]], [1], 0.1, form="member")
+        with pytest.raises(InvalidInput):
             workspace(two_blocks(rule))
 
     def test_the_margin_is_asked_for_on_top(self) -> None:

@@ -231,7 +231,7 @@ class Withstand:
         bounds = np.full(count, self.at_least)
         origin = np.stack([np.full(count, -1, np.int64), which.astype(np.int64)], axis=1)
         if self.rule == "margin":
-            return ConcaveRows(number, inputs, self._margins, bounds, which, origin)
+            return ConcaveRows(number, inputs, self._margins, bounds, which, origin, jensen=True)
         own = np.zeros((count, CLASSES))
         own[np.arange(count), self.labels[which]] = 1.0
         return LinearRows(number, inputs, own, bounds, np.arange(count), None, origin)

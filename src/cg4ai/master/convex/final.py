@@ -18,6 +18,7 @@ from cg4ai.master.convex.program import (
     Point,
     Program,
     check_table,
+    tolerance_units,
 )
 from cg4ai.master.convex.sequential import minimise
 from cg4ai.records import Array, IntArray
@@ -63,11 +64,11 @@ def final_weights(
         objective=objective,
         coefficients=coefficients,
         # A tiny inward margin, where start has it, so that rounding does not break a row.
-        bounds=np.minimum(bounds + 1e-9 * (1.0 + np.abs(bounds)), reached),
+        bounds=np.minimum(bounds + 1e-9 * tolerance_units(bounds), reached),
         groups=np.arange(len(bounds)),
         blocks=blocks,
         n_blocks=n_blocks,
-        row_tolerance=1e-10 * (1.0 + np.abs(bounds)),
+        row_tolerance=1e-10 * tolerance_units(bounds),
     )
     none, inactive = np.zeros(len(bounds)), np.zeros(len(bounds), np.bool_)
     try:
@@ -125,9 +126,9 @@ def _final_objective(
 def _restored(
     weights: Array, start: Array, *, coefficients: Array, needed: Array
 ) -> tuple[Array, str]:
-    """The weights, moved towards `start` by the least that meets every row to 1e-9."""
+    """The weights, moved towards `start` by the least that meets every row to 1e-9 of its size."""
     values, reached = coefficients @ weights, coefficients @ start
-    broken = needed - values > 1e-9
+    broken = needed - values > 1e-9 * tolerance_units(needed)
     if not broken.any():
         return weights, ""
     share = float(np.max((needed - values)[broken] / (reached - values)[broken]))

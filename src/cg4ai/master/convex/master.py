@@ -12,7 +12,14 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.master import DUMMY_MULTIPLE, OWN_SLACK
-from cg4ai.master.convex.program import Loss, MixtureLoss, Program, check_table, no_loss
+from cg4ai.master.convex.program import (
+    Loss,
+    MixtureLoss,
+    Program,
+    check_table,
+    no_loss,
+    tolerance_units,
+)
 from cg4ai.master.convex.sequential import minimise
 from cg4ai.records import Array, IntArray, MasterSolution
 
@@ -160,6 +167,12 @@ class ConvexMaster:
         self._beta = np.concatenate([self._beta, np.zeros(count)])
         self._active = np.concatenate([self._active, np.zeros(count, np.bool_)])
 
+    def usual_cost(self) -> float:
+        """The size of the loss where all members of a block weigh the same."""
+        assert self._outputs is not None
+        weights = _spread(np.zeros(len(self._blocks)), self._blocks, self.n_blocks)
+        return abs(MixtureLoss(self._loss, self._outputs).value(weights))
+
     def raise_penalty(self) -> bool:
         """Multiply the penalty, up to its limit; False if it was there already."""
         if self.penalty >= self._limit:
@@ -240,7 +253,7 @@ class ConvexMaster:
             groups=_slack_groups(self._slack),
             blocks=self._blocks,
             n_blocks=self.n_blocks,
-            row_tolerance=self._tolerance * (1.0 + np.abs(self._bounds)),
+            row_tolerance=self._tolerance * tolerance_units(self._bounds),
             penalty=1.0 if self._slack_only else self.penalty,
             dummy_price=(1.0 if self._slack_only else self.penalty) * DUMMY_MULTIPLE,
         )

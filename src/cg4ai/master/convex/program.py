@@ -14,7 +14,14 @@ from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, Duals, IntArray
 
 TINY_WEIGHT = 1e-11  # what an interior-point method leaves on members it does not use
+LEAST_UNIT = 0.01  # interior-point methods meet rows with smaller bounds no better
 Loss = Callable[[Tensor], Tensor]
+
+
+def tolerance_units(bounds: Array) -> Array:
+    """What tolerances of rows with these bounds (m,) are multiples of: 1 where a bound is 0."""
+    size = np.abs(bounds)
+    return np.where(size > 0, np.maximum(2 * size, LEAST_UNIT), 1.0)
 
 
 class Objective(Protocol):

@@ -120,7 +120,7 @@ def _probability(entry: Entry, place: Place) -> list[Requirement]:
 
 
 def _margin(entry: Entry, place: Place) -> list[Requirement]:
-    least, form = entry.number("at_least"), entry.text("form", default="member")
+    least, form = entry.number("at_least"), entry.text("form", default="pairwise")
     labels, separator = _labels(entry, place), _separator(entry, place)
     return [Margin(place.inputs, labels, least, form=form, name=entry.name, separator=separator)]
 

@@ -1,0 +1,117 @@
+"""Rules in other units: the same optimum, the same verdicts, tolerances of the rule's own size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from cg4ai import Linear, Problem, Quadratic, Settings, StopReason, solve
+from cg4ai.ensemble.audit import audit
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.layout import Layout
+from cg4ai.members import ConstantMembers
+from cg4ai.members.mixture import Part
+from cg4ai.objectives import Supervised
+from cg4ai.pricing.exact.finite import FinitePricer
+from cg4ai.records import Array
+
+AT = np.zeros((1, 1))
+
+
+def given(values: Array, rules: Any, targets: Array) -> Problem:
+    """Constant members (M, r), whose own squared errors are averaged."""
+    pool = FinitePricer([(ConstantMembers(values, 1), np.zeros(len(values), int))])
+    return Problem(Supervised(AT, targets), rules, [pool], Layout.single(values.shape[1]))
+
+
+def least_cost(values: Array, targets: Array, matrix: Array, bounds: Array) -> float:
+    costs = ((values - targets) ** 2).sum(1)
+    found = linprog(
+        costs, A_ub=-matrix @ values.T, b_ub=-bounds, A_eq=np.ones((1, len(values))), b_eq=[1.0]
+    )
+    assert found.status == 0
+    return float(found.fun)
+
+
+def made(seed: int) -> tuple[Array, Array, Array, Array]:
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(8, 3))
+    matrix = rng.normal(size=(4, 3))
+    inside = rng.dirichlet(np.ones(8)) @ values
+    return values, rng.normal(size=(1, 3)), matrix, matrix @ inside - rng.uniform(0, 0.2, 4)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-5, 1e-2, 1.0, 1e4, 1e9])
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_in_any_unit_end_within_the_gap_that_is_asked_for(unit: float, seed: int) -> None:
+    values, targets, matrix, bounds = made(seed)
+    rule = Linear(AT, unit * matrix[None], unit * bounds[None])
+    result = solve(given(values, [rule], targets), Settings(final_weights="vertex"))
+    best = least_cost(values, targets, matrix, bounds)
+    assert result.stop_reason is StopReason.OPTIMAL
+    assert result.gap is not None
+    assert result.gap <= 1e-6 * max(1.0, abs(result.objective))
+    assert result.feasible
+    assert result.objective == pytest.approx(best, abs=2e-6)
+    assert result.bound is not None
+    assert result.bound <= best + 1e-7
+
+
+@pytest.mark.parametrize("apart", [1e-8, 1e-7, 3e-7, 1e-6, 3e-6, 1e-5, 1e-2])
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_a_run_is_never_infeasible_and_feasible(apart: float, unit: float) -> None:
+    rules = [
+        Linear(AT, [1.0], unit * (1 + apart), name="above"),
+        Linear(AT, [1.0], unit, "<=", name="below"),
+    ]
+    problem = given(unit * np.array([[0.0], [2.0]]), rules, unit * np.ones((1, 1)))
+    result = solve(problem, Settings(final_weights="vertex"))
+    assert (result.stop_reason is StopReason.INFEASIBLE) <= (not result.feasible)
+    if apart >= 1e-5:
+        assert result.stop_reason is StopReason.INFEASIBLE
+    if apart <= 1e-7:
+        assert result.feasible
+
+
+@pytest.mark.parametrize("slack", ["row", "shared"])
+@pytest.mark.parametrize("seed", range(5))
+def test_an_infeasible_run_returns_what_misses_the_rows_least(slack: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values, matrix = rng.normal(size=(8, 3)), rng.normal(size=(5, 3))
+    bounds = matrix @ values.mean(0) + rng.uniform(5, 20, 5)
+    rule = Linear(AT, matrix[None], bounds[None], slack=slack)
+    targets = 40 * rng.normal(size=(1, 3))  # a loss for which a little more slack would pay
+    result = solve(given(values, [rule], targets), Settings(final_weights="vertex"))
+    assert result.stop_reason is StopReason.INFEASIBLE
+    slacks = np.eye(5) if slack == "row" else np.ones((5, 1))
+    count = slacks.shape[1]
+    least = linprog(
+        np.concatenate([np.zeros(8), np.ones(count)]),
+        A_ub=-np.hstack([matrix @ values.T, slacks]),
+        b_ub=-bounds,
+        A_eq=np.concatenate([np.ones(8), np.zeros(count)])[None],
+        b_eq=[1.0],
+    )
+    outputs = result.ensemble.predict(AT)[0]
+    missed = np.maximum(bounds - matrix @ outputs, 0.0)
+    total = missed.sum() if slack == "row" else missed.max()
+    assert total == pytest.approx(float(least.fun), rel=1e-6)
+
+
+def constant(value: float) -> Ensemble:
+    part = Part(ConstantMembers([[value]], 1), np.zeros(1, int), np.ones(1))
+    return Ensemble((part,), Layout.single(1))
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-4, 1.0, 1e6])
+def test_audits_judge_by_the_size_of_the_rule(unit: float) -> None:
+    for rule in (
+        Linear(AT, [1.0], unit, "<="),
+        Linear(AT, [1 / unit], 1.0, "<="),
+        Quadratic(AT, [[1.0]], bound=unit**2),
+    ):
+        assert audit(rule, constant(unit * (1 + 1e-8))).holds
+        assert not audit(rule, constant(unit * (1 + 1e-4))).holds
