@@ -267,13 +267,16 @@ class RunOptions(Checked):
 
 @dataclass(frozen=True)
 class Settings(Checked):
-    """How the loop runs. Tolerances are absolute unless they say otherwise.
+    """How the loop runs. Tolerances of rows are shares of a row's size, that of its bound.
 
     epsilon: a member enters if its reduced cost is below minus this.
-    gap_tolerance: an exact pricer's bound this close to the objective ends the run as OPTIMAL.
-    feasibility_tolerance: slack and violations up to this count as met.
-    row_margin: the master asks each row for this much more than its bound, and separation looks
-        for inputs that lack more than half of it, so that recomputed predictions meet the bound.
+    gap_tolerance: an exact pricer's bound this close to the objective ends the run as OPTIMAL; a
+        share of the objective, or of what members usually cost (1 at most), if that is more.
+    feasibility_tolerance: slack and violations up to this share of a row's size count as met;
+        audits allow ten times as much.
+    row_margin: the master asks each row for this share of its size more than its bound, and
+        separation looks for inputs that lack more than half of it, so that recomputed predictions
+        meet the bound.
     column_limit, iteration_limit, time_limit_s: the run ends with what it has. The time is for
         training and ending together: a share is kept for the ending, and what of it does not fit
         (`Result.cut`) is left out.

@@ -254,12 +254,11 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         return Settings.from_mapping({**self._default_settings(), **own, **extra})
 
     def _default_settings(self) -> dict[str, Any]:
-        """What suits estimators, with slack and loss measured in the spread of y."""
+        """What suits estimators: prices of slack and improvements in units of the loss."""
         usual, unit = Settings(), float(getattr(self, "target_scale_", 1.0))
         # the mean pinball loss of what can be known at all is a tenth of the spread, or so
         units = {"squared": unit**2, "absolute": unit, "pinball": 0.1 * unit}
         loss_unit = units.get(str(self.loss or "squared"), 1.0)
-        large = max(1.0, unit)
         held_out = getattr(self, "n_held_out_", 0) > 0
         noise = 0.0 if getattr(self, "votes_", False) else IMPROVEMENT
         epsilon = max(noise, VOTES) if held_out else usual.epsilon
@@ -267,8 +266,6 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
             "patience": 1,
             "improvement_tolerance": noise if held_out else 0.0,
             "epsilon": float(np.clip(epsilon * loss_unit, 1e-9, 1e6)),
-            "feasibility_tolerance": min(1.0, usual.feasibility_tolerance * large),
-            "row_margin": min(1.0, usual.row_margin * large),
             "penalty": float(np.clip(usual.penalty * loss_unit / unit, 1e-6, 1e8)),
             "penalty_limit": float(np.clip(usual.penalty_limit * loss_unit / unit, 1.0, 1e9)),
         }

@@ -69,7 +69,7 @@ def _looked_through(table: Table, tolerance: Array) -> Choice:
     lacking = short.max(0, initial=0.0)
     costs = table.costs + objectives(table, values)
     missed = short > tolerance[ruled, None]
-    met = ~missed.any(axis=0)
+    met = np.asarray(~missed.any(axis=0))
     if met.any():
         best = int(np.where(met, costs, np.inf).argmin())
         bound = float(costs[best])

@@ -82,6 +82,9 @@ def probe_concavity(
         ends = functional(torch.stack([one, other]))
         middle = functional(between)
         alone = functional(between[:1])
+    z = between.clone().requires_grad_()
+    with torch.enable_grad():
+        values = functional(z)
     if ends.shape != (2, len(one)) or middle.shape != (len(one),):
         raise InvalidInput(
             f"the functional of {name} must map (..., m, r) to (..., m); for outputs of shape "
@@ -109,6 +112,29 @@ def probe_concavity(
             f"{ends[0, k]:.6g}, at {_show(other[k])} {ends[1, k]:.6g}, but at their mixture with "
             f"weight {float(share[k, 0]):.4g} on the first it is {middle[k]:.6g}, below the mean "
             f"{chord[k]:.6g}; only concave functionals keep the guarantee for a mixture"
+        )
+    _probe_slopes(z, values, one, ends[0], name=name)
+
+
+def _probe_slopes(at: Tensor, values: Tensor, ends: Tensor, there: Tensor, *, name: str) -> None:
+    """Raise InvalidInput if the functional's gradient is no supergradient: cuts are made of it.
+
+    `ends` (n, r) with values `there` (n,) must lie below the tangents at `at` (n, r).
+    """
+    if values.requires_grad:
+        (slopes,) = torch.autograd.grad(values.sum(), at, allow_unused=True)
+    else:
+        slopes = torch.zeros_like(at)
+    tangent = values + (slopes * (ends - at)).sum(-1)
+    usable = torch.isfinite(there) & torch.isfinite(tangent)
+    below = usable & (there > tangent + 1e-7 * (1 + there.abs() + tangent.abs()))
+    if below.any():
+        k = int(below.nonzero()[0, 0])
+        raise InvalidInput(
+            f"the gradient that torch finds of the functional of {name} is wrong: from "
+            f"{_show(at[k])} it foretells at most {tangent[k]:.6g} at {_show(ends[k])}, where the "
+            f"functional is {there[k]:.6g}; state it by differentiable operations of torch "
+            "(without detach, item or numpy)"
         )
 
 

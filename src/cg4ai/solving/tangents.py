@@ -69,6 +69,14 @@ class TangentRows:
                 found.append((batch.take(new).tangents(outputs[new]), numbers[new]))
         return found
 
+    def room(self, ensemble: Mixture, device: str) -> Array:
+        """What this mixture has to spare in each row (m,), by its size; negative where broken."""
+        left = [
+            _values(batch, mixture_outputs(ensemble, batch.inputs, device)) - batch.bounds
+            for batch in self.batches
+        ]
+        return np.concatenate([np.empty(0), *left]) / self.sizes
+
     def _is_new(self, number: int, outputs: Array) -> bool:
         """Whether this tangent was never made: one that did not move the master never will."""
         key = (int(number), outputs.tobytes())

@@ -479,7 +479,51 @@ class Workspace:
             chosen = FinalWeights(solution.weights, np.inf, f"kept the master's weights: {error}")
         if chosen.note and chosen.note not in self.notes:
             self.notes.append(chosen.note)
-        return chosen.weights
+        return self._within_concave_rules(chosen.weights, solution)
+
+    def _within_concave_rules(self, weights: Array, solution: MasterSolution) -> Array:
+        """The weights, moved by the least that keeps concave rules where cuts left a rest.
+
+        They move towards the master's own, or towards some that meet the rows by Jensen: all
+        mixtures between two that keep concave rules keep them.
+        """
+        rest = self._concave_room(weights)
+        if not len(rest) or rest.min() >= -self.settings.feasibility_tolerance:
+            return weights
+        for inside in (solution.weights, self._jensen_weights()):
+            room = np.zeros(len(rest)) if inside is None else self._concave_room(inside)
+            if inside is None or (room <= 0)[rest < 0].any() or (room < 0).any():
+                continue
+            share = float((-rest / (room - rest))[rest < 0].max())
+            self.notes.append(f"blended with a share {share:.2g} of weights within concave rules")
+            return np.asarray(weights + share * (inside - weights))
+        return weights
+
+    def _concave_room(self, weights: Array) -> Array:
+        """What this mixture has to spare in each concave row, by its size."""
+        ensemble = self.columns.ensemble(weights) if len(self.tangents) else None
+        return (
+            np.empty(0) if ensemble is None else self.tangents.room(ensemble, self.settings.device)
+        )
+
+    def _jensen_weights(self) -> Array | None:
+        """Weights for which the means of the members' own values meet all rows; None: unknown."""
+        if len(self.layout) > 1:
+            return None
+        s, concave = self.settings, self.tangents.batches
+        ruled = self.requirement_rows()
+        sizes = np.concatenate([self.row_sizes[ruled], self.tangents.sizes])
+        table = np.vstack([self.table()[ruled], *(self.columns.coefficients(b) for b in concave)])
+        stated = [self.rows.bounds[ruled], *(b.bounds for b in concave)]
+        master = LinearMaster(1)
+        count = len(self.columns)
+        master.add_columns(np.zeros(count), np.zeros(count, int), np.zeros((0, count)))
+        bounds = np.concatenate(stated) + s.row_margin * sizes
+        master.add_rows(table, bounds, np.full(len(bounds), OWN_SLACK))
+        master.minimise_slack(True)
+        found = master.solve()
+        met = (found.slack <= s.feasibility_tolerance * sizes).all()
+        return found.weights if met and found.dummy.max() <= NO_WEIGHT else None
 
     def _chosen_weights(
         self, choice: Literal["loss", "uniform"], solution: MasterSolution

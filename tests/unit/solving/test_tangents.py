@@ -18,6 +18,7 @@ from cg4ai.members import ConstantMembers
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.exact.finite import FinitePricer
 from cg4ai.records import Array, IntArray
+from cg4ai.solving import state, workspace
 
 AT = np.zeros((1, 1))
 SETTINGS = Settings(column_limit=10_000, final_weights="vertex")
@@ -94,6 +95,26 @@ def test_a_function_without_finite_slopes_is_refused() -> None:
     rule = Concave(AT, lambda y: (y[..., 0].abs() + y[..., 1]).sqrt(), 1.0)
     with pytest.raises(InvalidInput):
         solve(given([[0.0, 0.0]], [rule]), SETTINGS)
+
+
+def test_a_function_whose_gradient_is_hidden_is_refused() -> None:
+    rule = Concave(AT, lambda y: -y.detach().square().sum(-1) + 0 * y[..., 0], -1.0)
+    with pytest.raises(InvalidInput):
+        rule.check(1, 2)
+
+
+def test_where_cuts_leave_a_rest_weights_move_into_the_rule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workspace, "TANGENT_ROUNDS", 1)
+    monkeypatch.setattr(state, "WHOLE_ROUNDS", 1)
+    values = np.array([[3.0, 0.0], [0.0, 3.0], [-3.0, -1.0], [0.1, 0.2]])
+    rule = Quadratic(AT, np.eye(2), bound=1.0)
+    problem = given(values, [rule], target=[[3.0, 2.5]])
+    result = solve(problem, Settings(final_weights="uniform", iteration_limit=2))
+    outputs = result.ensemble.predict(AT)[0]
+    assert outputs @ outputs <= 1.0 + 1e-6
+    assert result.stop_reason is not StopReason.OPTIMAL
 
 
 def conic_optimum(values: Array, target: Array, rules: list[tuple[Array, Array, float]]) -> float:
