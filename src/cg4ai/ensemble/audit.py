@@ -225,8 +225,9 @@ def _recomputed(
 ) -> Audit:
     """What predictions at the listed inputs make of every row."""
     outputs, violations = row_violations(requirement, ensemble, rows)
-    largest = float(outputs.abs().max()) or 1.0
-    size = requirement_size(requirement, ensemble.output_size, outputs=largest)
+    size = requirement_size(
+        requirement, ensemble.output_size, outputs=lambda: float(outputs.abs().max())
+    )
     tolerances = tolerance * size.of_rows(rows.bounds)
     order = np.argsort(-violations, kind="stable")
     violated = order[violations[order] > tolerances[order]]
@@ -320,10 +321,13 @@ def _shown(point: Array) -> str:
 
 def _size(requirement: Requirement, ensemble: Ensemble) -> RequirementSize:
     """Of a requirement over a region, where outputs are as large as at some of its inputs."""
-    largest = 1.0
-    if isinstance(requirement.region, Region):
+
+    def largest() -> float:
+        if not isinstance(requirement.region, Region):
+            return 1.0
         inputs = candidates(requirement.region, 64, torch.Generator().manual_seed(0))
-        largest = float(predictions(ensemble, inputs).abs().max()) or 1.0
+        return float(predictions(ensemble, inputs).abs().max())
+
     return requirement_size(requirement, ensemble.output_size, outputs=largest)
 
 

@@ -7,6 +7,7 @@ rule stated in grams is met to the same number of digits as in tonnes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +20,7 @@ from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import LinearRows, Rows
 
 LEAST_SHARE = 1e-6  # a bound below this share of the requirement's size is zero but for rounding
-EXTREMES = 8  # points of a region at which its bounds are read
+EXTREMES = 3  # points of a region at which its bounds are read
 UNSCALED = (1e-4, 1e6)  # sizes that suit solvers and prices of slack as they are
 
 
@@ -41,9 +42,9 @@ class RequirementSize:
 
 
 def requirement_size(
-    requirement: Requirement, output_size: int, *, outputs: float = 1.0
+    requirement: Requirement, output_size: int, *, outputs: Callable[[], float]
 ) -> RequirementSize:
-    """The size of a requirement's rows where predictions are about as large as `outputs`."""
+    """The size of a requirement's rows; `outputs` says how large predictions are, if need be."""
     rows = _example_rows(requirement, output_size)
     if rows is None or not len(rows):
         return RequirementSize(1.0, 1.0, 1.0)
@@ -77,12 +78,12 @@ def _example_rows(requirement: Requirement, output_size: int) -> Rows | None:
     return requirement.rows_at(np.repeat(inputs, count, axis=0), which, 0)
 
 
-def _size(rows: Rows, output_size: int, outputs: float) -> float:
+def _size(rows: Rows, output_size: int, outputs: Callable[[], float]) -> float:
     largest = float(np.abs(rows.bounds).max())
     if largest > 0:
         return largest
     if isinstance(rows, LinearRows):
-        return float(np.abs(rows.coefficients).max()) * outputs or 1.0
+        return float(np.abs(rows.coefficients).max()) * outputs() or 1.0
     with torch.no_grad():
         at_zero = rows.values(torch.zeros(len(rows), output_size, dtype=torch.float64))
     values = at_zero.abs()[torch.isfinite(at_zero)]

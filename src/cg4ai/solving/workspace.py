@@ -163,7 +163,7 @@ class Workspace:
             self._requirement_sizes[number] = requirement_size(
                 self.problem.requirements[number],
                 self.layout.output_size,
-                outputs=typical_outputs(self.objective),
+                outputs=lambda: typical_outputs(self.objective),
             )
         return self._requirement_sizes[number]
 
