@@ -187,7 +187,7 @@ class ProofPhase:
             run.notes.append(resisting_note(shown.certification))
         weights = np.zeros(len(run.work.columns))
         weights[: len(shown.weights)] = shown.weights
-        return Settled(_solution(shown, weights, len(run.work.layout)), weights, reason)
+        return Settled(_solution(run, shown, weights), weights, reason)
 
     def _train(self, run: RunState) -> None:
         """Ask for the next group and let it in: what it is worth, the proof will tell."""
@@ -369,13 +369,14 @@ def _without_trees(answer: Certification) -> Certification:
     return replace(answer, rules=tuple(rules))
 
 
-def _solution(shown: Attempt, weights: Array, blocks: int) -> MasterSolution:
+def _solution(run: RunState, shown: Attempt, weights: Array) -> MasterSolution:
     """What the ending reads of the master that chose these weights, which is gone."""
+    blocks = len(run.work.layout)
     return MasterSolution(
         weights=weights,
         duals=Duals(np.empty(0), np.zeros(blocks)),
         objective=shown.objective,
         penalised=shown.objective,
-        slack=np.array([shown.slack]),
+        slack=np.append(np.zeros(len(run.work.rows)), shown.slack),
         dummy=np.zeros(blocks),
     )

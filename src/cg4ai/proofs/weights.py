@@ -69,7 +69,9 @@ def weigh_cells(work: Workspace, memory: CellMemory, *, groups: int, coarse: flo
     full = np.zeros(count)
     full[numbers] = np.where(solution.weights < LEAST, 0.0, solution.weights)
     anchored = float(solution.weights[numbers < anchors].sum()) / blocks
-    return CellWeights(full, solution, anchored, unanchored)
+    own = np.zeros(len(work.rows))  # the rows here are those of another master
+    slack = np.concatenate([own, master.slack_in_units(solution)])
+    return CellWeights(full, replace(solution, slack=slack), anchored, unanchored)
 
 
 def _parts(
