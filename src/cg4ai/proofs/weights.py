@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.mixture import Part
@@ -20,6 +21,7 @@ from cg4ai.proofs.cell_bounds import CellBounds
 from cg4ai.proofs.prover import CellMemory
 from cg4ai.proofs.records import RuleCells
 from cg4ai.records import Array, IntArray, MasterSolution
+from cg4ai.rules.rows import Rows
 from cg4ai.solving.workspace import Workspace
 
 ROUNDS = 8
@@ -54,6 +56,7 @@ def weigh_cells(work: Workspace, memory: CellMemory, *, groups: int, coarse: flo
     chosen = np.union1d(np.arange(anchors), np.arange(count - groups * blocks, count))
     parts, numbers = _parts(work, chosen, newest=np.arange(count - blocks, count))
     master = _master(work, parts)
+    shared = _known(master)
     bounds = CellBounds(
         Ensemble(parts, work.layout, device=work.settings.device), memory.requirement
     )
@@ -69,7 +72,27 @@ def weigh_cells(work: Workspace, memory: CellMemory, *, groups: int, coarse: flo
     full = np.zeros(count)
     full[numbers] = np.where(solution.weights < LEAST, 0.0, solution.weights)
     anchored = float(solution.weights[numbers < anchors].sum()) / blocks
-    return CellWeights(full, solution, anchored, unanchored)
+    return CellWeights(full, _about_rows_of(work, solution, shared), anchored, unanchored)
+
+
+def _about_rows_of(
+    work: Workspace, solution: MasterSolution, shared: NDArray[np.bool_]
+) -> MasterSolution:
+    """The solution with the slack of the rows of `work`; `shared` are those that both have."""
+    slack = np.zeros(len(work.rows))
+    slack[_known(work)] = solution.slack[: len(shared)][shared]
+    return replace(solution, slack=slack)
+
+
+def _known(work: Workspace) -> NDArray[np.bool_]:
+    """Which rows (m,) are known at points of the regions."""
+    each = [np.full(len(rows), _over_region(work, rows)) for rows in work.rows.batches]
+    return np.concatenate([np.empty(0, bool), *each])
+
+
+def _over_region(work: Workspace, rows: Rows) -> bool:
+    requirements = work.problem.requirements
+    return rows.requirement >= 0 and requirements[rows.requirement].region is not None
 
 
 def _parts(
@@ -95,10 +118,10 @@ def _master(work: Workspace, parts: tuple[Part, ...]) -> Workspace:
     objective = problem.objective
     if isinstance(objective, Epigraph):  # the tail would count in other inputs every time
         objective = replace(objective, tail=None)
-    known = [
-        rows
+    known = [  # as they were stated: a master scales them by itself
+        rows.scaled(1 / work.size_of(rows.requirement).scale)
         for rows in work.rows.batches
-        if rows.requirement >= 0 and problem.requirements[rows.requirement].region is not None
+        if _over_region(work, rows)
     ]
     restricted = replace(
         problem,

@@ -46,6 +46,7 @@ def estimate(run: RunState, settled: Settled) -> Estimate | None:
         with run.watch.timed("estimate"):
             solution = _final(run, settled)
             found = _asked(run, solution)
+        run.has_time(PART)
     except KeyboardInterrupt:
         run.interrupts.requested = True
         return Estimate(why="it was interrupted", floor=least)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from cg4ai import Box, Linear, Problem, Settings, StopReason, solve
+from cg4ai.clock import Deadline
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture
 from cg4ai.members.mixture import Mixture
@@ -24,7 +25,6 @@ from cg4ai.records import PricingResult, SeparationResult
 from cg4ai.rules import Requirement
 from cg4ai.runs.folder import Run
 from cg4ai.separation import GradientAscent
-from cg4ai.solving.clock import Deadline
 from cg4ai.solving.estimating import PART
 
 X = np.random.default_rng(0).normal(size=(20, 2))
@@ -71,7 +71,7 @@ def test_all_seconds_of_a_run_are_in_its_records(clock: Clock) -> None:
     wall = clock.now - started
     recorded = sum(record.seconds for record in result.history) + result.ending.seconds
     assert recorded == pytest.approx(result.seconds)
-    assert wall - 1 <= recorded <= wall  # the first reading is where the run begins
+    assert wall - 3 <= recorded <= wall  # the first readings are before the rules are imposed
     assert sum(result.seconds_by_step().values()) == pytest.approx(recorded)
     assert result.history[-1].total_s + result.ending.seconds == pytest.approx(result.seconds)
 

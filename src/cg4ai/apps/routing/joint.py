@@ -8,13 +8,13 @@ capacities in the whole box, and every mixture of such members does.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai import clock
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.optimal import utilisation_per_share
 from cg4ai.apps.routing.robust import anchor
@@ -121,7 +121,8 @@ class JointPricer:
             return PricingResult(None, nothing, nothing, note="training diverged")
         members = self.architecture.members(trained)
         note = "; ".join(part for part in (note, lesson.note) if part)
-        return PricingResult(members, np.zeros(1, np.int64), np.full(1, -1), note=note)
+        short = training.steps < planned.steps
+        return PricingResult(members, np.zeros(1, np.int64), np.full(1, -1), note=note, short=short)
 
     def _in_time(
         self, training: Training, parameters: Parameters, request: PricingRequest
@@ -134,9 +135,9 @@ class JointPricer:
             return training
         lesson = _Lesson(self, request, generator(request.seed), steps=training.steps)
         few = replace(training, steps=min(TIMED, training.steps))
-        started = time.perf_counter()
+        started = clock.now()
         self._trained(parameters, lesson, few, request.until)
-        now = time.perf_counter()
+        now = clock.now()
         pace = (now - started) / few.steps
         allowed = max(0.0, SHARE_OF_TIME * (request.until - now) / pace)
         return replace(training, steps=max(1, min(training.steps, int(allowed))))
