@@ -144,7 +144,7 @@ class Stage:
         self.review, self.what, self.needed = review, what, needed
         later = review.latest.ends > review.deadline.ends
         self.deadline = review.latest if needed and later else review.deadline
-        self.said = now()
+        self.said = now() + LONG_S - EVERY_S  # the first remark comes sooner than the next
 
     def tell(self, how_far: str = "") -> None:
         self.review.say(f"{self.review.what}: {self.what}{how_far}")

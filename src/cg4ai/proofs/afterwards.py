@@ -41,7 +41,8 @@ def proven_afterwards(
     searched = [k for k, (one, found) in enumerate(pairs) if _only_searched(one, found)]
     if not searched:
         return result
-    deadline = Deadline.after(settings.time_limit_s - result.seconds)
+    left = min(settings.time_limit_s - result.seconds, clock.review().deadline.left())
+    deadline = Deadline.after(left)
     audits, notes = list(result.audits), [result.note] if result.note else []
     cut = list(result.cut)
     for number in searched:

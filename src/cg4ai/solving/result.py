@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai import clock
 from cg4ai.conflicts import Conflict
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_constructed
@@ -223,7 +224,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
         ensemble.about[DECISIONS] = {"seed": seed}
     asked = run.problem.asked or run.problem.requirements
     record_regions(ensemble, asked, inputs=run.problem.objective.inputs)
-    with run.watch.timed("audits"):
+    with run.watch.timed("audits"), clock.review().stage("auditing the rules"):
         audits = _audits(run, ensemble, settled.weights)
         for requirement, found in zip(asked, audits, strict=True):
             if isinstance(requirement, Built) and found.strength == Strength.CONSTRUCTED:
@@ -295,12 +296,12 @@ def settle(run: RunState, reason: StopReason) -> Settled:
     What time forbids is left out and noted; the audits that follow look in any case.
     """
     lean = Lean(run.work, run.settings.lean, solve=run.solve_whole_master, unmet=run.unmet)
-    with run.watch.timed("weights"):
+    with run.watch.timed("weights"), clock.review().stage("final weights"):
         solution = run.solve_whole_master()
         if reason is StopReason.INFEASIBLE:
             solution = _least_slack(run, solution)
     if run.settings.lean and run.has_time("leaving members out"):
-        with run.watch.timed("lean"):
+        with run.watch.timed("lean"), clock.review().stage("leaving members out"):
             solution = lean.reduced(solution)
 
     def again() -> Array:

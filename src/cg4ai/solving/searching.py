@@ -40,7 +40,7 @@ def last_search(run: RunState, weights: Array) -> Separated:
     if known is not None:
         return replace(known, added=0)
     ensemble = run.work.whole_ensemble(weights)
-    with run.watch.timed("search"):
+    with run.watch.timed("search"), clock.review().stage(LAST_SEARCH):
         found = _search(run, ensemble, run.returns, "last", thorough=True)
     run.remember_search(weights, found)
     return found

@@ -78,7 +78,8 @@ class RunState:
         self.ended: StopReason | None = None
         self.notes: list[str] = list(problem.notes)
         self.longest_search_s = 0.0  # what looking for violations may take again
-        self.training_cut = False  # whether time ended something in training
+        self.training_cut = False  # whether time ended something in training,
+        self.cut_before = False  # or did before the run was resumed
         self.cut: list[str] = []  # what the ending had no time for
         self._last_search: tuple[Array, Separated] | None = None
 
@@ -172,7 +173,8 @@ class RunState:
         """What the time limit ended or left out."""
         done = len(self.history)
         after = f"training, after {done} iteration{'' if done == 1 else 's'}"
-        return (*([after] if self.training_cut else []), *dict.fromkeys(self.cut))
+        before = ["training before the run was resumed"] if self.cut_before else []
+        return (*before, *([after] if self.training_cut else []), *dict.fromkeys(self.cut))
 
     def time_is_over(self) -> bool:
         """Whether training should be over by now; the first iteration is made in any case."""
@@ -292,6 +294,7 @@ class RunState:
         self._restore(snapshots.Snapshot(saved.meta, saved.arrays, saved.members))
         if saved.note:
             self.notes.append(saved.note)
+        self.cut_before = saved.meta["loop"].get("training_cut", False)  # 0.7 did not say
         self.deadline = self.deadline.reserving(self._total(0.0))
         return True
 
@@ -317,7 +320,7 @@ class RunState:
                 "bound": self.bound,
                 "tried": None if self.tried is None else asdict(self.tried),
                 "failures": self.failures,
-                "training_cut": self.training_cut,
+                "training_cut": self.training_cut or self.cut_before,
                 "returns": self.returns,
                 "notes": list(self.notes),
                 "ended": _ended(decision),
@@ -338,7 +341,6 @@ class RunState:
             self.bound, self.failures = loop["bound"], loop["failures"]
             tried = loop["tried"]
             self.tried = None if tried is None else Tried(**tried)
-            self.training_cut = self.training_cut or loop.get("training_cut", False)
             self.returns, self.notes = loop["returns"], list(loop["notes"])
             self.ended = None if loop["ended"] is None else StopReason(loop["ended"])
             snapshots.given_back(self._remembering(), saved.meta["parts"], saved.arrays)

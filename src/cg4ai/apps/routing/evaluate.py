@@ -359,7 +359,7 @@ def prediction_speed(
     return {
         "predict_1000_s": predicting * 1000 / len(vectors),
         "highs_1000_s": solving * 1000 / len(vectors),
-        "speedup": solving / predicting,
+        "speedup": solving / max(predicting, 1e-9),
     }
 
 

@@ -43,6 +43,7 @@ SCREENED = 16_384  # vectors looked at in each search
 WORST = 512  # of which so many are trained on,
 SHARE_OF_WORST = 8  # one of so many at most
 REMEMBERED = 4  # searches whose findings are
+LEAST_S = 1e-9  # what steps take at least
 TIMED = 20  # steps that are timed where time is limited
 SHARE_OF_TIME = 0.8  # of what is left then, for a training that is slower than these
 HARD = 0.2  # of every batch: vectors of these searches
@@ -138,7 +139,7 @@ class JointPricer:
         started = clock.now()
         self._trained(parameters, lesson, few, request.until)
         now = clock.now()
-        pace = (now - started) / few.steps
+        pace = max(now - started, LEAST_S) / few.steps
         allowed = max(0.0, SHARE_OF_TIME * (request.until - now) / pace)
         return replace(training, steps=max(1, min(training.steps, int(allowed))))
 

@@ -23,6 +23,7 @@ from cg4ai.records import Array, IntArray
 LEARNED = 300  # earlier vectors that static splits are made for, at most
 PREVIOUS = 500  # later vectors at which the optimum of the one before is tried, at most
 FIRST = 10  # later vectors that are solved whatever the time
+LEAST_S = 1e-9  # what solving takes at least
 CLIMBED = 5  # of the earlier vectors of largest optimum, searches for the worst start from so many
 OURS, PLAIN = "this router", "plain network"
 
@@ -137,7 +138,7 @@ def _solved(instance: Instance, later: Array, review: Review) -> tuple[IntArray,
     if not math.isinf(review.deadline.ends):
         few, started = evenly(len(later), FIRST), clock.now()
         few = few[: len(least_mlu_until(instance, later[few], review.deadline))]
-        pace = (clock.now() - started) / len(few)
+        pace = max(clock.now() - started, LEAST_S) / len(few)
         half = Deadline.after(review.deadline.left() / 2)
         at = evenly(len(later), max(FIRST, int(half.left() / pace)))
         best = least_mlu_until(instance, later[at], half)

@@ -208,4 +208,4 @@ def _cost(shielded: Ensemble, mixture: Ensemble, vectors: Array) -> float:
             started = clock.now()
             router.predict(vectors)
             quickest[place] = min(quickest[place], clock.now() - started)
-    return quickest[0] / quickest[1] - 1.0
+    return quickest[0] / max(quickest[1], 1e-9) - 1.0
