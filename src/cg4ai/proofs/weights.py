@@ -20,6 +20,7 @@ from cg4ai.proofs.cell_bounds import CellBounds
 from cg4ai.proofs.prover import CellMemory
 from cg4ai.proofs.records import RuleCells
 from cg4ai.records import Array, IntArray, MasterSolution
+from cg4ai.rules.rows import Rows
 from cg4ai.solving.workspace import Workspace
 
 ROUNDS = 8
@@ -74,6 +75,11 @@ def weigh_cells(work: Workspace, memory: CellMemory, *, groups: int, coarse: flo
     return CellWeights(full, replace(solution, slack=slack), anchored, unanchored)
 
 
+def _over_region(work: Workspace, rows: Rows) -> bool:
+    requirements = work.problem.requirements
+    return rows.requirement >= 0 and requirements[rows.requirement].region is not None
+
+
 def _parts(
     work: Workspace, chosen: IntArray, *, newest: IntArray
 ) -> tuple[tuple[Part, ...], IntArray]:
@@ -97,10 +103,10 @@ def _master(work: Workspace, parts: tuple[Part, ...]) -> Workspace:
     objective = problem.objective
     if isinstance(objective, Epigraph):  # the tail would count in other inputs every time
         objective = replace(objective, tail=None)
-    known = [
-        rows
+    known = [  # as they were stated: a master scales them by itself
+        rows.scaled(1 / work.size_of(rows.requirement).scale)
         for rows in work.rows.batches
-        if rows.requirement >= 0 and problem.requirements[rows.requirement].region is not None
+        if _over_region(work, rows)
     ]
     restricted = replace(
         problem,

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps.routing.data import Instance, built, network_of, on_set
+from cg4ai import clock
+from cg4ai.apps.routing.data import Instance, built, carry_robust, network_of, on_set
 from cg4ai.apps.routing.network import Network
 from cg4ai.apps.routing.traffic import Pair, Traffic
 from cg4ai.apps.routing.traffic_sets import HEADROOM, from_traffic
@@ -98,9 +99,10 @@ def measured_instance(
     index = {name: position for position, name in enumerate(graph.nodes)}
     pairs = _pairs(traffic, demands)
     seen = traffic.volumes(pairs)
-    region = from_traffic(
-        seen, pairs, cover=cover, headroom=headroom, hose=hose, budget=budget, least=least
-    )
+    with clock.review().stage(f"the set of demands from {len(seen):,} matrices"):
+        region = from_traffic(
+            seen, pairs, cover=cover, headroom=headroom, hose=hose, budget=budget, least=least
+        )
     upper = region.bounds()[1]
     volumes = {
         (index[source], index[target]): float(volume)
@@ -109,7 +111,7 @@ def measured_instance(
     given = None if path_file is None else read_paths(Path(path_file), graph)
     made = on_set(built(graph, volumes, paths, given), region, load=load)
     notes = (*graph.notes, *traffic.notes, *_changes(traffic, pairs, made.scale, load))
-    return replace(
+    unscaled = replace(
         made,
         demand_max=made.demand_max / made.scale,
         demand_set=region,
@@ -117,6 +119,8 @@ def measured_instance(
         scale=1.0,
         notes=notes,
     )
+    carry_robust(unscaled, made, 1.0)
+    return unscaled
 
 
 def _pairs(traffic: Traffic, demands: int | None) -> list[Pair]:

@@ -13,6 +13,7 @@ from cg4ai.apps.tables import plain
 from cg4ai.apps.wording import (
     STOPS,
     counted,
+    cut_short,
     distance_from_optimal,
     preparing,
     remarks,
@@ -51,6 +52,7 @@ MOVED = {
 def report(summary: Mapping[str, Any]) -> str:
     """The result for people: a table, what is guaranteed, where the time went."""
     lines = [
+        *cut_short(summary),
         *about(summary),
         stopped(summary),
         "",

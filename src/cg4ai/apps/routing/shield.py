@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
+from cg4ai import clock
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.demands import FreshDemands
 from cg4ai.apps.routing.loads import WorstLoads
@@ -200,12 +200,12 @@ def _mlu(instance: Instance, router: Ensemble, vectors: Array) -> Array:
 def _cost(shielded: Ensemble, mixture: Ensemble, vectors: Array) -> float:
     """By the quickest of several calls: processor time would count threads that wait."""
     quickest = [np.inf, np.inf]
-    began = time.perf_counter()
+    began = clock.now()
     for done in range(REPEATS):
-        if done > 2 and time.perf_counter() - began > TIMED_S:
+        if done > 2 and clock.now() - began > TIMED_S:
             break
         for place, router in enumerate((shielded, mixture)):
-            started = time.perf_counter()
+            started = clock.now()
             router.predict(vectors)
-            quickest[place] = min(quickest[place], time.perf_counter() - started)
-    return quickest[0] / quickest[1] - 1.0
+            quickest[place] = min(quickest[place], clock.now() - started)
+    return quickest[0] / max(quickest[1], 1e-9) - 1.0
