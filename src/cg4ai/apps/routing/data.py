@@ -7,7 +7,7 @@ gives the arrays that everything else works on. A demand vector b lies in a set,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -72,6 +72,7 @@ class Instance:
     `capacity` (A,), `incidence` (P, A) of 0 and 1, `path_demand` (P,) ascending, `demand_max`
     (D,) the largest demands, `path_length` (P,), `scale`: demand_max / volumes of the network.
     `load` is the worst MLU over the set of demands that was asked for; None: volumes as given.
+    `capacity_factor`: `capacity` over the network's own; None: another than 1, and not known.
     `demand_set` is that set, in the box [0, demand_max]; None: all of it.
     `notes` say in words what was left out, rescaled or assumed. `positions` of the nodes on paths,
     (longitude, latitude) or of a drawing, are for pictures; None: not all are known. `all_arcs`
@@ -89,6 +90,7 @@ class Instance:
     paths: list[tuple[str, ...]]
     scale: float = 1.0
     load: float | None = None
+    capacity_factor: float | None = 1.0
     notes: tuple[str, ...] = ()
     demand_set: DemandSet | None = None
     positions: dict[str, Position] | None = None
@@ -208,12 +210,19 @@ def instance(
     return replace(made, notes=notes)
 
 
-def on_set(unscaled: Instance, region: DemandSet, *, load: float | None = 0.99) -> Instance:
+def on_set(
+    unscaled: Instance,
+    region: DemandSet,
+    *,
+    load: float | None = 0.99,
+    remedies: Callable[[float], str] | None = None,
+) -> Instance:
     """The instance whose demands lie in `region` times a scale such that its worst case is `load`.
 
     The worst case of a box is the optimum at its corner. That of a polytope is the level that the
     best constant split keeps: the worst optimum lies at or below it, and no shield is possible
-    above it. With `load` None nothing is scaled, and a worst case above one is refused.
+    above it. With `load` None nothing is scaled, and a worst case above one is refused, by an error
+    that ends with `remedies` of it.
     """
     largest = region.upper if isinstance(region, Box) else region.box.upper
     made = replace(unscaled, demand_max=np.asarray(largest), demand_set=region)
@@ -232,9 +241,9 @@ def on_set(unscaled: Instance, region: DemandSet, *, load: float | None = 0.99) 
         made, demand_max=scale * largest, demand_set=times(region, scale), scale=scale, load=load
     )
     if scale * level > 1 + 1e-9:
-        from cg4ai.apps.routing.unroutable import why_refused
+        from cg4ai.apps.routing.unroutable import refusal
 
-        raise InvalidInput(why_refused(scaled, scale * level))
+        raise refusal(scaled, scale * level, remedies)
     if not isinstance(region, Box) or region.lower.any():
         return scaled
     return replace(scaled, demand_set=None)

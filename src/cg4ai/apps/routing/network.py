@@ -59,6 +59,11 @@ def shown(value: object, *, quoted: bool = True) -> str:
     return text if len(text) <= 80 else f"{text[:60]}...{text[-10:]}"
 
 
+def link_name(ends: Sequence[str]) -> str:
+    """`A-B`, or `A<->B` where a name has a hyphen itself, so that both ends can be told."""
+    return ("<->" if any("-" in name for name in ends) else "-").join(ends)
+
+
 def geographic(positions: Sequence[Position]) -> bool:
     """Whether all positions can be (longitude, latitude) in degrees rather than pixels."""
     return all(abs(x) <= 180 and abs(y) <= 90 for x, y in positions)
@@ -117,7 +122,7 @@ class NetworkBuilder:
         ends = self._ends(source, target, what="link", place=place)
         if not SMALLEST <= capacity <= LARGEST:
             raise InvalidInput(
-                f"{place}: the link {shown(f'{source}-{target}', quoted=False)} has capacity "
+                f"{place}: the link {shown(f'{source}->{target}', quoted=False)} has capacity "
                 f"{capacity:g}, expected {SMALLEST:g} to {LARGEST:g}; give it a capacity, choose "
                 "another unit or remove it"
             )

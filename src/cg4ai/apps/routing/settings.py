@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from cg4ai.apps.routing import sizes
-from cg4ai.apps.routing.options import AUTO, demands_of, load_of, ratio_of, sizes_of
+from cg4ai.apps.routing.options import (
+    AUTO,
+    CAPACITIES_AUTO,
+    demands_of,
+    factor_fault,
+    factor_of,
+    load_of,
+    ratio_of,
+    sizes_of,
+)
 from cg4ai.settings import (
     MOST_UNITS,
     Checked,
@@ -151,7 +160,8 @@ class RouteSettings(Recipe):
     paths: int = setting(3, "Shortest paths per demand, at most.", least=1)
     load: float | None = setting(
         0.99,
-        "Worst utilisation over the set at best; none: volumes as given.",
+        "Worst utilisation over the set at best, to which demands are scaled; none: volumes as "
+        "given. With --traffic nothing is scaled unless --scale-capacities asks for it.",
         least=1e-12,
         read=load_of,
     )
@@ -200,6 +210,14 @@ class RouteSettings(Recipe):
         1.25, "Demands and node totals may grow to this multiple of what was seen.", least=0.01
     )
     no_hose: bool = setting(False, "With --traffic: no limits on what nodes send and receive.")
+    scale_capacities: float | str | None = setting(
+        None,
+        "With --traffic: count every capacity as this multiple of what it is; auto: as the one at "
+        "which the worst utilisation over the set is --load. Every result states it.",
+        read=factor_of,
+        check=lambda value: "" if value is None else factor_fault(value),
+        metavar="FACTOR|auto",
+    )
     failures: str | None = setting(
         None,
         "Then study failures: single, links such as A-B,C-D, or a .csv or .json file; needs --out.",
@@ -313,12 +331,18 @@ class RouteSettings(Recipe):
                 *("0.7", 1.0, 1.25, False),
             )
             wrong = "split, cover, headroom and no_hose are about traffic; give it, or leave them"
-            return [wrong] if changed else []
+            alone = (
+                "scale_capacities is about traffic: without it demands are scaled to the load, and "
+                "capacities are as given; leave it out"
+            )
+            return [wrong] * changed + [alone] * (self.scale_capacities is not None)
         faults = [
             f"{name} is fitted to the traffic; leave it out"
             for name in ("demand_file", "hose", "budget")
             if getattr(self, name) is not None
         ]
+        if self.scale_capacities == CAPACITIES_AUTO and self.load is None:
+            faults.append("scale_capacities auto needs a load to scale to; leave out load none")
         usual = {"guarantee": "shielded", "objective": "mlu", "members": "network", "sees": "all"}
         others = [
             f"{name} {getattr(self, name)}" for name in usual if getattr(self, name) != usual[name]
