@@ -365,6 +365,7 @@ def prediction_speed(
         "batch_answer_s": batch / len(vectors),
         "single_answer_s": single / len(alone),
         "program_answer_s": program / len(vectors),
+        "batch_speedup": program / batch,
     }
 
 

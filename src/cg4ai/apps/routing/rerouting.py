@@ -149,8 +149,8 @@ def _unroutable(made: Instance) -> dict[str, Any] | None:
     links = ", ".join("->".join(made.arcs[arc]) for arc in made.robust.arcs)
     text = (
         f"every constant split loads some link to {both(made.level, factor, '.6g')} of its "
-        f"capacity or more at some vector of the set, so there is no shield, but no vector was found that cannot be routed; "
-        f"the links that make it so: {links}"
+        "capacity or more at some vector of the set, so there is no shield, but no vector was "
+        f"found that cannot be routed; the links that make it so: {links}"
     )
     return {"outcome": "open", "level": made.level, "text": text}
 

@@ -20,6 +20,7 @@ from cg4ai.apps.routing.report import about, distance, report
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.routing.tail import LeastMlu
 from cg4ai.apps.routing.traffic_problem import MeasuredDemands, RatioTail, RelativeUtilisation
+from cg4ai.apps.routing.unroutable import CannotBeRouted
 from cg4ai.apps.runner import Outcome, perform
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.members.feedback import FeedbackArchitecture, Loads
@@ -49,7 +50,7 @@ def traffic(count: int = 60) -> Traffic:
 
 @pytest.fixture(scope="module")
 def made() -> Instance:
-    return measured_instance(ring(), traffic(), paths=2)
+    return measured_instance(ring(), traffic(), paths=2, scale_capacities="auto")
 
 
 def test_demands_stand_as_in_the_file_in_its_units(made: Instance) -> None:
@@ -65,26 +66,31 @@ def test_demands_stand_as_in_the_file_in_its_units(made: Instance) -> None:
     assert made.region.contains(vectors).all()
     assert made.scale == 1.0
     assert made.level == pytest.approx(0.99)
-    factor = made.capacity / 10.0
-    np.testing.assert_allclose(factor, factor[0])
-    assert any(f"counted as {factor[0]:.4g} times" in note for note in made.notes)
+    assert made.capacity_factor is not None
+    np.testing.assert_allclose(made.capacity / 10.0, made.capacity_factor)
+    assert any(f"counted as {made.capacity_factor:.5g} times" in note for note in made.notes)
 
 
 def test_fewer_demands_or_capacities_as_they_are() -> None:
-    fewer = measured_instance(ring(), traffic(), 3, paths=2)
+    fewer = measured_instance(ring(), traffic(), 3, paths=2, scale_capacities=9)
     largest = traffic().largest
     order = sorted((largest[s, t], NODES[s], NODES[t]) for s in range(4) for t in range(4))[-3:]
     assert {*fewer.demand_names} == {f"{s}->{t}" for _, s, t in order}
     assert any("3 largest demands are routed" in note for note in fewer.notes)
     small = Traffic(traffic().times, NODES, traffic().matrices / 100)
-    plain = measured_instance(ring(), small, paths=2, load=None)
+    plain = measured_instance(ring(), small, paths=2)
     np.testing.assert_array_equal(plain.capacity, 10.0)
     assert plain.level < 0.99
+    assert (plain.capacity_factor, plain.load) == (1.0, None)
+    assert not any("capacities" in note for note in plain.notes)
     with pytest.raises(InvalidInput, match="13 demands were asked for, but the traffic has 9"):
         measured_instance(ring(), traffic(), 13)
-    with pytest.raises(InvalidInput, match="a demand vector of the set cannot be routed") as raised:
-        measured_instance(ring(), traffic(), load=None)
+    with pytest.raises(CannotBeRouted) as raised:
+        measured_instance(ring(), traffic())
     check_unroutable(str(raised.value))
+    assert raised.value.proof is not None
+    assert raised.value.proof["bound"] > 1
+    assert {*raised.value.proof["demands"]} == {*plain.demand_names}
     with pytest.raises(InvalidInput, match="names the node 'X', which ring does not have"):
         measured_instance(ring(), Traffic(("1",), ("A", "X"), np.ones((1, 2, 2))))
     with pytest.raises(InvalidInput, match="zero at all times"):
@@ -94,7 +100,7 @@ def test_fewer_demands_or_capacities_as_they_are() -> None:
 def check_unroutable(message: str) -> None:
     """Whatever the paths, the demands that it names load the ring as it says: an arc-flow LP."""
     bound = float(re.search(r"loads some link to ([\d.]+) of its capacity", message)[1])
-    named = re.search(r"must cross them: (.*?)\. Set load", message)
+    named = re.search(r"must cross them: (.*?)\. Give capacities", message)
     assert named is not None
     demands = [re.match(r"(\w)->(\w) ([\d.e+]+)$", one) for one in named[1].split(", ")]
     arcs = [*ring().edges, *((b, a) for a, b in ring().edges)]
@@ -186,7 +192,7 @@ def settings(folder: Path, **changes: object) -> RouteSettings:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Outcome[Prepared]:
     folder = tmp_path_factory.mktemp("measured")
-    asked = settings(folder, split="40", baseline=True)
+    asked = settings(folder, split="40", baseline=True, scale_capacities="auto")
     return perform(Routing(), asked, out=folder / "run")
 
 
@@ -215,7 +221,7 @@ def test_a_run_learns_from_earlier_and_is_judged_by_later_matrices(
     text = report(summary)
     assert "judged on 20 later ones (40 to 59)" in text
     assert "previous optimum" in text
-    assert "Demands are in the units of the traffic; all capacities are counted as" in text
+    assert "Demands are in the units of the traffic." in text
     assert "mean MLU over the optimum of earlier matrices" in text
 
 
@@ -275,9 +281,9 @@ def test_later_traffic_that_no_demand_carries_is_counted(made: Instance) -> None
     assert found["inside"] == pytest.approx(13 / 18)
     text = " ".join(judged_on(found))
     assert "5 later matrices with such traffic count as outside the set" in text
-    assert "left out: 1 earlier and 2 later matrices" in text
+    assert "left out: 1 earlier matrix and 2 later ones" in text
     # where a few demands alone were asked for, others are left out on purpose
-    fewer = measured_instance(ring(), earlier, 3, paths=2)
+    fewer = measured_instance(ring(), earlier, 3, paths=2, scale_capacities="auto")
     some = Measured.of(fewer, earlier, later)
     assert some.inside(fewer).sum() == fewer.region.contains(some.later).sum()
     assert some.elsewhere > 0.3
