@@ -372,7 +372,8 @@
     if (!found) return [];
     const tone = found.outside ? "warn" : routers[which].tone;
     const bound = found.bound === null ? "" : `; optimum at least ${used(found.bound)}`;
-    const words = found.outside ? "outside the set: nothing is guaranteed" : BRIEF[tone];
+    const scaled = data.counted ? `, of ${data.counted}` : "";
+    const words = found.outside ? "outside the set: nothing is guaranteed" : BRIEF[tone] + scaled;
     return [`${bound}; `, Object.assign(document.createElement("span"), { className: tone, textContent: words })];
   }
 

@@ -44,7 +44,7 @@ from cg4ai.apps.routing.problem import (
 from cg4ai.apps.routing.ratio import RatioAnchor, ratio_anchor, ratio_shield
 from cg4ai.apps.routing.ratio_proof import write_ratio
 from cg4ai.apps.routing.report import guarantees, ratio_kept, report
-from cg4ai.apps.routing.scaling import FACTOR, REAL, real_figures
+from cg4ai.apps.routing.scaling import FACTOR, REAL, real_figures, said_first
 from cg4ai.apps.routing.settings import LEAN, RouteSettings
 from cg4ai.apps.routing.shield import record_cuts
 from cg4ai.apps.routing.story import story
@@ -231,7 +231,8 @@ class Routing:
         words = (
             f"training: up to {settings.iteration_limit} {what} that split {demands} demands{steps}"
         )
-        words = "\n".join([*prepared.instance.notes, words])
+        made = prepared.instance
+        words = "\n".join([*said_first(made.capacity_factor), *made.notes, words])
         task = Task(problem, settings, words, solver=solver, evaluation_most_s=EVALUATION_S)
         if asked.baseline:
             task = replace(task, evaluation_share=WITH_BASELINE, evaluation_most_s=math.inf)

@@ -264,10 +264,8 @@ def _changes(
     """What the instance leaves out of the demands or changes in them."""
     if len(chosen) < len(volumes):
         share = sum(volumes[pair] for pair in chosen) / sum(volumes.values())
-        yield (
-            f"of {len(volumes)} demands the {len(chosen)} largest are routed, {share:.0%} of the "
-            "volume"
-        )
+        which = f"the {len(chosen)} largest are" if len(chosen) > 1 else "only the largest is"
+        yield f"of {len(volumes)} demands {which} routed, {share:.0%} of the volume"
     if load is not None and abs(scale - 1) > 1e-9:
         yield (
             f"all demands are multiplied by {scale:.4g}: at their largest, the least possible "

@@ -191,6 +191,13 @@ class Router:
             for demand, path in zip(made.path_demand, made.paths, strict=True)
         ]
 
+    @cached_property
+    def paths(self) -> dict[str, list[str]]:
+        """The nodes of the path that each column is the share of."""
+        return {
+            name: list(path) for name, path in zip(self._shares, self.instance.paths, strict=True)
+        }
+
     def interface(self) -> Interface:
         made, signature = self.instance, self.signature
         middle = made.region.middle

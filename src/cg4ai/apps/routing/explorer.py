@@ -178,7 +178,7 @@ def entry(
         "worst": {"vectors": array_data(own_vectors), "loads": own_loads.tolist()},
         "shielded": strength == Strength.SHIELDED,
         "tone": tone,
-        "words": f"{words}{kept(made.capacity_factor)}",
+        "words": words if tone == "bad" else kept(words, made.capacity_factor),
     }
 
 

@@ -127,8 +127,7 @@ def measured_instance(
         factor = 1.0 if scale_capacities is None else checked_factor(scale_capacities)
         plain = replace(plain, capacity=factor * plain.capacity, capacity_factor=factor)
         made = on_set(plain, region, load=None, remedies=lambda level: _remedies(level * factor))
-    left_out = _left_out(traffic, pairs)
-    return replace(made, notes=(*graph.notes, *traffic.notes, *left_out, *_scaled(made)))
+    return replace(made, notes=(*graph.notes, *traffic.notes, *_left_out(traffic, pairs)))
 
 
 def _with_load(plain: Instance, region: DemandSet, load: float) -> Instance:
@@ -188,14 +187,7 @@ def _left_out(traffic: Traffic, pairs: list[Pair]) -> Iterator[str]:
     """What the instance leaves out of the traffic."""
     whole, routed = float(traffic.matrices.sum()), float(traffic.volumes(pairs).sum())
     if routed < whole * (1 - 1e-12):
-        yield f"the {len(pairs)} largest demands are routed, {routed / whole:.1%} of the traffic"
-
-
-def _scaled(made: Instance) -> Iterator[str]:
-    """What the instance changes in the network."""
-    if made.capacity_factor != 1.0:
-        yield (
-            f"all capacities are counted as {made.capacity_factor:.5g} times what they are: the "
-            f"best constant split then loads no link above {made.level:.6g} at any demand vector "
-            "of the set"
+        which = (
+            f"the {len(pairs)} largest demands are" if len(pairs) > 1 else "the largest demand is"
         )
+        yield f"only {which} routed, {routed / whole:.1%} of the traffic"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ Position = tuple[float, float]
 EARTH_RADIUS_KM = 6371.0
 # Figures beyond these are slips of the unit, and sums and ratios of them leave the range of floats.
 SMALLEST, LARGEST = 1e-12, 1e18
+NAMED = 5  # parallel links that a note names
 
 
 class Arc(NamedTuple):
@@ -95,6 +97,7 @@ class NetworkBuilder:
     positions: dict[str, Position | None] = field(default_factory=dict)
     links: list[_Link] = field(default_factory=list)
     volumes: dict[tuple[int, int], float] = field(default_factory=dict)
+    _repeated: int = 0  # demands between the same nodes as one before
     _index: dict[str, int] = field(default_factory=dict)
     _ids: set[tuple[str, str]] = field(default_factory=set)
 
@@ -141,6 +144,7 @@ class NetworkBuilder:
                 f"{volume:g}, expected 0 or {SMALLEST:g} to {LARGEST:g}; choose another unit"
             )
         if volume > 0:
+            self._repeated += ends in self.volumes
             self.volumes[ends] = self.volumes.get(ends, 0.0) + volume
 
     def build(self, *, place: str) -> Network:
@@ -154,8 +158,29 @@ class NetworkBuilder:
                 old = arcs.get(pair, Arc(0.0, math.inf))
                 arcs[pair] = Arc(old.capacity + new.capacity, min(old.length, new.length))
         return Network(
-            self.name, tuple(self._index), arcs, dict(self.volumes), positions=self._known()
+            self.name,
+            tuple(self._index),
+            arcs,
+            dict(self.volumes),
+            notes=tuple(self._added_up()),
+            positions=self._known(),
         )
+
+    def _added_up(self) -> Iterator[str]:
+        """What of the file is no longer told apart."""
+        sides: Counter[tuple[int, int]] = Counter()
+        for link in self.links:
+            pair = (link.source, link.target)
+            sides.update([pair, pair[::-1]] if link.both_ways else [pair])
+        several = sorted({(min(pair), max(pair)) for pair, count in sides.items() if count > 1})
+        if several:
+            names = list(self._index)
+            named = [link_name([names[a], names[b]]) for a, b in several[:NAMED]]
+            more = f" and {len(several) - NAMED} more" if len(several) > NAMED else ""
+            listed = shown(", ".join(named), quoted=False)
+            yield f"parallel links are one, with their capacities together: {listed}{more}"
+        if self._repeated:
+            yield "demands between the same nodes are one, with their volumes together"
 
     def _new(self, kind: str, name: str, place: str) -> None:
         if (kind, name) in self._ids:

@@ -279,11 +279,13 @@ def mixture(summary: Mapping[str, Any]) -> list[str]:
     constants, active = summary["constants"], summary["active_constants"]
     networks, kept = summary["columns"] - constants, summary["active_members"] - active
     rows = f"{summary['rows']} rows in the master"
-    if "found_rows" in summary:
+    if summary.get("capacity_rows"):
         rows += (
             f", {summary['capacity_rows']} of them of capacities, {summary['found_rows']} of "
             "these found by search"
         )
+    elif "found_rows" in summary:
+        rows += ", none of them of capacities"
     kind = {"network": "network", "tree": "tree", "both": "network or tree"}[summary["members"]]
     plural = MEMBERS[summary["members"]].replace(" and ", " or ")
     trained, left = (f"{count} {kind if count == 1 else plural}" for count in (networks, kept))
@@ -302,7 +304,7 @@ def guarantee(summary: Mapping[str, Any]) -> str:
         return f"NOT KEPT: {100 * missing:.3g} % of a demand is not routed, or routed twice."
     within = summary["worst_utilisation"] <= FEASIBLE
     effort = summary["attack"]
-    established = _established(summary) + kept(factor) if within else ""
+    established = kept(_established(summary), factor) if within else ""
     if "shield" in summary and within:
         return f"{established}\n{_shield(summary['shield'], summary)}"
     if within and summary["members"] == "tree" and not effort:

@@ -70,16 +70,14 @@ def said_first(factor: float | None) -> list[str]:
     ]
 
 
-def kept(factor: float | None) -> str:
-    """What a guarantee of counted capacities says of the real ones."""
+def kept(words: str, factor: float | None) -> str:
+    """A guarantee of counted capacities, and what it says of the real ones."""
     if factor == 1.0:
-        return ""
-    if factor is None:
-        return " Capacities are scaled: of the real ones nothing is said."
-    return (
-        f" Capacities are counted {factor:.5g} times: no link carries more than {factor:.5g} times "
-        "its real capacity."
-    )
+        return words
+    real = "Of the real capacities nothing is said."
+    if factor is not None:
+        real = f"No link carries more than {factor:.5g} times its real capacity."
+    return f"Of {multiple(factor)}: {words[0].lower()}{words[1:]} {real}"
 
 
 def real_figures(summary: Mapping[str, Any], factor: float) -> dict[str, Any]:

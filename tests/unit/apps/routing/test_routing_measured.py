@@ -68,7 +68,6 @@ def test_demands_stand_as_in_the_file_in_its_units(made: Instance) -> None:
     assert made.level == pytest.approx(0.99)
     assert made.capacity_factor is not None
     np.testing.assert_allclose(made.capacity / 10.0, made.capacity_factor)
-    assert any(f"counted as {made.capacity_factor:.5g} times" in note for note in made.notes)
 
 
 def test_fewer_demands_or_capacities_as_they_are() -> None:
@@ -82,7 +81,6 @@ def test_fewer_demands_or_capacities_as_they_are() -> None:
     np.testing.assert_array_equal(plain.capacity, 10.0)
     assert plain.level < 0.99
     assert (plain.capacity_factor, plain.load) == (1.0, None)
-    assert not any("capacities" in note for note in plain.notes)
     with pytest.raises(InvalidInput, match="13 demands were asked for, but the traffic has 9"):
         measured_instance(ring(), traffic(), 13)
     with pytest.raises(CannotBeRouted) as raised:
