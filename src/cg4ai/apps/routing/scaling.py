@@ -77,7 +77,9 @@ def kept(words: str, factor: float | None) -> str:
     real = "Of the real capacities nothing is said."
     if factor is not None:
         real = f"No link carries more than {factor:.5g} times its real capacity."
-    return f"Of {multiple(factor)}: {words[0].lower()}{words[1:]} {real}"
+    if not words[:2].isupper():
+        words = f"{words[0].lower()}{words[1:]}"
+    return f"Of {multiple(factor)}: {words} {real}"
 
 
 def real_figures(summary: Mapping[str, Any], factor: float) -> dict[str, Any]:
