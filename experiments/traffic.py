@@ -4,8 +4,8 @@ DIR holds `abilene.npz` and `geant.npz` (matrices, times, nodes: SNDlib's dynami
 `pod_a.npz` (train and test matrices of a Facebook pod with its own tunnels, from FIGRET). For each
 network the set of demands comes from the earlier matrices alone, and the later ones judge. With
 `--choose` the last fifth of the earlier ones judges instead, and the later ones are not looked at:
-for choices of settings. Capacities are scaled to a load of 0.99 on the set: ratios to the optimum do
-not depend on them.
+for choices of settings. Capacities are scaled to a load of 0.99 on the set; ratios to the optimum
+do not depend on that.
 """
 
 from __future__ import annotations

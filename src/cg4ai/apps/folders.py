@@ -15,6 +15,7 @@ from cg4ai.errors import InvalidSettings, RunFolderError
 from cg4ai.records import StopReason
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
+from cg4ai.settings import in_words
 
 ARRAYS = "arrays.safetensors"
 REPORT = "report.html"
@@ -105,6 +106,15 @@ def _located(settings: RunSettings) -> dict[str, Any]:
         name: str(value.absolute()) if isinstance(value, Path) else value
         for name, value in settings.as_dict().items()
     }
+
+
+def settings_in_words(run: Run) -> dict[str, Any]:
+    """The settings as people read them: where 0 stands for something, that is said."""
+    given = {name: value for name, value in run.settings.items() if name != DESCRIPTION}
+    if run.command not in APPLICATIONS:
+        return given
+    kind = application(run.command).settings
+    return {name: in_words(kind, name, value) for name, value in given.items()}
 
 
 def complete(summary: Mapping[str, Any]) -> bool:

@@ -37,6 +37,7 @@ Sees = Literal["own", "source", "all"]
 JOINT, EACH = (64, 64), (32,)  # hidden layers of a network for all demands, or for each
 LOCAL = (24, 24)  # of one for each demand behind a shield of its own
 TREES = 4  # grown one after the other, each for what the others leave
+USUAL = "the usual"
 LEAN = 0.005  # the objective that fewer members may cost; on fresh demands they cost far less
 
 
@@ -90,10 +91,10 @@ class Recipe(Checked):
     stages: int = hidden_setting(3, least=1)
     scenarios: int = hidden_setting(300, least=1)
     priced: int = hidden_setting(5_000, least=1)
-    first_steps: int = hidden_setting(0, least=0)
-    later_steps: int = hidden_setting(0, least=0)
-    batch_size: int = hidden_setting(0, least=0)
-    rounds: int = hidden_setting(0, least=0)
+    first_steps: int = hidden_setting(0, least=0, zero=USUAL)
+    later_steps: int = hidden_setting(0, least=0, zero=USUAL)
+    batch_size: int = hidden_setting(0, least=0, zero=USUAL)
+    rounds: int = hidden_setting(0, least=0, zero=USUAL)
     starts: int = hidden_setting(8, least=1)
     ascent_steps: int = hidden_setting(25, least=1)
     seed: int = seed_setting()
@@ -156,6 +157,7 @@ class RouteSettings(Recipe):
         "How many of the largest demands, or all; 5, or all of --demand-file, if not given.",
         least=0,
         read=demands_of,
+        zero="all",
     )
     paths: int = setting(3, "Shortest paths per demand, at most.", least=1)
     load: float | None = setting(
@@ -234,6 +236,7 @@ class RouteSettings(Recipe):
         "give. Needs --least.",
         least=0,  # which is auto
         read=ratio_of,
+        zero="auto",
         metavar="R",
     )
     ratio_leaves: int | None = setting(
@@ -259,14 +262,14 @@ class RouteSettings(Recipe):
     time_limit_s: float = time_limit_setting()
     training_limit_s: float = hidden_setting(math.inf, least=0)
     threads: int | None = threads_setting()
-    validation: int = hidden_setting(0, least=0)
+    validation: int = hidden_setting(0, least=0, zero=USUAL)
     attack_starts: int = hidden_setting(64, least=1)
     attack_steps: int = hidden_setting(60, least=1)
     attack_vectors: int = hidden_setting(10_000, least=1)
     nlopt_starts: int = hidden_setting(10, least=1)
     tight: int = hidden_setting(1000, least=1)
-    timed: int = hidden_setting(0, least=0)
-    shield_inputs: int = hidden_setting(0, least=0)
+    timed: int = hidden_setting(0, least=0, zero=USUAL)
+    shield_inputs: int = hidden_setting(0, least=0, zero=USUAL)
 
     def __post_init__(self) -> None:
         super().__post_init__()
