@@ -45,8 +45,10 @@ STRENGTHS = {
 
 
 def counted(number: int, what: str) -> str:
-    """`1 iteration`, `2 iterations`."""
-    return f"{number} {what}" + ("" if number == 1 else "s")
+    """`1 iteration`, `2 iterations`, `2 matrices`."""
+    if number != 1:
+        what = what.removesuffix("ix") + "ices" if what.endswith("ix") else f"{what}s"
+    return f"{number} {what}"
 
 
 def preparing(summary: Mapping[str, Any]) -> str:

@@ -50,6 +50,11 @@ def predictions() -> dict[str, Any]:
             },
             "warnings": {"type": "array", "items": {"type": "string"}},
             "model": {"type": "string", "description": "Which run answered, by its SHA-256."},
+            "paths": {
+                "type": "object",
+                "additionalProperties": {"type": "array", "items": {"type": "string"}},
+                "description": "Of a router: the nodes of the path that each column is of.",
+            },
         },
     }
     return {

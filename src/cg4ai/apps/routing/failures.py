@@ -22,6 +22,7 @@ from cg4ai.apps.folders import DESCRIPTION, check_application, trained
 from cg4ai.apps.routing.description import Router, described
 from cg4ai.apps.routing.failed import Failure, failure_of, failures_of
 from cg4ai.apps.routing.rerouting import Effort, Whole, rerouted
+from cg4ai.apps.routing.scaling import FACTOR, counted, multiple
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.tables import plain
 from cg4ai.ensemble.ensemble import Ensemble
@@ -212,14 +213,20 @@ def shown(row: Mapping[str, Any]) -> dict[str, Any]:
     if row["outcome"] in ("shielded", "violated"):
         said = "none" if certificate is None else "rejected"
         said = "accepted" if certificate and certificate["accepted"] else said
+    factor = row.get(FACTOR, 1.0)
+    of, real = counted(factor), {}
+    if factor is not None and factor != 1.0:
+        worst = row.get("worst_utilisation")
+        real = {"worst, of the real capacity": None if worst is None else factor * worst}
     return {
         "failure": row["failure"],
         "outcome": row["outcome"],
         "paths left": f"{row['paths_left']}/{row['paths']}" if "paths" in row else None,
-        "needs": row.get("level"),
-        "mean gap": row.get("mean_mlu_gap"),
+        f"needs{of}": row.get("level"),
+        f"mean gap{of}": row.get("mean_mlu_gap"),
         "largest gap": row.get("max_mlu_gap"),
         "worst utilisation": row.get("worst_utilisation"),
+        **real,
         "certificate": said,
     }
 
@@ -232,7 +239,9 @@ def totals(rows: Sequence[Mapping[str, Any]]) -> str:
     text = f"{len(rows)} failure{'s' if len(rows) != 1 else ''}: {', '.join(words)}"
     if gaps:
         text += f"; mean gap under failure {sum(gaps) / len(gaps):.3g} on average"
-    return text
+    factors = {row.get(FACTOR, 1.0) for row in rows}
+    scaled = ", ".join(sorted(multiple(one) for one in factors if one != 1.0))
+    return f"{text}; utilisations and gaps are of {scaled}" if scaled else text
 
 
 def settled(rows: Sequence[Mapping[str, Any]]) -> bool:

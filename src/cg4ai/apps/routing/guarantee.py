@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cg4ai import clock
 from cg4ai.apps.routing.agents import budgeted
 from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.description import titled
 from cg4ai.apps.routing.members import RoutingPricer
 from cg4ai.apps.routing.problem import capacity
 from cg4ai.apps.routing.settings import Recipe
@@ -122,7 +123,7 @@ def write_proof(
         ensemble,
         requirement=requirement,
         certification=answer,
-        title=f"the router of {instance.name}, {len(instance.demand_max)} demands",
+        title=titled(instance),
         rule_names=names,
         totals=None if local is None else local.totals,
     )
