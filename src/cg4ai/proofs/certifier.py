@@ -213,8 +213,9 @@ class Certifier:
                 continue
             # matrix products of another size round differently: what is reported is this one
             point = points[at : at + 1]
-            value = float(self._values(point)[0, number])
-            if value > self.targets[number]:
+            outputs = self.ensemble.predict(point, outside="ignore")
+            value = float(self.rules.measured(point, outputs)[0, number])
+            if self.rules.broken(number, point[0], np.asarray(outputs)[0]):
                 self.found[number] = Found(point[0].copy(), value)
             elif value > self.targets[number] - self.margins[number] / 2:
                 self.tight.setdefault(number, Found(point[0].copy(), value))
