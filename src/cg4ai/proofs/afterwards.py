@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cg4ai.ensemble.audit import Audit
+import numpy as np
+
+from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
@@ -13,6 +15,7 @@ from cg4ai.proofs.certify import certify
 from cg4ai.records import StopReason, Strength
 from cg4ai.rules import Requirement
 from cg4ai.rules.regions import Region
+from cg4ai.separation.scan import harvest
 from cg4ai.settings import Settings
 from cg4ai.solving.result import Result
 
@@ -39,7 +42,7 @@ def proven_afterwards(
     audits, notes = list(result.audits), [result.note] if result.note else []
     for number in searched:
         one = requirements[number]
-        found, why = _tried(result.ensemble, one, audits[number], budget / len(searched))
+        found, why = _tried(result.ensemble, one, audits[number], seconds=budget / len(searched))
         audits[number] = found
         if why:
             notes.append(f"{one.name} is not proven: {why}")
@@ -52,13 +55,18 @@ def _only_searched(requirement: Requirement, found: Audit) -> bool:
 
 
 def _tried(
-    ensemble: Ensemble, requirement: Requirement, found: Audit, seconds: float
+    ensemble: Ensemble, requirement: Requirement, found: Audit, *, seconds: float
 ) -> tuple[Audit, str]:
     """What is known of the rule now, and why no more, if so."""
     try:
         answer = certify(ensemble, requirement, time_limit_s=seconds)
     except InvalidInput as error:  # rules and members that have no bounds
         return found, str(error)
+    if answer.status == "refuted":  # by more than the audit allows, which had not found it
+        points = np.stack(list(answer.violations.values()))
+        effort = {**found.effort, "cells": answer.cells}
+        broken = harvest(ensemble, requirement, points, limit=100, tolerance=0.0, effort=effort)
+        found = audit(requirement, ensemble, found=broken)
     if answer.status != "proven":
         return found, f"{answer.status} within {seconds:.1f} s ({answer})"
     record_certified(ensemble, requirement, certification=answer)
