@@ -21,7 +21,7 @@ from torch import Tensor
 from cg4ai import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.affine import AIM, Worst
+from cg4ai.rules.affine import Worst
 from cg4ai.rules.place import Placed, where
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import ConcaveRows, Rows, region_origin
@@ -117,25 +117,26 @@ class QuadraticRules:
         along = np.einsum("nr,lrk->nlk", outputs, self.factor)
         return np.asarray((along**2).sum(-1) + outputs**2 @ self.rest.T + outputs @ self.linear.T)
 
-    def sizes(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """(..., n, L): the sum of the sizes of all terms of a rule's value, by which it rounds."""
-        size = outputs.abs()
-        square, linear = (
-            torch.as_tensor(np.abs(array), dtype=outputs.dtype, device=outputs.device)
-            for array in (self.square, self.linear)
-        )
-        return torch.einsum("...r,lrs,...s->...l", size, square, size) + size @ linear.T
+    def bound_sizes(self, ends: Array) -> Array:
+        """(L,) the size of each bound."""
+        return np.abs(self.limit)
+
+    def sizes(self, inputs: Array, outputs: Array) -> Array:
+        """(n, d), (n, r) -> (n, L): the sum of the sizes of a rule's terms, by which it rounds."""
+        size = np.abs(outputs)
+        squares = np.einsum("nr,lrs,ns->nl", size, np.abs(self.square), size)
+        return np.asarray(squares + size @ np.abs(self.linear).T + np.abs(self.limit))
 
     def slack(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """(n, d), (..., n, r) -> (..., n, L), `limit - value`: at least 0 where a rule is kept."""
         return self._left(outputs, self._along(outputs))
 
-    def scale(self, like: Tensor) -> Tensor:
-        """(L,) max(1, |limit|) of each rule, on the device of `like`."""
-        return self._on(like)["limit"].abs().clamp_min(1.0)
-
-    def shares(self, inputs: Tensor, outputs: Tensor, anchor: Tensor) -> Tensor:
+    def shares(
+        self, inputs: Tensor, outputs: Tensor, anchor: Tensor, *, aim: Tensor | float = 0.0
+    ) -> Tensor:
         """(..., n, L): the smallest t with `outputs + t (anchor - outputs)` in each rule.
+
+        `aim` (L,) inside it, as far as the anchor is.
 
         Along the segment the excess is `A t^2 - (A + c + e) t + c`, less the aim: A >= 0 is the
         squared part of the difference, c > 0 what the outputs lack and e >= 0 what the anchor has
@@ -145,7 +146,8 @@ class QuadraticRules:
         """
         along, there = self._along(outputs), self._along(anchor)
         own, other = self._left(outputs, along), self._left(anchor, there)
-        aim = torch.minimum(other.clamp_min(0.0), AIM * self.scale(outputs))
+        reach = other.clamp_min(0.0)
+        aim = torch.minimum(reach, torch.as_tensor(aim).to(reach))
         broken = ~(own >= 0)  # not a number keeps no rule
         # what is masked must not divide by 0, or its gradient would be no number
         lack = torch.where(broken, aim - own, 1.0)
