@@ -189,9 +189,10 @@ def audit(
             search = default_separator(requirement, ensemble.differentiable)
             if (brief or shield is not None) and isinstance(requirement.region, Region):
                 search = SCREENING if ensemble.differentiable else SAMPLING
-            least = tolerance * _size(requirement, ensemble).least
+            least = tolerance * size_over_region(requirement, ensemble).least
             found = search.find(ensemble, requirement, seed=seed, limit=limit, tolerance=least)
-        attacked = _attacked(requirement, found, tolerance, _size(requirement, ensemble))
+        size = size_over_region(requirement, ensemble)
+        attacked = _attacked(requirement, found, tolerance, size)
         if shield is None:
             return attacked
         return replace(attacked, strength=Strength.SHIELDED, room=shield.room)
@@ -296,6 +297,8 @@ def _shape(shape: Shape, ensemble: Ensemble, tolerance: float, limit: int) -> Au
     """By the signs in the arrays of every member; inputs are compared all the same."""
     built = np.bool_(shapes.keeps(ensemble, shape))
     violations, inputs = shapes.worst_pairs(ensemble, shape)
+    sums = predictions(ensemble, inputs).numpy() @ shape.functionals(ensemble.output_size).T
+    tolerance = tolerance * (float(np.abs(sums).max()) or 1.0)
     order = np.argsort(-violations, kind="stable")[:limit]
     violated = order[(violations[order] > tolerance) & ~built]
     how = "structure of every member" if built else "pairs of inputs at random"
@@ -319,8 +322,8 @@ def _shown(point: Array) -> str:
     return f"[{shown}{', ...' if len(point) > 6 else ''}]"
 
 
-def _size(requirement: Requirement, ensemble: Ensemble) -> RequirementSize:
-    """Of a requirement over a region, where outputs are as large as at some of its inputs."""
+def size_over_region(requirement: Requirement, ensemble: Ensemble) -> RequirementSize:
+    """Over a region, where outputs are taken to be as large as at some of its inputs."""
 
     def largest() -> float:
         if not isinstance(requirement.region, Region):
