@@ -48,8 +48,10 @@ class Server:
 
 
 def started(folder: Path, *options: str, **variables: str) -> subprocess.Popen[str]:
+    """As a script starts it in the background, where shells have SIGINT ignored."""
+    command = [sys.executable, "-m", "cg4ai", "serve", str(folder), "--port", "0", *options]
     return subprocess.Popen(
-        [sys.executable, "-m", "cg4ai", "serve", str(folder), "--port", "0", *options],
+        ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
