@@ -11,23 +11,27 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
+from cg4ai.extras import optional
 from cg4ai.serving.gate import DEADLINE, OTHER
 from cg4ai.serving.limits import Limits, Refusal, too_many_connections, too_slow_to_read
 from cg4ai.serving.metrics import Metrics
 from cg4ai.solving.clock import Deadline
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+else:
+    H11Protocol = object  # `bounded_connections` puts it below, where it is installed
 
 GRACE_S = 5.0  # for the words of a refusal to be read, before the connection is cut
 LINGER_S = 1.0  # the same for connections beyond the limit, which are to be gone soon
 
 
 class Connection(H11Protocol):
-    """A connection that is freed in time, whatever its client does."""
+    """What makes of uvicorn's connection one that is freed in time, whatever its client does."""
 
     def __init__(
         self,
@@ -42,6 +46,7 @@ class Connection(H11Protocol):
         self._limits = limits
         self._metrics = metrics
         self._turned_away = turned_away
+        self._states = optional("h11")
         self._arrival: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
 
@@ -88,14 +93,14 @@ class Connection(H11Protocol):
         """Stop the time of a request that is there, or of which there is nothing yet."""
         if self.transport.is_closing():
             self._cut_after(GRACE_S)
-        elif self.conn.their_state is h11.SEND_BODY:
+        elif self.conn.their_state is self._states.SEND_BODY:
             pass
-        elif self.conn.their_state is not h11.IDLE or not self.conn.trailing_data[0]:
+        elif self.conn.their_state is not self._states.IDLE or not self.conn.trailing_data[0]:
             self._cancel_arrival()
 
     def _is_late(self) -> None:
         """Say so of a head that has not come; of a body it is said by whoever waits for it."""
-        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+        if self.conn.their_state is self._states.IDLE and not self.transport.is_closing():
             self._metrics.answered(OTHER, HTTPStatus.REQUEST_TIMEOUT, self._limits.seconds)
             self.transport.write(as_bytes(too_slow_to_read(self._limits)))
             self.transport.close()
@@ -153,12 +158,9 @@ class TurnedAway(asyncio.Protocol):
 
 def bounded_connections(limits: Limits, metrics: Metrics) -> Callable[..., Connection]:
     """What makes the connections of one server, in place of uvicorn's own class."""
-    turned_away: set[TurnedAway] = set()
-
-    def made(*given: Any, **named: Any) -> Connection:
-        return Connection(*given, limits=limits, metrics=metrics, turned_away=turned_away, **named)
-
-    return made
+    own = optional("uvicorn.protocols.http.h11_impl").H11Protocol
+    kind = type("Connection", (Connection, own), {})
+    return partial(kind, limits=limits, metrics=metrics, turned_away=set())
 
 
 def as_bytes(refusal: Refusal) -> bytes:

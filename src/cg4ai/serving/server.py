@@ -20,6 +20,7 @@ import torch
 from cg4ai.ensemble.saved import RECORD
 from cg4ai.errors import InvalidInput
 from cg4ai.extras import optional
+from cg4ai.serving.connections import bounded_connections
 from cg4ai.serving.gate import TOKEN
 from cg4ai.serving.limits import BUSY, Limits, Refusal
 from cg4ai.serving.service import Service
@@ -67,8 +68,6 @@ def serve(folder: Path, place: Place, limits: Limits) -> None:
 
 
 def _uvicorn(app: Any, service: Service) -> Any:
-    from cg4ai.serving.connections import bounded_connections
-
     uvicorn = optional("uvicorn")
     server = uvicorn.Server(
         uvicorn.Config(
