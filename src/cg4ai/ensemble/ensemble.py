@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from cg4ai.ensemble.shield import ShieldedEnsemble
     from cg4ai.ensemble.slack import Slack
     from cg4ai.rules import Requirement
+    from cg4ai.rules.arranged import OutputSet
     from cg4ai.rules.guards import Guard
 
 REGIONS = "regions"
@@ -61,6 +62,7 @@ class Ensemble(Mixture):
     ) -> None:
         super().__init__(parts, layout, device=device)
         self.about = dict(about or {})
+        self._settled: tuple[OutputSet | None] | None = None  # where outputs lie, once known
         self._regions: dict[str, list[Region]] = {}
         self._read: tuple[Any, Any] | None = None  # what `_regions` were read from
         self._warned = False
@@ -92,6 +94,29 @@ class Ensemble(Mixture):
             parts = torch.split(torch.as_tensor(x), PREDICTED)
             result = torch.cat([self.outputs(part) for part in parts])
         return result.to(inputs.device) if isinstance(inputs, Tensor) else result.numpy()
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """(n, d) float64 -> (n, r) float64, with gradients where the members have them.
+
+        In the set in which all members' outputs lie, exactly: sums of weighted outputs would leave
+        it by rounding.
+        """
+        return self._put_back(super().outputs(inputs))
+
+    def _put_back(self, outputs: Tensor) -> Tensor:
+        """Outputs (n, r) in the set that all members keep by their structure, if there is one."""
+        from cg4ai.ensemble.output_sets import settled
+
+        source = self._known_set()
+        return outputs if source is None else settled(source, outputs)
+
+    def _known_set(self) -> OutputSet | None:
+        """Looked for once, among the members that the ensemble was made of."""
+        from cg4ai.ensemble.output_sets import common_set
+
+        if self._settled is None:
+            self._settled = (common_set(self),)
+        return self._settled[0]
 
     @property
     def takes_missing(self) -> bool:
@@ -377,6 +402,7 @@ class EnsembleModule(nn.Module):
 
     def __init__(self, ensemble: Ensemble) -> None:
         super().__init__()
+        ensemble._known_set()
         for name, tensor in ensemble.tensors().items():
             self._store(name, tensor.detach().clone())
         self._ensemble, self._seen = ensemble, self.tensors()
