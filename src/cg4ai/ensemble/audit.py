@@ -20,7 +20,7 @@ from cg4ai.rules import DecisionRate, OutputRule, Rate, Shape
 from cg4ai.rules.place import Placed
 from cg4ai.rules.rates import GroupRates
 from cg4ai.rules.regions import Region
-from cg4ai.rules.rows import ConcaveRows, shortfall
+from cg4ai.rules.rows import ConcaveRows, LinearRows, shortfall
 from cg4ai.rules.sizes import RequirementSize, requirement_size
 from cg4ai.separation import BlackBox, GradientAscent, default_separator
 from cg4ai.separation.scan import candidates, predictions
@@ -208,11 +208,17 @@ class Recomputed(NamedTuple):
 def row_violations(requirement: Requirement, ensemble: Ensemble, rows: Rows) -> Recomputed:
     """What the mixture makes of a requirement's own rows; negative where there is room."""
     if isinstance(requirement, DecisionRate):
+        assert isinstance(rows, LinearRows)
         outputs = votes(torch.as_tensor(ensemble.answers(rows.inputs)))
+        # decisions that rounding can change count as those that are worse for the row
+        doubt = ensemble.unsure(rows.inputs) @ np.abs(rows.coefficients).T
+        unsure = np.einsum("jk,kj->j", np.abs(rows.mixing), doubt)
     else:
         outputs = predictions(ensemble, rows.inputs)
+        unsure = 0.0
     with torch.no_grad():
-        return Recomputed(outputs, shortfall(rows.bounds, rows.values(outputs).numpy()))
+        values = rows.values(outputs).numpy()
+    return Recomputed(outputs, shortfall(rows.bounds, values) + unsure)
 
 
 def _recomputed(

@@ -213,6 +213,7 @@ def _clamped_to(graph: Any) -> dict[str, float]:
     casts = {one.output[0]: one for one in graph.node if one.op_type in ("Cast", "CastLike")}
     sides = {"Max": {1: np.inf}, "Min": {1: -np.inf}, "Clip": {1: np.inf, 2: -np.inf}}
     found: dict[str, float] = {}
+    replaced: dict[str, Any] = {}
     for clamp in graph.node:
         for place, toward in sides.get(clamp.op_type, {}).items():
             node, at = clamp, place
@@ -228,10 +229,10 @@ def _clamped_to(graph: Any) -> dict[str, float]:
                 copy.name = own
                 found[own] = toward
             node.input[at] = own
+            replaced[source.name] = source
     used = {name for node in graph.node for name in node.input}
-    left = [one for one in graph.initializer if one.name in constants and one.name not in used]
-    for one in left:
-        graph.initializer.remove(one)
+    for name in replaced.keys() - used:
+        graph.initializer.remove(replaced[name])
     return found
 
 
