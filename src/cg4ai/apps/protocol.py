@@ -209,12 +209,16 @@ class Interface:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a run says of one rule at its end, in the words of its report."""
+    """What a run says of one rule at its end, in the words of its report.
+
+    `doubtful`: it holds on the listed rows and is likely violated on new ones.
+    """
 
     rule: str
     holds: bool
     strength: str
     words: str
+    doubtful: bool = False
 
 
 class Trained(Protocol):

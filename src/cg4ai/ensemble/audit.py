@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cg4ai.rules import Requirement
     from cg4ai.rules.rows import Rows
 
+LISTED_ONLY = "on the listed rows; likely violated on new ones"
 SHOWN = 5  # violated rows spelled out when an audit is printed
 # brief searches, with gradients and without
 SCREENING = GradientAscent(starts=1, steps=0)
@@ -73,6 +74,11 @@ class Audit:
         """No violation above the tolerance was found; over a region that is no proof."""
         return len(self.violated) == 0
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether it holds at the listed inputs, and held-out ones say that it will not at new."""
+        return self.holds and any(rate.doubtful for rate in self.rates)
+
     def __str__(self) -> str:
         said = {
             Strength.AUDITED: self._audited,
@@ -101,8 +107,9 @@ class Audit:
 
     def _audited(self) -> str:
         verdict = "holds" if self.holds else "is violated"
+        where = f" {LISTED_ONLY}" if self.doubtful else ""
         return (
-            f"{self.requirement} {verdict} (audited): {self.satisfied} of {self.rows} rows at "
+            f"{self.requirement} {verdict} (audited){where}: {self.satisfied} of {self.rows} rows at "
             f"{self.place} satisfied within {self.tolerance:g}, "
             f"{self._worst('worst violation')}; nothing is said about other inputs"
         )

@@ -64,7 +64,9 @@ class Decider:
                 "scores can be predicted; for decisions train it again"
             )
         try:
-            weights, offsets = (np.array(record[name], np.float64) for name in ("weights", "offsets"))
+            weights, offsets = (
+                np.array(record[name], np.float64) for name in ("weights", "offsets")
+            )
             agreement = record["agreement"]
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInput(f"how this ensemble decides cannot be read ({error})") from error

@@ -173,11 +173,12 @@ class Ensemble(Mixture):
         Of decisions under rules on them (`votes`); nothing is claimed of others.
         """
         x = self._checked(inputs)
-        return self._decisions(x).unsure if self.votes else np.zeros((len(x), self.output_size), bool)
+        return (
+            self._decisions(x).unsure if self.votes else np.zeros((len(x), self.output_size), bool)
+        )
 
     def answers(self, inputs: Any) -> Array:
-        """Outputs (n, r) at (n, d); under a rule on decisions 1 for the class decided for, else 0.
-        """
+        """Outputs (n, r) at (n, d); under a rule on decisions 1 for the class decided for, else 0."""
         if not self.votes:
             return np.asarray(self.predict(inputs, outside="ignore"))
         return np.eye(self.output_size)[self.decide(inputs, outside="ignore")]

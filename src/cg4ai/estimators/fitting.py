@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cg4ai.arrays import same_columns
 from cg4ai.conflicts import contradiction
-from cg4ai.ensemble.audit import Audit
+from cg4ai.ensemble.audit import LISTED_ONLY, Audit
 from cg4ai.ensemble.claims import Explanation
 from cg4ai.ensemble.ensemble import FEATURE_NAMES, OUTPUT_NAMES
 from cg4ai.ensemble.slack import Slack
@@ -120,8 +120,8 @@ class ConstrainedEstimator(ReadingEstimator):
         `sample_weight` (n,) weighs the rows; a weight of 2 means what two copies mean. `progress`
         is called with the record of each iteration. What does not fit is refused before anything
         is trained. Read `audit_` afterwards: it says which requirements hold, and how it is known.
-        A `FitWarning` says so if one is violated, a limit ended training early, or a constant
-        would have predicted as well.
+        A `FitWarning` says so if one is violated, or likely to be on new rows, a limit ended
+        training early, or a constant would have predicted as well.
         """
         problem, settings = self.problem(X, y, requirements, sample_weight), self.run_settings()
         with _threads_for(self._work()), watched(self.verbose, progress) as told:
@@ -294,6 +294,13 @@ class ConstrainedEstimator(ReadingEstimator):
         found = [self._misaligned] if self._misaligned else []
         found += [
             f"a requirement is violated: {audit}" for audit in result.audits if not audit.holds
+        ]
+        found += [
+            f"{audit.requirement} holds {LISTED_ONLY}: {rate}"
+            for audit in result.audits
+            if audit.holds
+            for rate in audit.rates
+            if rate.doubtful
         ]
         if result.conflict is not None:
             found.append(f"requirements contradict each other: {result.conflict}")

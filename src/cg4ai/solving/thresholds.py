@@ -23,7 +23,7 @@ from cg4ai.ensemble.deciding import AGREED, Decider, leads
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.objectives import Supervised
 from cg4ai.records import Array, IntArray
-from cg4ai.rules import DecisionRate, OutputRule, Requirement
+from cg4ai.rules import DecisionRate, OutputRule
 from cg4ai.rules.regions import Region
 from cg4ai.solving.problem import Problem
 
@@ -218,9 +218,7 @@ class _Search:
         cut = _best(missed, error, gap, size, wide=wide)
         offsets = found.offsets.copy()
         offsets[one] = -(ends[cut] + ends[cut + 1]) / 2
-        return replace(
-            found, offsets=offsets, missed=float(missed[cut]), error=float(error[cut])
-        )
+        return replace(found, offsets=offsets, missed=float(missed[cut]), error=float(error[cut]))
 
     def improved(self, found: _Choice) -> _Choice:
         """By moving weight to a member, or away from it, in ever smaller steps."""
