@@ -196,7 +196,8 @@ class InputColumn:
 
 @dataclass(frozen=True)
 class Interface:
-    """What goes into predictions and what comes out, as tables have it; `region`: of the rules.
+    """What goes into predictions and what comes out, as tables have it; `region`: of rules that are
+    restricted to one, empty if there are none.
 
     A `Signature` has the features instead that columns are encoded to.
     """
@@ -238,7 +239,7 @@ class Trained(Protocol):
         ...
 
     def outside(self, inputs: Array) -> NDArray[np.bool_]:
-        """Which inputs (n,) lie outside all that the rules were established for."""
+        """Which inputs (n,) lie outside what some rule over a region was established for."""
         ...
 
     def predictions(

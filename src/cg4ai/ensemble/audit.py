@@ -109,8 +109,8 @@ class Audit:
         verdict = "holds" if self.holds else "is violated"
         where = f" {LISTED_ONLY}" if self.doubtful else ""
         return (
-            f"{self.requirement} {verdict} (audited){where}: {self.satisfied} of {self.rows} rows at "
-            f"{self.place} satisfied within {self.tolerance:g}, "
+            f"{self.requirement} {verdict} (audited){where}: {self.satisfied} of {self.rows} rows "
+            f"at {self.place} satisfied within {self.tolerance:g}, "
             f"{self._worst('worst violation')}; nothing is said about other inputs"
         )
 

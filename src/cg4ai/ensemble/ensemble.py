@@ -173,12 +173,12 @@ class Ensemble(Mixture):
         Of decisions under rules on them (`votes`); nothing is claimed of others.
         """
         x = self._checked(inputs)
-        return (
-            self._decisions(x).unsure if self.votes else np.zeros((len(x), self.output_size), bool)
-        )
+        if not self.votes:
+            return np.zeros((len(x), self.output_size), bool)
+        return self._decisions(x).unsure
 
     def answers(self, inputs: Any) -> Array:
-        """Outputs (n, r) at (n, d); under a rule on decisions 1 for the class decided for, else 0."""
+        """(n, d) -> (n, r): outputs; under a rule on decisions 1 for the class decided for."""
         if not self.votes:
             return np.asarray(self.predict(inputs, outside="ignore"))
         return np.eye(self.output_size)[self.decide(inputs, outside="ignore")]
@@ -227,11 +227,18 @@ class Ensemble(Mixture):
 
     def outside(self, x: Array) -> NDArray[np.bool_]:
         """(n, d) -> (n,): inputs that some rule says nothing of: outside its regions."""
+        return np.logical_or.reduce([np.zeros(len(x), bool), *self.beyond(x).values()])
+
+    def beyond(self, x: Array) -> dict[str, NDArray[np.bool_]]:
+        """(n, d) -> for each requirement over regions (n,): which inputs lie outside all of these.
+
+        Rules that hold at every input are none of them, nor those about listed inputs.
+        """
         inputs = torch.as_tensor(x)
-        kept = np.ones(len(x), bool)
-        for regions in self.regions().values():
-            kept &= reduce(or_, (region.near(inputs) for region in regions)).numpy()
-        return ~kept
+        return {
+            name: ~reduce(or_, (region.near(inputs) for region in regions)).numpy()
+            for name, regions in self.regions().items()
+        }
 
     def regions(self) -> dict[str, list[Region]]:
         """For each requirement the regions in which it is known to be meant."""
@@ -268,13 +275,14 @@ class Ensemble(Mixture):
             )
         if outside == "ignore" or (outside == "warn" and self._warned):
             return
-        beyond = self.outside(inputs)
-        if not beyond.any():
+        missed = {name: one for name, one in self.beyond(inputs).items() if one.any()}
+        if not missed:
             return
+        beyond, names = np.logical_or.reduce(list(missed.values())), " and ".join(missed)
         text = (
             f"{beyond.sum()} of {len(inputs)} inputs, the first at position {beyond.argmax()}, "
-            f"lie outside the region in which {' and '.join(self.regions())} shall hold: nothing "
-            "is guaranteed there"
+            f"lie outside the region in which {names} shall hold: {names} "
+            f"{'is' if len(missed) == 1 else 'are'} not guaranteed there"
         )
         if outside == "refuse":
             raise InvalidInput(f'{text}; leave them out, or predict with outside="ignore"')

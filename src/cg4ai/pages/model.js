@@ -204,8 +204,11 @@
 
   function paintOutside(inputs) {
     const far = data.ends ? data.features.filter((_, i) => inputs[i] < data.ends[0][i] || inputs[i] > data.ends[1][i]) : [];
-    element("outside").textContent = far.length
-      ? `Outside the ranges of the training data: ${far.slice(0, 5).join(", ")}${far.length > 5 ? " and more" : ""}. Rules over regions may say nothing here.` : "";
+    // rules that hold at every input speak here, too
+    const silent = data.rules.filter((one, r) => one.at !== null && !found.rules[r].speaks).map(one => one.name);
+    const beyond = far.length ? `Outside the ranges of the training data: ${far.slice(0, 5).join(", ")}${far.length > 5 ? " and more" : ""}.` : "";
+    const unkept = silent.length ? `Outside the region of ${silent.join(" and of ")}: not guaranteed here.` : "";
+    element("outside").textContent = [beyond, unkept].filter(Boolean).join(" ");
   }
 
   let found = null;

@@ -400,7 +400,7 @@ def test_records_of_decisions_that_do_not_fit_are_refused(record: Any) -> None:
     voters = affine(np.array([[[0.0, 1.0]]]), np.zeros((1, 2)))
     model = Ensemble((Part(voters, np.zeros(1, np.int64), np.ones(1)),), Layout.single(2))
     model.about["decisions"] = record
-    with pytest.raises(InvalidInput, match="decides|decisions need"):
+    with pytest.raises(InvalidInput, match=r"decides|decisions need"):
         model.decide([[2.0]])
 
 

@@ -39,7 +39,9 @@ def story(saved: Saved) -> Story:
     """Of a run that has ended."""
     summary, about = saved.summary or {}, saved.description
     audits = summary["audits"]
-    over_regions = any(one["strength"] in ("attacked", "shielded", "bounded") for one in audits)
+    over_regions = any(
+        one["strength"] in ("attacked", "shielded", "bounded", "certified") for one in audits
+    )
     return Story(
         title=f"{_task(about).capitalize()} of {about['target']}",
         asked=tuple(_asked(saved, len(audits))),
