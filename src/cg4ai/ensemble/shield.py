@@ -121,7 +121,8 @@ class ShieldedEnsemble(Ensemble):
         """(n, d) float64 -> (n, r) float64, with gradients where members and anchor have them."""
         if inputs.device != self.device:
             return self.outputs(inputs.to(self.device)).to(inputs.device)
-        return self._blend.restored(inputs, super().outputs(inputs), self.anchor.outputs)
+        mixed = super().outputs(inputs)
+        return self._put_back(self._blend.restored(inputs, mixed, self.anchor.outputs))
 
     def theta(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (n,): how far each output is moved towards the anchor."""
@@ -130,7 +131,7 @@ class ShieldedEnsemble(Ensemble):
         return self._moved(inputs)[1]
 
     def traceable(self, inputs: Tensor) -> Tensor:
-        return self._moved(inputs)[0]
+        return self._put_back(self._moved(inputs)[0])
 
     def _moved(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         return self._blend.moved(inputs, super().outputs(inputs), self.anchor.outputs(inputs))
