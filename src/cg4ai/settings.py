@@ -297,8 +297,9 @@ class Settings(Checked):
         loss, "uniform" those closest to uniform, among all that meet the rows.
     guarantee: "every input" keeps rules over regions by shields of the members, wherever an anchor
         exists; what is left to the master the estimators and `cg4ai train` try to prove
-        afterwards, in a number of cells that takes a free core some seconds. "shielded" refuses problems without an
-        anchor; "attacked" leaves all to the master, as rows where a search finds them broken.
+        afterwards, in a number of cells that takes a free core some seconds. "shielded" refuses
+        problems without an anchor; "attacked" leaves all to the master, as rows where a search
+        finds them broken.
     single_model: one member of each block in place of a mixture: after the mixture, whose objective
         bounds it, further members are trained that meet the rows on their own. The limits on
         members and iterations are for both in turn, half of the time limit is for each.

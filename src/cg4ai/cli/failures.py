@@ -45,7 +45,7 @@ def failures(
     ] = None,
     time_limit: Annotated[
         float,
-        typer.Option(min=0, metavar="S", help="Leave the failures that are not done by then."),
+        typer.Option(min=0, metavar="S", help="Leave failures not done by then."),
     ] = math.inf,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     json: Annotated[
