@@ -75,7 +75,8 @@ def spread(cube: Cube, centre: Tensor, *, normals: Array) -> Tensor:
     """(CHAINS, size) points all over the cube, walked there from its centre."""
     generator = torch.Generator().manual_seed(0)
     starts = centre.repeat(CHAINS, 1)
-    return walked(cube, starts, generator, normals=normals, steps=50 + 2 * cube.size)
+    with clock.review().part(0.5).entered():
+        return walked(cube, starts, generator, normals=normals, steps=50 + 2 * cube.size)
 
 
 def vertices(cube: Cube, points: Tensor, generator: torch.Generator, *, normals: Array) -> Tensor:
