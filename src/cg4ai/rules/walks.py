@@ -54,7 +54,7 @@ def walked(
 
     Each step goes to a uniform place on the line through the point in a random direction.
     """
-    basis = torch.as_tensor(_orthonormal(normals))
+    basis, starts = torch.as_tensor(_orthonormal(normals)), points
     for _ in range(steps):
         ways = torch.randn(points.shape, generator=generator, dtype=torch.float64)
         ways = ways - (ways @ basis) @ basis.T
@@ -63,7 +63,7 @@ def walked(
         share = torch.rand(len(points), generator=generator, dtype=torch.float64)
         length = share * (ahead + behind) - behind
         points = points + torch.where(torch.isfinite(length), length, 0.0)[:, None] * ways
-    return points
+    return _levelled(points, starts, basis)
 
 
 def spread(cube: Cube, centre: Tensor, *, normals: Array) -> Tensor:
@@ -78,7 +78,13 @@ def vertices(cube: Cube, points: Tensor, generator: torch.Generator, *, normals:
     goals = torch.randn(points.shape, generator=generator, dtype=torch.float64)
     basis = torch.as_tensor(_orthonormal(normals))
     parts = zip(torch.split(points, BATCH), torch.split(goals, BATCH), strict=True)
-    return torch.cat([_climbed(cube, part, goal, basis) for part, goal in parts])
+    found = torch.cat([_climbed(cube, part, goal, basis) for part, goal in parts])
+    return _levelled(found, points, basis)
+
+
+def _levelled(points: Tensor, starts: Tensor, basis: Tensor) -> Tensor:
+    """Without what rounding added along the basis, in which nothing was to move."""
+    return points - ((points - starts) @ basis) @ basis.T
 
 
 def _climbed(cube: Cube, points: Tensor, goals: Tensor, basis: Tensor) -> Tensor:
