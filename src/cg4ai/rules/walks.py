@@ -56,7 +56,7 @@ def walked(
     Each step goes to a uniform place on the line through the point in a random direction. They end
     where the time of the run does: such points are inside all the same.
     """
-    basis = torch.as_tensor(_orthonormal(normals))
+    basis, starts = torch.as_tensor(_orthonormal(normals)), points
     stage = clock.Stage(clock.review(), f"random walks in {cube.size:,} dimensions")
     for step in range(steps):
         if not stage.in_time(step, steps):
@@ -68,7 +68,7 @@ def walked(
         share = torch.rand(len(points), generator=generator, dtype=torch.float64)
         length = share * (ahead + behind) - behind
         points = points + torch.where(torch.isfinite(length), length, 0.0)[:, None] * ways
-    return points
+    return _levelled(points, starts, basis)
 
 
 def spread(cube: Cube, centre: Tensor, *, normals: Array) -> Tensor:
@@ -84,7 +84,13 @@ def vertices(cube: Cube, points: Tensor, generator: torch.Generator, *, normals:
     goals = torch.randn(points.shape, generator=generator, dtype=torch.float64)
     basis = torch.as_tensor(_orthonormal(normals))
     parts = zip(torch.split(points, BATCH), torch.split(goals, BATCH), strict=True)
-    return torch.cat([_climbed(cube, part, goal, basis) for part, goal in parts])
+    found = torch.cat([_climbed(cube, part, goal, basis) for part, goal in parts])
+    return _levelled(found, points, basis)
+
+
+def _levelled(points: Tensor, starts: Tensor, basis: Tensor) -> Tensor:
+    """Without what rounding added along the basis, in which nothing was to move."""
+    return points - ((points - starts) @ basis) @ basis.T
 
 
 def _climbed(cube: Cube, points: Tensor, goals: Tensor, basis: Tensor) -> Tensor:
