@@ -20,7 +20,7 @@ HIDDEN = (8, 16, 32, 64, 128, 256)
 LAYERS = (1, 2)
 KEYS = (
     *("mean_mlu_gap", "max_mlu_gap", "worst_utilisation", "active_members"),
-    *("total_s", "predict_1000_s"),
+    *("total_s", "batch_answer_s", "single_answer_s"),
 )
 
 

@@ -72,7 +72,6 @@ def line(report: ShieldReport) -> dict[str, Any]:
         "acts on those": report.adversarial_acting,
         "above capacity by": report.worst - 1.0,
         "unshielded by": report.worst_unshielded - 1.0,
-        "cost": report.cost,
     }
 
 

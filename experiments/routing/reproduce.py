@@ -65,7 +65,7 @@ OUR_COLUMNS = {
     "plain gap": "plain_mean_mlu_gap",
     "total_s": "total_s",
     "evaluation_s": "evaluation_s",
-    "speedup": "speedup",
+    "batch speedup": "batch_speedup",
     "stopped": "stop_reason",
 }
 ACTS = {"acts": "acting", "acts, adversarial": "adversarial_acting"}  # of the shield
@@ -382,7 +382,7 @@ def totals(table: Summaries) -> dict[str, Any]:
         "max_gap_below_paper": sum(
             table[name]["max_mlu_gap"] <= paper_row(name).max_difference for name in table
         ),
-        "mean_speedup": _mean(every("speedup")),
+        "mean_batch_speedup": _mean(every("batch_speedup")),
     }
 
 

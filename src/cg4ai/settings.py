@@ -36,7 +36,7 @@ class About:
     least, most: its range, for several numbers that of each. `check` gives a fault in words, or "".
     option: its name on the command line, "" if it has none there (`--set NAME=VALUE` sets it);
     argument: it is given by its place. `read` turns the text of a command line into the value.
-    names: it holds values of the settings of this class by name.
+    names: it holds values of the settings of this class by name. `zero`: what 0 stands for.
     """
 
     help: str = ""
@@ -48,6 +48,7 @@ class About:
     read: Callable[[str], Any] | None = None
     names: type | None = None
     check: Callable[[Any], str] | None = None
+    zero: str = ""
 
 
 def setting(default: Any = MISSING, about: str = "", **further: Any) -> Any:
@@ -63,6 +64,13 @@ def hidden_setting(default: Any = MISSING, **further: Any) -> Any:
 def about(one: Field[Any]) -> About:
     said: About = one.metadata.get("about", About(option=""))
     return said
+
+
+def in_words(kind: type, name: str, value: Any) -> Any:
+    """The value of a setting as people read it: what 0 stands for, where it is no number."""
+    said = next((about(one) for one in fields(kind) if one.name == name), None)
+    zero = said is not None and said.zero and value == 0 and not isinstance(value, bool)
+    return said.zero if said is not None and zero else value
 
 
 def hints(kind: type) -> dict[str, Any]:
@@ -223,7 +231,7 @@ def device_setting() -> Any:
 def threads_setting() -> Any:
     return setting(
         None,
-        "CPU threads; OMP_NUM_THREADS, or as many as cores are free, at most 2, if not given.",
+        "CPU threads; OMP_NUM_THREADS, or as many as there are cores, at most 2, if not given.",
         least=1,
         most=MOST_THREADS,
     )

@@ -15,6 +15,7 @@ from cg4ai.errors import InvalidSettings, RunFolderError
 from cg4ai.records import StopReason
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
+from cg4ai.settings import in_words
 
 ARRAYS = "arrays.safetensors"
 REPORT = "report.html"
@@ -22,6 +23,7 @@ DESCRIPTION = "description"
 STUDIES = ("failures",)  # folders below a run's, of what was found out about it later
 POSITIONS = "positions"  # in a description: of nodes, for pictures alone
 ALL_ARCS = "all_arcs"  # in a description: of the network, on paths or not
+NOTES = "notes"  # in a description: what was left out, rescaled or assumed, in words
 PATCH_OF = "patch_of"  # in a description: the folder of the run that was patched
 PATCHES = "patches"  # in an ensemble's description: the files that were added, in order
 APPLICATIONS = {"train": "tabular", "route": "routing", "digits": "digits"}
@@ -79,7 +81,7 @@ def check_same(run: Run, app: Application[S, P], settings: S, prepared: P) -> No
         may_differ=app.may_differ,
     )
     now, then = files.jsonable(app.describe(prepared)), run.settings.get(DESCRIPTION) or {}
-    names = (now.keys() | then.keys()) - {POSITIONS, ALL_ARCS}  # of which older runs say nothing
+    names = (now.keys() | then.keys()) - {POSITIONS, ALL_ARCS, NOTES}  # older runs have none
     other = sorted(name for name in names if now.get(name) != then.get(name))
     if other:
         raise InvalidSettings(
@@ -104,6 +106,15 @@ def _located(settings: RunSettings) -> dict[str, Any]:
         name: str(value.absolute()) if isinstance(value, Path) else value
         for name, value in settings.as_dict().items()
     }
+
+
+def settings_in_words(run: Run) -> dict[str, Any]:
+    """The settings as people read them: where 0 stands for something, that is said."""
+    given = {name: value for name, value in run.settings.items() if name != DESCRIPTION}
+    if run.command not in APPLICATIONS:
+        return given
+    kind = application(run.command).settings
+    return {name: in_words(kind, name, value) for name, value in given.items()}
 
 
 def complete(summary: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,10 +55,11 @@ class Asked:
 class Predictions:
     """A row of names and values for each row of a table.
 
-    `outside` (n,): those outside the region in which the rules were established, of which
+    `outside` (n,): those outside the region in which some rule was established, of which
     `warning` speaks; it is empty where there are none. `moved`: at how many rows a shield moved the
     answer, None where nobody asked. What is unknown in a row is None. `note`: why it is unknown in
-    all of them how far from the optimum they are.
+    all of them how far from the optimum they are. `paths`: of a router, the nodes of the path that
+    a column is the share of.
     """
 
     rows: Sequence[Row]
@@ -66,6 +67,7 @@ class Predictions:
     warning: str
     moved: int | None = None
     note: str = ""
+    paths: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def marked(self) -> list[Row]:
         """The rows, each with whether it lies outside the region."""
@@ -75,7 +77,8 @@ class Predictions:
     def as_json(self, model: str) -> str:
         """One object, from the command and from the server alike; `model` says who answered."""
         warnings = [text for text in (self.warning, self.note) if text]
-        return json_text({"rows": self.marked(), "warnings": warnings, "model": model})
+        answer = {"rows": self.marked(), "warnings": warnings, "model": model}
+        return json_text({**answer, "paths": self.paths} if self.paths else answer)
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,8 @@ class Predictor:
         """
         inputs = self.described.inputs(table)
         outside = self.described.outside(inputs)
-        warning = outside_warning(table, outside)
+        missed = [name for name, one in self.ensemble.beyond(inputs).items() if one.any()]
+        warning = outside_warning(table, outside, missed)
         if warning and asked.refuse_outside:
             raise InvalidInput(f"{warning}; correct or remove these rows")
         pause()
@@ -124,7 +128,8 @@ class Predictor:
             moved = self._moved(inputs) if count_moved else None
         asks = asked.explain and asked.fallback is None
         note = str(getattr(self.described, "unproven", "")) if asks else ""
-        return Predictions(rows, outside, warning, moved, note)
+        paths = getattr(self.described, "paths", {})
+        return Predictions(rows, outside, warning, moved, note, paths)
 
     def _rows(self, table: CsvTable, inputs: Array, asked: Asked, pause: Pause) -> Sequence[Row]:
         found = self.ensemble.predict(inputs, explain=asked.explain, outside="ignore")
@@ -194,12 +199,17 @@ def joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
     return [{**row, **further} for row, further in zip(rows, more, strict=True)]
 
 
-def outside_warning(table: CsvTable, outside: NDArray[np.bool_]) -> str:
-    """How many rows lie outside, and the first of them; empty where none does."""
+def outside_warning(table: CsvTable, outside: NDArray[np.bool_], missed: Sequence[str] = ()) -> str:
+    """How many rows lie outside, and the first of them; empty where none does.
+
+    `missed` names the rules that say nothing of some of them, where these are known.
+    """
     if not outside.any():
         return ""
     first = table.place(int(outside.argmax()))
+    names, several = " and ".join(missed) or "the rules", len(missed) != 1
     return (
-        f"{outside.sum()} of {len(outside)} rows lie outside the region in which the rules were "
-        f"established, first on {first} of {table.path}: nothing is guaranteed there"
+        f"{outside.sum()} of {len(outside)} rows lie outside the region in which {names} "
+        f"{'were' if several else 'was'} established, first on {first} of {table.path}: {names} "
+        f"{'are' if several else 'is'} not guaranteed there"
     )

@@ -45,8 +45,10 @@ STRENGTHS = {
 
 
 def counted(number: int, what: str) -> str:
-    """`1 iteration`, `2 iterations`."""
-    return f"{number} {what}" + ("" if number == 1 else "s")
+    """`1 iteration`, `2 iterations`, `2 matrices`."""
+    if number != 1:
+        what = what.removesuffix("ix") + "ices" if what.endswith("ix") else f"{what}s"
+    return f"{number} {what}"
 
 
 def preparing(summary: Mapping[str, Any]) -> str:
@@ -68,7 +70,7 @@ def single_model(summary: Mapping[str, Any]) -> list[str]:
 
 
 def cut_short(summary: Mapping[str, Any]) -> list[str]:
-    """One sentence on what the time limit left out, if it did."""
+    """One sentence on what the time limit ended or left out, if it did: the first of a result."""
     cut = summary.get("cut")
     return [f"Cut short by the time limit: {'; '.join(cut)}."] if cut else []
 
@@ -80,10 +82,9 @@ def contradicting(summary: Mapping[str, Any]) -> list[str]:
 
 
 def remarks(summary: Mapping[str, Any]) -> list[str]:
-    """What whoever reads a result must keep in mind, whatever the application."""
+    """What whoever reads a result must keep in mind, beside what was cut."""
     note = summary.get("note")
     return [
-        *cut_short(summary),
         *contradicting(summary),
         *([f"Note: {note}."] if note else []),
     ]
@@ -159,6 +160,7 @@ def audit_entry(audit: Audit, rule: Rule) -> dict[str, Any]:
     return {
         "requirement": audit.requirement,
         "holds": audit.holds,
+        "doubtful": audit.doubtful,
         "strength": audit.strength,
         "place": audit.place,
         "rows": audit.rows,
@@ -176,7 +178,13 @@ def audit_entry(audit: Audit, rule: Rule) -> dict[str, Any]:
 def guarantee_of(entry: Mapping[str, Any]) -> Guarantee:
     """One audit of a summary, for whoever is told what holds."""
     strength = entry["strength"] if entry["holds"] else Strength.VIOLATED
-    return Guarantee(entry["requirement"], entry["holds"], str(strength), entry["statement"])
+    return Guarantee(
+        entry["requirement"],
+        entry["holds"],
+        str(strength),
+        entry["statement"],
+        doubtful=bool(entry.get("doubtful")),
+    )
 
 
 def report(result: dict[str, Any]) -> str:
@@ -224,6 +232,9 @@ def audit_report(entries: Sequence[dict[str, Any]], outputs: Sequence[str] = ())
     searched = [one["requirement"] for one in entries if one["strength"] == "attacked"]
     if searched:
         lines += ["", f"NOT PROVEN at every input: {', '.join(searched)} (searched only)"]
+    doubtful = [one["requirement"] for one in entries if one.get("doubtful")]
+    if doubtful:
+        lines += ["", f"LIKELY VIOLATED on new rows: {', '.join(doubtful)} (by held-out rows)"]
     lines += ["", "What this means"]
     for strength in dict.fromkeys(entry["strength"] for entry in entries):
         lines.append(f"  {strength}: {STRENGTHS[Strength(strength)]}")
@@ -251,7 +262,7 @@ def audit_row(entry: Mapping[str, Any]) -> dict[str, Any]:
     worst, holds = entry["worst_violation"], entry["holds"]
     return {
         "requirement": entry["requirement"],
-        "met": "yes" if holds else "NO",
+        "met": "NO" if not holds else "listed rows only" if entry.get("doubtful") else "yes",
         "strength": entry["strength"],
         "rows met": f"{entry['satisfied']} of {entry['rows']}" if listed else "",
         "closest": f"{max(0.0, -worst):.3g} to spare" if holds else f"missed by {worst:.3g}",

@@ -19,7 +19,7 @@ def show(
     folder: RunFolder,
 ) -> None:
     """Show the settings, the last iterations and the result of a run, finished or not."""
-    from cg4ai.apps.folders import APPLICATIONS, DESCRIPTION, application, complete
+    from cg4ai.apps.folders import APPLICATIONS, application, complete, settings_in_words
     from cg4ai.apps.tables import cell, plain
     from cg4ai.runs.folder import Run
 
@@ -27,8 +27,8 @@ def show(
     history, summary = opened.history(), opened.summary()
     print(f"{opened.command} in {folder}, created {opened.header['created']}\n")
     print("Settings")
-    for name, value in opened.settings.items():
-        if name != DESCRIPTION and value not in (None, "", [], {}):
+    for name, value in settings_in_words(opened).items():
+        if value not in (None, "", [], {}):
             print(f"  {name} = {value if isinstance(value, list) else cell(value, digits=12)}")
     print(f"\nHistory ({len(history)} iterations)")
     print(_indented(plain([_shown(record) for record in history[-LAST:]])))

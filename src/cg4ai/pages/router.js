@@ -11,6 +11,9 @@
   // ---- figures ----------------------------------------------------------------------------------
 
   const per = value => (100 * value).toFixed(1) + " %";
+  /* A utilisation: of counted capacities, where these are not the real ones, and of those. */
+  const real = value => data.factor ? per(data.factor * value) : "unknown";
+  const used = value => data.counted ? `${per(value)} (${real(value)} of the real capacity)` : per(value);
   const count = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
   const volume = value => count.format(value);
   const short = value => Number(value.toPrecision(7));     // in a field
@@ -211,13 +214,14 @@
       const users = router.paths.map((path, p) => ({ path, p, flow: demands[path.demand] * found.splits[p] }))
         .filter(one => one.path.arcs.includes(a) && found.splits[one.p] > 0.0005 && one.flow > 0).sort((x, y) => y.flow - x.flow);
       for (const one of users.slice(0, 6)) {
-        lines.push(`${volume(one.flow)} of ${data.demands[one.path.demand].name}: ${per(found.splits[one.p])} of it goes via ${one.path.nodes.map(n => data.nodes[n].name).join("\u2013")}`);
+        lines.push(`${volume(one.flow)} of ${data.demands[one.path.demand].name}: ${per(found.splits[one.p])} of it goes via ${one.path.nodes.map(n => data.nodes[n].name).join("\u2192")}`);
       }
       if (users.length > 6) lines.push(`and ${users.length - 6} more`);
       if (!users.length) lines.push("carries nothing now");
     }
-    const now = found ? `, ${per(found.loads[a])} of ` : ", capacity ";
-    told(`${name(a)}${now}${volume(data.arcs[a].capacity)}`, lines);
+    const now = found ? `, ${per(found.loads[a])} of ` : ", capacity ", whole = data.arcs[a].capacity;
+    if (data.factor && data.counted) lines.unshift(`its real capacity is ${volume(whole / data.factor)}${found ? `, of which ${real(found.loads[a])} are used` : ""}`);
+    told(`${name(a)}${now}${volume(whole)}${data.counted ? `, its ${data.counted}` : ""}`, lines);
   }
 
   function aboutDemand(d) {
@@ -229,7 +233,7 @@
     }
     const own = routers[which].paths.map((path, p) => ({ path, p })).filter(one => one.path.demand === d);
     dim(new Set(own.flatMap(one => found.splits[one.p] > 0.0005 ? one.path.arcs : [])));
-    told(title, own.map(one => `${per(found.splits[one.p])} via ${one.path.nodes.map(n => data.nodes[n].name).join("\u2013")}`));
+    told(title, own.map(one => `${per(found.splits[one.p])} via ${one.path.nodes.map(n => data.nodes[n].name).join("\u2192")}`));
   }
 
   // ---- demands ----------------------------------------------------------------------------------
@@ -312,7 +316,7 @@
     const vectors = worst && cg4ai.array(worst.vectors);
     table.forEach((one, a) => {
       one.last.replaceChildren();
-      one.worst.textContent = worst ? per(worst.loads[a]) : "\u2013";
+      one.worst.textContent = worst ? used(worst.loads[a]) : "\u2013";
       if (!worst) return;
       const button = Object.assign(document.createElement("button"), { type: "button", textContent: "show" });
       button.setAttribute("aria-label", `set the worst demands found for ${name(a)}`);
@@ -341,10 +345,10 @@
       const [x, y] = one.end, [ux, uy] = one.way, size = failed.has(a) ? 0 : wide / 2 + 5;
       one.tip.setAttribute("d", `M${x + ux * size} ${y + uy * size}L${x - uy * size} ${y + ux * size}L${x + uy * size} ${y - ux * size}Z`);
       one.tip.style.fill = colour;
-      one.group.setAttribute("aria-label", `${name(a)}, ${failed.has(a) ? "failed" : found ? `${per(value)} used` : "no router"}`);
+      one.group.setAttribute("aria-label", `${name(a)}, ${failed.has(a) ? "failed" : found ? `${used(value)} used` : "no router"}`);
       const cell = table[a];
       cell.row.classList.toggle("over", value > 1 + HAIR);
-      cell.now.textContent = failed.has(a) ? "failed" : found ? per(value) : "\u2013";
+      cell.now.textContent = failed.has(a) ? "failed" : found ? used(value) : "\u2013";
       cell.inner.style.width = `${Math.min(100, 100 * value)}%`;
       cell.inner.style.background = colour;
     });
@@ -367,22 +371,23 @@
   function further() {
     if (!found) return [];
     const tone = found.outside ? "warn" : routers[which].tone;
-    const bound = found.bound === null ? "" : `; optimum at least ${per(found.bound)}`;
-    const words = found.outside ? "outside the set: nothing is guaranteed" : BRIEF[tone];
+    const bound = found.bound === null ? "" : `; optimum at least ${used(found.bound)}`;
+    const scaled = data.counted ? `, of ${data.counted}` : "";
+    const words = found.outside ? "outside the set: nothing is guaranteed" : BRIEF[tone] + scaled;
     return [`${bound}; `, Object.assign(document.createElement("span"), { className: tone, textContent: words })];
   }
 
   function paintFigures() {
     const bound = element("bound"), fixed = element("static");
-    element("mlu").textContent = found ? per(found.mlu) : "\u2013";
+    element("mlu").textContent = found ? used(found.mlu) : "\u2013";
     element("mlu").classList.toggle("over", Boolean(found) && found.mlu > 1 + HAIR);
     element("fullest").textContent = found && found.mlu > 0 ? name(found.loads.indexOf(found.mlu)) : "none";
-    element("brief").textContent = found ? `${per(found.mlu)} on the fullest link, ${element("fullest").textContent}` : "no router for this failure";
+    element("brief").textContent = found ? `${used(found.mlu)} on the fullest link, ${element("fullest").textContent}` : "no router for this failure";
     element("brief").classList.toggle("over", Boolean(found) && found.mlu > 1 + HAIR);
     element("further").replaceChildren(...further());
-    bound.textContent = found && found.bound !== null ? per(found.bound) : "unknown";
+    bound.textContent = found && found.bound !== null ? used(found.bound) : "unknown";
     element("gap").textContent = found && found.bound > 0 ? `so at most ${per(Math.max(0, found.mlu / found.bound - 1))} above it` : "";
-    fixed.textContent = found && found.fixed !== null ? per(found.fixed) : "\u2013";
+    fixed.textContent = found && found.fixed !== null ? used(found.fixed) : "\u2013";
     element("staticgap").textContent = found && found.fixed > 0 && found.mlu > 0 ? `${(found.fixed / found.mlu).toFixed(2)} times the router's` : "";
     element("promise").replaceChildren(...promise().map(([tone, text]) =>
       Object.assign(document.createElement("span"), { className: tone, textContent: `${text} ` })));
@@ -443,6 +448,7 @@
     line.style.strokeWidth = width(top === Infinity ? 1.1 : top - 0.1);
     if (top === Infinity) line.style.strokeDasharray = "10 5";     // ends with a whole dash
   });
+  if (data.counted) element("legend").append(Object.assign(document.createElement("span"), { textContent: `of ${data.counted}` }));
   if (routers.some(one => one.failed)) Object.assign(inLegend("failed").style, { stroke: "var(--quiet)", strokeWidth: 2, strokeDasharray: "3 9" });
   fitted();
   sums();

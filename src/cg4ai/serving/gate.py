@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hmac
-import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
+from cg4ai import clock
 from cg4ai.errors import InvalidInput
 from cg4ai.serving.metrics import Metrics
 
@@ -18,6 +18,7 @@ Asgi = Callable[[Message, Receive, Send], Awaitable[None]]
 TOKEN = "CG4AI_TOKEN"
 OPEN = "/health"  # whoever watches over the server has no token
 OTHER = "other"
+DEADLINE = "deadline"  # of a request, in the state that its scope carries
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -59,7 +60,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, code = time.perf_counter(), 500
+        started, code = clock.now(), 500
 
         async def counted(message: Message) -> None:
             nonlocal code
@@ -73,7 +74,7 @@ class Gate:
             await (self._app if allowed else self._refused)(scope, receive, counted)
         finally:
             endpoint = scope["path"] if scope["path"] in self._endpoints else OTHER
-            self._metrics.answered(endpoint, code, time.perf_counter() - started)
+            self._metrics.answered(endpoint, code, clock.now() - started)
 
     def _knows(self, headers: Collection[tuple[bytes, bytes]]) -> bool:
         """Whether the request has the token, if one is asked for."""

@@ -54,7 +54,7 @@ SUMMARY = {
     "plain_worst_utilisation": 1.02,
     "plain_mean_mlu_gap": 0.02,
     "evaluation_s": 5.0,
-    "speedup": 100.0,
+    "batch_speedup": 100.0,
     "stop_reason": "stalled",
 }
 

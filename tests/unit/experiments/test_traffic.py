@@ -35,6 +35,8 @@ def test_the_pod_becomes_files_that_the_command_reads(tmp_path: Path) -> None:
     assert len(made.paths) == 12
     assert made.paths[0] == ("0", "1")
     assert made.paths[1] == ("0", "2", "1")
+    assert made.load == 0.99  # asked for, as published figures are
+    np.testing.assert_allclose(made.capacity, 10.0 * (made.capacity_factor or 0))
 
 
 def test_choices_never_see_the_test_days(tmp_path: Path) -> None:
@@ -51,6 +53,9 @@ def test_tables_name_every_routing() -> None:
     row = {"mean": 1.01, "p95": 1.02, "p99": 1.03, "worst": 1.04}
     found = {"earlier": 9, "later": 3, "inside": 0.5, "level": 0.99, "ratio": {"ours": row}}
     summary = {"network": "net", "demands": 2, "links": 4, "strength": "shielded"}
+    summary |= {"from_traffic": True, "load": 0.99, "capacity_factor": 2.0}
     text = tables({**summary, "traffic": found, "total_s": 1.0, "evaluation_s": 2.0})
     assert "50.00% of which lie in the set" in text
+    assert text.startswith("SCALED CAPACITIES: every link is counted with 2 times its capacity")
+    assert "and 0.990 of capacity x 2 (1.980 of the real one)" in text
     assert "| ours | 1.0100 | 1.0200 | 1.0300 | 1.0400 |" in text

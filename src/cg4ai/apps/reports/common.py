@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cg4ai.apps.folders import settings_in_words
 from cg4ai.apps.reports.story import Code, Drawing, Pairs, Part, Saved, Section, Table
 from cg4ai.apps.tables import cell
 from cg4ai.plots.sources import recorded_kind, recorded_weights, seconds_of
@@ -134,7 +135,8 @@ def _stacks(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def settings(saved: Saved) -> Section:
     """What makes the run again: settings, versions, digests of the data."""
-    shown = {name: _value(value) for name, value in saved.settings.items() if value not in EMPTY}
+    given = settings_in_words(saved.run)
+    shown = {name: _value(value) for name, value in given.items() if value not in EMPTY}
     header = saved.run.header
     versions = {name: str(version) for name, version in header.get("packages", {}).items()}
     digests = [

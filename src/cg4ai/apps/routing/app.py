@@ -10,10 +10,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 
+from cg4ai import clock
 from cg4ai.apps.folders import about_of
 from cg4ai.apps.protocol import Evaluation, Guarantee, Review, Solver, Task
 from cg4ai.apps.reports.story import Saved, Story
@@ -25,15 +26,16 @@ from cg4ai.apps.routing.evaluate import evaluate, plain_router
 from cg4ai.apps.routing.failed import failures_of
 from cg4ai.apps.routing.functional import PathCost
 from cg4ai.apps.routing.guarantee import (
+    LEAST_S,
     certified,
     proof_summary,
     write_proof,
     write_shield_proof,
 )
 from cg4ai.apps.routing.journal import CutJournal
-from cg4ai.apps.routing.measured import Measured, measured_instance
+from cg4ai.apps.routing.measured import USUAL_LOAD, Measured, measured_instance
 from cg4ai.apps.routing.normalised import OURS, PLAIN, Later
-from cg4ai.apps.routing.options import ALL, AUTO
+from cg4ai.apps.routing.options import ALL, AUTO, CAPACITIES_AUTO
 from cg4ai.apps.routing.problem import (
     capacity,
     routing_problem,
@@ -44,6 +46,7 @@ from cg4ai.apps.routing.problem import (
 from cg4ai.apps.routing.ratio import RatioAnchor, ratio_anchor, ratio_shield
 from cg4ai.apps.routing.ratio_proof import write_ratio
 from cg4ai.apps.routing.report import guarantees, ratio_kept, report
+from cg4ai.apps.routing.scaling import FACTOR, REAL, real_figures, said_first
 from cg4ai.apps.routing.settings import LEAN, RouteSettings
 from cg4ai.apps.routing.shield import record_cuts
 from cg4ai.apps.routing.story import story
@@ -122,9 +125,13 @@ class ProvingLeaves(Proving):
         run: Run | None,
         callbacks: Callbacks | None = None,
     ) -> Result:
+        started = clock.now()
         result = solve(problem, settings, progress=progress, run=run, callbacks=callbacks)
         rule = capacity(self.instance, RouteSettings(network=self.instance.name))
-        self.proof = certify(result.ensemble, rule)
+        left = settings.time_limit_s - result.seconds
+        self.proof = certify(result.ensemble, rule, time_limit_s=max(left, LEAST_S))
+        if self.proof.status != "proven" and clock.now() >= started + settings.time_limit_s:
+            result = replace(result, cut=(*result.cut, "the proof"))
         return result
 
 
@@ -173,21 +180,24 @@ class Routing:
     def _measured(self, settings: RouteSettings, described: Mapping[str, Any] | None) -> Prepared:
         """The set is made from the earlier matrices alone."""
         assert settings.traffic is not None
-        earlier, later = read_traffic(settings.traffic).split(settings.split)
+        with clock.review().stage(f"reading {settings.traffic}"):
+            earlier, later = read_traffic(settings.traffic).split(settings.split)
         if described is not None:
-            made = restored(described)
+            made = restored(described, from_traffic=True)
         else:
+            scale = settings.scale_capacities
             made = measured_instance(
                 settings.network,
                 earlier,
                 settings.demands or None,  # none or all: the whole matrix
                 settings.paths,
-                settings.load,
+                None if scale != CAPACITIES_AUTO and settings.load == USUAL_LOAD else settings.load,
                 path_file=settings.path_file,
                 cover=settings.cover,
                 headroom=settings.headroom,
                 hose=not settings.no_hose,
                 least=settings.least,
+                scale_capacities=cast('float | Literal["auto"] | None', scale),
             )
         _check_failures(settings, made)
         measured = Measured.of(made, earlier, later, whole=not settings.demands)
@@ -228,7 +238,8 @@ class Routing:
         words = (
             f"training: up to {settings.iteration_limit} {what} that split {demands} demands{steps}"
         )
-        words = "\n".join([*prepared.instance.notes, words])
+        made = prepared.instance
+        words = "\n".join([*said_first(made.capacity_factor), *made.notes, words])
         task = Task(problem, settings, words, solver=solver, evaluation_most_s=EVALUATION_S)
         if asked.baseline:
             task = replace(task, evaluation_share=WITH_BASELINE, evaluation_most_s=math.inf)
@@ -327,12 +338,16 @@ class Routing:
         if prepared.ratio is not None:
             summary["ratio_asked"] = None if asked.ratio == AUTO else asked.ratio
             kept &= ratio_kept(summary)
+        factor = made.capacity_factor
+        if factor is not None and factor != 1.0:
+            summary[REAL] = real_figures(summary, factor)
+            arrays[FACTOR] = np.array([factor])  # of all utilisations among the arrays
         return Evaluation(finite(summary), kept, arrays)
 
     def restore(
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> Router:
-        made = restored(description)
+        made = restored(description, from_traffic=settings.get("traffic") is not None)
         prices = description.get(PRICES)
         bound = None if not prices else LowerBound(made, np.array(prices))
         local = budgeted(made, ensemble)

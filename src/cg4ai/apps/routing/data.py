@@ -7,7 +7,7 @@ gives the arrays that everything else works on. A demand vector b lies in a set,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from cg4ai import clock
 from cg4ai.apps.routing import optimal as linear_programs
 from cg4ai.apps.routing.demands import DemandSet, demand_box, limited, sampled, times
 from cg4ai.apps.routing.graphs import from_graph, read_graphml, read_json
@@ -72,6 +73,7 @@ class Instance:
     `capacity` (A,), `incidence` (P, A) of 0 and 1, `path_demand` (P,) ascending, `demand_max`
     (D,) the largest demands, `path_length` (P,), `scale`: demand_max / volumes of the network.
     `load` is the worst MLU over the set of demands that was asked for; None: volumes as given.
+    `capacity_factor`: `capacity` over the network's own; None: another than 1, and not known.
     `demand_set` is that set, in the box [0, demand_max]; None: all of it.
     `notes` say in words what was left out, rescaled or assumed. `positions` of the nodes on paths,
     (longitude, latitude) or of a drawing, are for pictures; None: not all are known. `all_arcs`
@@ -89,6 +91,7 @@ class Instance:
     paths: list[tuple[str, ...]]
     scale: float = 1.0
     load: float | None = None
+    capacity_factor: float | None = 1.0
     notes: tuple[str, ...] = ()
     demand_set: DemandSet | None = None
     positions: dict[str, Position] | None = None
@@ -208,12 +211,19 @@ def instance(
     return replace(made, notes=notes)
 
 
-def on_set(unscaled: Instance, region: DemandSet, *, load: float | None = 0.99) -> Instance:
+def on_set(
+    unscaled: Instance,
+    region: DemandSet,
+    *,
+    load: float | None = 0.99,
+    remedies: Callable[[float], str] | None = None,
+) -> Instance:
     """The instance whose demands lie in `region` times a scale such that its worst case is `load`.
 
     The worst case of a box is the optimum at its corner. That of a polytope is the level that the
     best constant split keeps: the worst optimum lies at or below it, and no shield is possible
-    above it. With `load` None nothing is scaled, and a worst case above one is refused.
+    above it. With `load` None nothing is scaled, and a worst case above one is refused, by an error
+    that ends with `remedies` of it.
     """
     largest = region.upper if isinstance(region, Box) else region.box.upper
     made = replace(unscaled, demand_max=np.asarray(largest), demand_set=region)
@@ -231,13 +241,21 @@ def on_set(unscaled: Instance, region: DemandSet, *, load: float | None = 0.99) 
     scaled = replace(
         made, demand_max=scale * largest, demand_set=times(region, scale), scale=scale, load=load
     )
+    carry_robust(scaled, made, scale)
     if scale * level > 1 + 1e-9:
-        from cg4ai.apps.routing.unroutable import why_refused
+        from cg4ai.apps.routing.unroutable import refusal
 
-        raise InvalidInput(why_refused(scaled, scale * level))
+        raise refusal(scaled, scale * level, remedies)
     if not isinstance(region, Box) or region.lower.any():
         return scaled
     return replace(scaled, demand_set=None)
+
+
+def carry_robust(instance: Instance, known: Instance, scale: float) -> None:
+    """Take over the robust split, which takes long for many demands, where it is known."""
+    if "robust" in vars(known):
+        level = scale * known.robust.level
+        vars(instance)["robust"] = replace(known.robust, level=level)
 
 
 def _smaller(unscaled: Instance, region: DemandSet, factor: float, load: float | None) -> Instance:
@@ -255,10 +273,8 @@ def _changes(
     """What the instance leaves out of the demands or changes in them."""
     if len(chosen) < len(volumes):
         share = sum(volumes[pair] for pair in chosen) / sum(volumes.values())
-        yield (
-            f"of {len(volumes)} demands the {len(chosen)} largest are routed, {share:.0%} of the "
-            "volume"
-        )
+        which = f"the {len(chosen)} largest are" if len(chosen) > 1 else "only the largest is"
+        yield f"of {len(volumes)} demands {which} routed, {share:.0%} of the volume"
     if load is not None and abs(scale - 1) > 1e-9:
         yield (
             f"all demands are multiplied by {scale:.4g}: at their largest, the least possible "
@@ -371,7 +387,12 @@ def _found_paths(
     graph.add_weighted_edges_from(
         ((*ends, arc.length) for ends, arc in network.arcs.items()), weight="length"
     )
-    return [shortest_paths(graph, *pair, count) for pair in pairs]
+    found = []
+    with clock.review().stage(f"shortest paths of {len(pairs):,} demands", needed=True) as stage:
+        for number, pair in enumerate(pairs):
+            stage.in_time(number, len(pairs))
+            found.append(shortest_paths(graph, *pair, count))
+    return found
 
 
 def shortest_paths(graph: Any, source: int, target: int, count: int) -> list[tuple[int, ...]]:

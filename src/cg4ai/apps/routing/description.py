@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.csvdata import CsvTable
-from cg4ai.apps.folders import ALL_ARCS, POSITIONS
+from cg4ai.apps.folders import ALL_ARCS, NOTES, POSITIONS
 from cg4ai.apps.protocol import InputColumn, Interface, Proposition, Rule, Signature
 from cg4ai.apps.routing.agents import Budgeted
 from cg4ai.apps.routing.answers import Answers, LowerBound, answered
@@ -22,6 +22,7 @@ from cg4ai.apps.routing.demands import DemandSet, in_words
 from cg4ai.apps.routing.functional import Utilisation
 from cg4ai.apps.routing.network import Position
 from cg4ai.apps.routing.problem import capacity
+from cg4ai.apps.routing.scaling import FACTOR, counted, multiple, rule_name
 from cg4ai.apps.routing.settings import Recipe
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -43,14 +44,21 @@ def described(made: Instance) -> dict[str, Any]:
         "capacity": made.capacity.tolist(),
         "scale": made.scale,
         "load": made.load,
+        # what most runs have no need to say is left out, as studies of older ones go by the digest
+        **({FACTOR: made.capacity_factor} if made.capacity_factor not in (None, 1.0) else {}),
+        **({NOTES: list(made.notes)} if made.notes else {}),
         **({} if made.demand_set is None else {"demand_set": made.demand_set.record()}),
         **({} if made.positions is None else {POSITIONS: made.positions}),
         **({} if made.all_arcs is None else {ALL_ARCS: [list(arc) for arc in made.all_arcs]}),
     }
 
 
-def restored(description: Mapping[str, Any]) -> Instance:
-    """The instance that `described` was given."""
+def restored(description: Mapping[str, Any], *, from_traffic: bool = False) -> Instance:
+    """The instance that `described` was given.
+
+    `from_traffic`: of a run that learned from traffic, in earlier versions of which capacities were
+    scaled to the load.
+    """
     try:
         arcs = [(source, target) for source, target in description["arcs"]]
         position = {arc: number for number, arc in enumerate(arcs)}
@@ -72,6 +80,8 @@ def restored(description: Mapping[str, Any]) -> Instance:
             paths=paths,
             scale=float(description["scale"]),
             load=None if load is None else float(load),
+            capacity_factor=_factor(description, scaled=from_traffic and load is not None),
+            notes=tuple(map(str, description.get(NOTES, ()))),
             demand_set=_demand_set(description.get("demand_set")),
             positions=_positions(description.get(POSITIONS), arcs),
             all_arcs=_all_arcs(description.get(ALL_ARCS)),
@@ -95,6 +105,16 @@ def _check_names(
         raise ValueError("a link is named twice")
     if any(len(set(path)) < len(path) for path in paths):
         raise ValueError("a path goes through a node twice")
+
+
+def _factor(description: Mapping[str, Any], *, scaled: bool) -> float | None:
+    """`scaled`: whether capacities are, also where no factor is stated."""
+    if FACTOR not in description:
+        return None if scaled else 1.0
+    factor = float(description[FACTOR])
+    if not 0 < factor < np.inf:
+        raise ValueError("a factor of capacities must be above 0 and finite")
+    return factor
 
 
 def _demand_set(record: Mapping[str, Any] | None) -> DemandSet | None:
@@ -137,6 +157,17 @@ def _check_sizes(made: Instance) -> None:
         raise ValueError("demands, paths and links do not fit each other")
 
 
+def beside(made: Instance) -> str:
+    """What follows the name of a network whose capacities are not its own."""
+    of = multiple(made.capacity_factor)
+    return f", with {of} on every link" if of else ""
+
+
+def titled(made: Instance) -> str:
+    """What a certificate calls the router of an instance."""
+    return f"the router of {made.name}{beside(made)}, {len(made.demand_max)} demands"
+
+
 @dataclass(frozen=True)
 class Router:
     """A trained router: demands by name in, shares of paths by name out.
@@ -156,9 +187,16 @@ class Router:
         """What the share of each path is called."""
         made = self.instance
         return [
-            f"{made.demand_names[demand]} via {'-'.join(path)}"
+            f"{made.demand_names[demand]} via {'->'.join(path)}"
             for demand, path in zip(made.path_demand, made.paths, strict=True)
         ]
+
+    @cached_property
+    def paths(self) -> dict[str, list[str]]:
+        """The nodes of the path that each column is the share of."""
+        return {
+            name: list(path) for name, path in zip(self._shares, self.instance.paths, strict=True)
+        }
 
     def interface(self) -> Interface:
         made, signature = self.instance, self.signature
@@ -168,7 +206,8 @@ class Router:
         ends = signature.lower.tolist(), signature.upper.tolist()
         inputs = zip(signature.inputs, example.tolist(), *ends, strict=True)
         return Interface(
-            f"the router of {made.name}: the share of {len(made.paths)} paths in their demands",
+            f"the router of {made.name}{beside(made)}: the share of {len(made.paths)} paths in "
+            "their demands",
             tuple(InputColumn(name, at, least=low, most=high) for name, at, low, high in inputs),
             tuple(signature.outputs),
             in_words(made.region),
@@ -212,16 +251,23 @@ class Router:
     def predictions(
         self, inputs: Array, outputs: Array, *, details: bool
     ) -> list[dict[str, float]]:
-        """The share of each path; with `details` also the utilisation of each link, and the MLU."""
+        """The share of each path; with `details` also the utilisation of each link, and the MLU.
+
+        Names without an addition are of real capacities: of counted ones they say so.
+        """
         made, names = self.instance, self._shares
         rows = [dict(zip(names, line, strict=True)) for line in outputs.tolist()]
         if not details:
             return rows
-        links = [f"utilisation {source}->{target}" for source, target in made.arcs]
-        loads = made.utilisation(inputs, outputs)
+        links = [f"utilisation {source}->{target}" for source, target in made.arcs] + ["mlu"]
+        loads, factor = made.utilisation(inputs, outputs), made.capacity_factor
+        loads = np.column_stack([loads, loads.max(axis=1)])
+        names = [f"{name}{counted(factor)}" for name in links]
+        if factor is not None and factor != 1.0:
+            names, loads = [*links, *names], np.column_stack([factor * loads, loads])
         return [
-            {**row, **dict(zip(links, line.tolist(), strict=True)), "mlu": float(line.max())}
-            for row, line in zip(rows, loads, strict=True)
+            {**row, **dict(zip(names, line, strict=True))}
+            for row, line in zip(rows, loads.tolist(), strict=True)
         ]
 
     @property
@@ -248,7 +294,8 @@ class Router:
             return [Rule(self.local.rule if self.local else capacity(made, Recipe()), ())]
         ones = np.ones(len(made.arcs))
         inputs = self.inputs(table)
-        listed = Linear(inputs, Utilisation(made), ones, "<=", name="capacity")
+        name = rule_name(made.capacity_factor)
+        listed = Linear(inputs, Utilisation(made), ones, "<=", name=name)
         return [
             Rule(
                 listed,
@@ -268,7 +315,7 @@ class Router:
         return [
             Proposition(
                 capacity(made, Recipe()) if local is None else local.rule,
-                f"the router of {made.name}, {len(made.demand_max)} demands",
+                titled(made),
                 self._links() if local is None else local.rule_names,
                 made.demand_names,
                 None if local is None else local.totals,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
@@ -11,16 +10,19 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
+from cg4ai import clock
 from cg4ai.apps.protocol import Evaluation, Review
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.demands import MIXES, FreshDemands, MixedDemands, in_words
 from cg4ai.apps.routing.loads import WorstLoads, gap_arrays, load_arrays
-from cg4ai.apps.routing.optimal import OptimalRouting, bottleneck
+from cg4ai.apps.routing.optimal import OptimalRouting, bottleneck, least_mlu_until
 from cg4ai.apps.routing.problem import capacity, first_request
+from cg4ai.apps.routing.scaling import FACTOR
 from cg4ai.apps.routing.separation import FEASIBLE, UNROUTED, Attack, timed_attack
 from cg4ai.apps.routing.settings import Recipe, RouteSettings
 from cg4ai.apps.routing.shield import edge_vectors, measure_shield
 from cg4ai.apps.routing.sizes import JUDGED, JUDGED_PATHS, affordable
+from cg4ai.clock import Deadline
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.flows import FlowMembers
@@ -31,14 +33,14 @@ from cg4ai.protocols import Pricer
 from cg4ai.records import Array, Strength
 from cg4ai.rules.regions import Box
 from cg4ai.seeds import derived_seed, generator
-from cg4ai.solving.clock import Deadline
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
 from cg4ai.solving.workspace import row_keys
 
-CHUNK = 200  # vectors solved between two looks at the clock
+FEW = 200  # vectors at which a shielded router is looked at in any case
 ROUNDS = 3  # of what is timed, in turns
 NO_LOAD = 1e-300  # an optimum below it counts as so much
+ALONE = 100  # vectors predicted one by one in each
 PLAIN = 1.2  # times that of training: what plain networks and their attack take
 
 
@@ -118,25 +120,33 @@ def evaluate(
             distance = ((splits - validation.best.splits) ** 2).sum(1).mean()
             summary["split_loss"] = float(distance)
         if settings.objective == "cost":
-            costs = cost_arrays(instance, validation.vectors, splits=splits)
-            arrays |= costs
-            summary |= cost_gaps(costs)
+            given = validation.vectors
+            costs = review.within(
+                "cost of paths", lambda: cost_arrays(instance, given, splits=splits)
+            )
+            arrays |= costs or {}
+            summary |= {} if costs is None else cost_gaps(costs)
         if review.begins("distance from optimal routing on other mixes of demands"):
             summary["mixes"] = mixes(instance, settings, ensemble, review, uniform=validation)
     if validation is not None and shielded:
         summary |= _shield_measured(instance, ensemble, settings, validation, review, worst)
         reported = summary.get("shield", {"unrouted": 0.0})
         summary["unrouted"] = max(summary["unrouted"], reported["unrouted"])
-    if validation is not None and review.begins("speed"):
-        few = min(settings.timed, len(validation.vectors))
-        summary |= prediction_speed(instance, ensemble, validation.vectors[:few], review)
+    if validation is not None:
+        timed = validation.vectors[: settings.timed]
+        summary |= (
+            review.within("speed", lambda: prediction_speed(instance, ensemble, timed, review))
+            or {}
+        )
     if settings.baseline and whole.begins(
         "plain networks of equal effort, to compare", needed=training_s
     ):
-        # where the clock may have ended our training before its last step, it ends theirs alike
-        limited = math.isfinite(whole.deadline.ends)
-        until = Deadline.after(training_s) if limited else Deadline()
+        until = whole.deadline
+        if result.cut:  # where the clock ended our training before its last step, theirs alike
+            until = Deadline(min(until.ends, Deadline.after(training_s).ends))
         plain = plain_router(problem, settings, result, until)
+        if until.passed:
+            whole.cut.append("training of plain networks")
         more, drawn = _beside(instance, settings, ensemble, plain, validation, whole)
         summary |= more
         arrays |= drawn
@@ -170,7 +180,11 @@ def mixes(
         else:
             made = generator(derived_seed(settings.seed, 0, f"judged by {mix} demands"))
             vectors = drawn.draw(mix, count, made).numpy()
-            best = instance.optimal(vectors).mlu
+            best = least_mlu_until(instance, vectors, review.deadline)
+            if len(best) < len(vectors):
+                words = f"distance on {mix} demands, to {len(best)} of {len(vectors)} vectors"
+                review.cut.append(words)
+                vectors = vectors[: len(best)]
         splits = ensemble.predict(vectors)
         gap = instance.utilisation(vectors, splits).max(axis=1) - best
         over = 1 + gap / np.maximum(best, NO_LOAD)
@@ -197,15 +211,10 @@ def validated(instance: Instance, settings: RouteSettings, review: Review) -> Va
     # what is left is shared with the speed and the costs, which solve these again
     shares = 4 if settings.objective == "cost" else 2
     soon = Deadline.after(review.deadline.left() / shares)
-    parts: list[OptimalRouting] = []
-    done = 0
-    while done < len(drawn) and (not parts or not soon.passed):
-        chunk = drawn[done : done + (CHUNK if parts else 10)]
-        parts.append(instance.optimal(chunk))
-        done += len(chunk)
+    mlu = least_mlu_until(instance, drawn, soon)
+    done = len(mlu)
     if done < len(drawn):
         review.cut.append(f"validation, to {done} of {len(drawn)} demand vectors")
-    mlu = np.concatenate([part.mlu for part in parts])
     return Validation(drawn[:done], OptimalRouting(mlu))
 
 
@@ -220,6 +229,8 @@ def _about(
         "links": len(instance.arcs),
         "load": instance.load,
         "scale": instance.scale,
+        FACTOR: instance.capacity_factor,
+        "notes": list(instance.notes),
         "corner_mlu": instance.level,
         "demand_max": instance.demand_max.tolist(),
         "demand_set": in_words(instance.region),
@@ -257,7 +268,7 @@ def _shielded(
     instance: Instance, ensemble: Ensemble, worst: WorstLoads, *, seed: int
 ) -> dict[str, Any]:
     """What a shield establishes, in case there is no time to measure it: looked at a little."""
-    few = instance.sample(CHUNK, derived_seed(seed, 0, "shielded"))
+    few = instance.sample(FEW, derived_seed(seed, 0, "shielded"))
     vectors = np.concatenate([edge_vectors(instance), few])
     most = float(worst.see(vectors, ensemble.predict(vectors)).max())
     return {"worst_utilisation": most, "strength": Strength.SHIELDED, "attack": {}}
@@ -313,8 +324,11 @@ def _beside(
         "plain_worst_link": list(found.arc),
     }
     arrays: dict[str, Array] = {}
-    if review.begins("both where hardly any room is left"):
-        arrays |= tight_arrays(instance, ensemble, plain, settings.tight, seed=settings.seed)
+    tight = review.within(
+        "both where hardly any room is left",
+        lambda: tight_arrays(instance, ensemble, plain, settings.tight, seed=settings.seed),
+    )
+    arrays |= tight or {}
     if validation is None:
         return summary, arrays
     splits = plain.predict(validation.vectors)
@@ -383,30 +397,38 @@ def plain_router(
 def prediction_speed(
     instance: Instance, ensemble: Ensemble, vectors: Array, review: Review
 ) -> dict[str, float]:
-    """Seconds per 1,000 vectors: predicted at once, and solved one by one from warm starts.
+    """Seconds of an answer: in one batch of all vectors, alone, and by a program from a warm start.
 
-    Both take turns, and of three rounds of each the fastest counts: others are slowed by what else
-    the machine does. Under a time limit there may be fewer rounds.
+    All three take turns, and the median of three rounds counts. Under a time limit there may be
+    fewer rounds.
     """
-    seconds: list[tuple[float, float]] = []
+    seconds: list[tuple[float, float, float]] = []
+    alone = vectors[:ALONE]
     for done in range(ROUNDS):
         if done and review.deadline.left() <= max(map(sum, seconds)):
             review.cut.append(f"speed, to {done} of {ROUNDS} rounds")
             break
-        predicting = _seconds(lambda: ensemble.predict(vectors))
-        seconds.append((predicting, _seconds(lambda: instance.optimal(vectors))))
-    predicting, solving = (min(each) for each in zip(*seconds, strict=True))
+        seconds.append(
+            (
+                _seconds(lambda: ensemble.predict(vectors)),
+                _seconds(lambda: [ensemble.predict(one) for one in alone[:, None]]),
+                _seconds(lambda: instance.optimal(vectors)),
+            )
+        )
+    batch, single, program = np.median(np.array(seconds), axis=0).tolist()
     return {
-        "predict_1000_s": predicting * 1000 / len(vectors),
-        "highs_1000_s": solving * 1000 / len(vectors),
-        "speedup": solving / predicting,
+        "timed": len(vectors),
+        "batch_answer_s": batch / len(vectors),
+        "single_answer_s": single / len(alone),
+        "program_answer_s": program / len(vectors),
+        "batch_speedup": program / batch,
     }
 
 
 def _seconds(task: Callable[[], object]) -> float:
-    started = time.perf_counter()
+    started = clock.now()
     task()
-    return time.perf_counter() - started
+    return clock.now() - started
 
 
 def tight_arrays(

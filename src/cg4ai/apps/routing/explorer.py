@@ -23,7 +23,9 @@ from cg4ai.apps.routing.drawing import Layout, drawn
 from cg4ai.apps.routing.functional import Utilisation
 from cg4ai.apps.routing.optimal import arc_prices
 from cg4ai.apps.routing.robust import anchor, worst_vectors
+from cg4ai.apps.routing.scaling import kept, multiple, said_first
 from cg4ai.apps.routing.sizes import SCENARIOS, affordable
+from cg4ai.apps.wording import counted as number_of
 from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
 from cg4ai.ensemble.export import WithTheta, exported
 from cg4ai.pages.page import asset, page
@@ -67,9 +69,18 @@ def explorer(router: Router, ensemble: Ensemble, folder: Path, summary: Mapping[
     title = f"Router of {made.name}"
     data = {
         "title": title,
-        "about": f"{len(made.demand_max)} demands over up to "
-        f"{max(len(block) for block in made.blocks)} paths each, {len(made.arcs)} links in use. "
-        f"The set: {in_words(made.region)}.",
+        "about": " ".join(
+            [
+                *said_first(made.capacity_factor),
+                f"{number_of(len(made.demand_max), 'demand')} over up to "
+                f"{number_of(max(len(block) for block in made.blocks), 'path')} each, "
+                f"{number_of(len(made.arcs), 'link')} in use. The set: {in_words(made.region)}.",
+                *(f"{note[0].upper()}{note[1:]}." for note in made.notes),
+            ]
+        ),
+        # of what utilisations are, and what that is of the real capacities; null: not known
+        "counted": multiple(made.capacity_factor),
+        "factor": made.capacity_factor,
         "foot": FOOT.format(name=folder.name),
         "size": picture.size,
         "nodes": [
@@ -167,7 +178,7 @@ def entry(
         "worst": {"vectors": array_data(own_vectors), "loads": own_loads.tolist()},
         "shielded": strength == Strength.SHIELDED,
         "tone": tone,
-        "words": words,
+        "words": words if tone == "bad" else kept(words, made.capacity_factor),
     }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.network import shown
+from cg4ai.apps.routing.network import link_name, shown
 from cg4ai.apps.routing.places import parse_json
 from cg4ai.apps.routing.readers import csv_records
 from cg4ai.errors import InvalidInput, did_you_mean
@@ -38,7 +38,7 @@ class Failure:
     def of(cls, links: Iterable[Link], name: str = "") -> Failure:
         """With its links in order, named by them where no name is given."""
         ordered = tuple(sorted({link_of(*link) for link in links}))
-        return cls(name or ",".join("-".join(link) for link in ordered), ordered)
+        return cls(name or ",".join(map(link_name, ordered)), ordered)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +164,7 @@ def _failure(links: Sequence[tuple[str, Any]], instance: Instance, name: str = "
 
 
 def _text(written: Any) -> str:
-    return "-".join(map(str, written)) if isinstance(written, list) else str(written)
+    return link_name(list(map(str, written))) if isinstance(written, list) else str(written)
 
 
 def _read(path: Path, instance: Instance) -> Iterator[Failure]:
@@ -174,7 +174,7 @@ def _read(path: Path, instance: Instance) -> Iterator[Failure]:
     groups: dict[str, list[tuple[str, Any]]] = {}
     for place, record in csv_records(path, ("source", "target"), ("failure",)):
         link = [record["source"], record["target"]]
-        name = record.get("failure") or "-".join(link_of(*link))
+        name = record.get("failure") or link_name(link_of(*link))
         groups.setdefault(name, []).append((place, link))
     for name, links in groups.items():
         yield _failure(links, instance, name)
@@ -198,7 +198,7 @@ def _from_json(path: Path, content: Any, instance: Instance) -> Iterator[Failure
 
 
 def _link(written: Any, instance: Instance, place: str) -> Link:
-    """A link that the network has, written as A-B, A->B or ["A", "B"].
+    """A link that the network has, written as A-B, A->B, A<->B or ["A", "B"].
 
     Names of nodes may have hyphens themselves. Of runs that do not say which links their network
     has, any two nodes on paths are taken for the ends of one.
@@ -206,18 +206,24 @@ def _link(written: Any, instance: Instance, place: str) -> Link:
     if isinstance(written, list) and len(written) == 2:
         cuts = [(str(written[0]), str(written[1]))]
     elif isinstance(written, str):
-        parts = written.replace("->", "-").split("-")
-        cuts = [("-".join(parts[:cut]), "-".join(parts[cut:])) for cut in range(1, len(parts))]
+        cuts = _cuts(written)
     else:
         raise InvalidInput(f'{place}: a link is "A-B" or ["A", "B"], got {written!r:.80}')
     known = {link_of(*arc) for arc in instance.all_arcs or instance.arcs}
     nodes = {node for link in known for node in link}
-    for cut in cuts:
-        link = link_of(cut[0].strip(), cut[1].strip())
-        guessed = instance.all_arcs is None and link[0] != link[1] and nodes.issuperset(link)
-        if link in known or guessed:
-            return link
-    listed = sorted("-".join(link) for link in known)
+    links = {link_of(one.strip(), other.strip()) for one, other in cuts}
+    found = sorted(known & links)
+    if not found and instance.all_arcs is None:
+        found = sorted(link for link in links if link[0] != link[1] and nodes.issuperset(link))
+    if len(found) > 1:
+        several = " or ".join(map(link_name, found))
+        raise InvalidInput(
+            f"{place} names {shown(_text(written))}, which may be {several}; write A<->B, or "
+            '["A", "B"] in a .json file'
+        )
+    if found:
+        return found[0]
+    listed = sorted(map(link_name, known))
     fault = f"which {instance.name} does not have"
     if instance.all_arcs is None:
         fault = f"whose ends are no two nodes on paths of {instance.name}"
@@ -227,6 +233,16 @@ def _link(written: Any, instance: Instance, place: str) -> Link:
     )
 
 
+def _cuts(written: str) -> list[tuple[str, str]]:
+    """The two ends that a text may name: an arrow parts them, or else one of its hyphens."""
+    for arrow in ("<->", "->"):
+        if written.count(arrow) == 1:
+            one, _, other = written.partition(arrow)
+            return [(one, other)]
+    parts = written.split("-")
+    return [("-".join(parts[:cut]), "-".join(parts[cut:])) for cut in range(1, len(parts))]
+
+
 def in_words(links: Sequence[Link]) -> str:
     """The links as people name them."""
-    return ", ".join("-".join(link) for link in links)
+    return ", ".join(map(link_name, links))

@@ -11,17 +11,18 @@ import hashlib
 import math
 import re
 import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cg4ai import clock
 from cg4ai.apps.folders import DESCRIPTION, check_application, trained
 from cg4ai.apps.routing.description import Router, described
 from cg4ai.apps.routing.failed import Failure, failure_of, failures_of
 from cg4ai.apps.routing.rerouting import Effort, Whole, rerouted
+from cg4ai.apps.routing.scaling import FACTOR, counted, multiple
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.tables import plain
 from cg4ai.ensemble.ensemble import Ensemble
@@ -70,7 +71,7 @@ def study(
 
     What was studied before by the same effort is taken from the folder. `heard` is told of each
     outcome as it comes; a failure that ends in an error has the outcome "error" and the others go
-    on. Those that are not begun by `until` (of `time.time`) have the outcome "left". Returns the
+    on. Those that are not begun by `until` (of `clock.wall`) have the outcome "left". Returns the
     outcomes in the order of the failures.
     """
     whole = whole_of(folder)
@@ -131,7 +132,7 @@ def _studied(job: Job, *, until: float) -> dict[str, Any]:
     unsettled = {"failure": job.failure.name, "links": links}
     if job.failure.fault:
         return {**unsettled, "outcome": "error", "text": job.failure.fault}
-    if time.time() >= until:
+    if clock.wall() >= until:
         return {**unsettled, "outcome": "left", "text": "the time limit was over before it"}
     if job.place.exists():  # a router of before would outlive a failure that has none now
         shutil.rmtree(job.place)
@@ -212,14 +213,20 @@ def shown(row: Mapping[str, Any]) -> dict[str, Any]:
     if row["outcome"] in ("shielded", "violated"):
         said = "none" if certificate is None else "rejected"
         said = "accepted" if certificate and certificate["accepted"] else said
+    factor = row.get(FACTOR, 1.0)
+    of, real = counted(factor), {}
+    if factor is not None and factor != 1.0:
+        worst = row.get("worst_utilisation")
+        real = {"worst, of the real capacity": None if worst is None else factor * worst}
     return {
         "failure": row["failure"],
         "outcome": row["outcome"],
         "paths left": f"{row['paths_left']}/{row['paths']}" if "paths" in row else None,
-        "needs": row.get("level"),
-        "mean gap": row.get("mean_mlu_gap"),
+        f"needs{of}": row.get("level"),
+        f"mean gap{of}": row.get("mean_mlu_gap"),
         "largest gap": row.get("max_mlu_gap"),
         "worst utilisation": row.get("worst_utilisation"),
+        **real,
         "certificate": said,
     }
 
@@ -232,7 +239,9 @@ def totals(rows: Sequence[Mapping[str, Any]]) -> str:
     text = f"{len(rows)} failure{'s' if len(rows) != 1 else ''}: {', '.join(words)}"
     if gaps:
         text += f"; mean gap under failure {sum(gaps) / len(gaps):.3g} on average"
-    return text
+    factors = {row.get(FACTOR, 1.0) for row in rows}
+    scaled = ", ".join(sorted(multiple(one) for one in factors if one != 1.0))
+    return f"{text}; utilisations and gaps are of {scaled}" if scaled else text
 
 
 def settled(rows: Sequence[Mapping[str, Any]]) -> bool:

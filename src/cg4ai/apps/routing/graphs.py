@@ -193,7 +193,7 @@ def _network(graph: Graph) -> Network:
     has_length = any("length" in edge.attributes for edge in graph.edges)
     for edge in graph.edges:
         ends = [_label(key, label, edge.place) for key in (edge.source, edge.target)]
-        place = f"{edge.place}, edge {shown('-'.join(ends), quoted=False)}"
+        place = f"{edge.place}, edge {shown('->'.join(ends), quoted=False)}"
         builder.link(
             *ends,
             capacity=_attribute(edge, "capacity", place),

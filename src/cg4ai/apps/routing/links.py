@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from cg4ai.apps.routing.graphs import Edge, Graph
-from cg4ai.apps.routing.network import number, shown
+from cg4ai.apps.routing.network import link_name, number, shown
 from cg4ai.errors import InvalidInput, did_you_mean
 
 LISTED = 5  # entries that a message names
@@ -38,7 +38,8 @@ class Link(NamedTuple):
     both_ways: bool
 
     def __str__(self) -> str:
-        return f"{self.source}{'-' if self.both_ways else '->'}{self.target}"
+        ends = self.source, self.target
+        return link_name(ends) if self.both_ways else "->".join(ends)
 
     @property
     def directions(self) -> list[Link]:

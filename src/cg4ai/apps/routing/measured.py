@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps.routing.data import Instance, built, network_of, on_set
+from cg4ai import clock
+from cg4ai.apps.routing.data import Instance, built, carry_robust, network_of, on_set
+from cg4ai.apps.routing.demands import DemandSet
 from cg4ai.apps.routing.network import Network
+from cg4ai.apps.routing.options import CAPACITIES_AUTO as AUTO
+from cg4ai.apps.routing.options import factor_fault
 from cg4ai.apps.routing.traffic import Pair, Traffic
 from cg4ai.apps.routing.traffic_sets import HEADROOM, from_traffic
 from cg4ai.apps.routing.tunnels import read_paths
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
+
+USUAL_LOAD = 0.99
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +84,7 @@ def measured_instance(
     traffic: Traffic,
     demands: int | None = None,
     paths: int = 3,
-    load: float | None = 0.99,
+    load: float | None = None,
     *,
     path_file: str | Path | None = None,
     cover: float = 1.0,
@@ -85,37 +92,78 @@ def measured_instance(
     hose: bool = True,
     budget: bool = False,
     least: float = 0.0,
+    scale_capacities: float | Literal["auto"] | None = None,
 ) -> Instance:
     """The demands of all pairs of nodes that send and receive, in the order of the traffic's file.
 
     With `demands` only the largest, by what was most. Their set is fitted to the traffic by
-    `from_traffic`, in its units. The worst case of the set, what the best constant split keeps, is
-    `load`: capacities, not demands, are counted as a multiple of what they are. With `load` None
-    they are taken as they are.
+    `from_traffic`, in its units. Capacities are those of the network, and a set that no constant
+    split routes is refused. With `scale_capacities` they are counted as that multiple of what they
+    are, which `capacity_factor` keeps; "auto" is the multiple at which the worst case of the set,
+    what the best constant split keeps, is `load` (0.99 if not given).
     """
+    if load is not None and scale_capacities != AUTO:
+        raise InvalidInput(
+            f"load {load:g} scales nothing here: demands are in the units of the traffic, and "
+            "capacities as given; leave load out, or ask for scale_capacities auto"
+        )
     graph = network_of(network)
     traffic.check_nodes(graph.nodes, graph.name)
     index = {name: position for position, name in enumerate(graph.nodes)}
     pairs = _pairs(traffic, demands)
     seen = traffic.volumes(pairs)
-    region = from_traffic(
-        seen, pairs, cover=cover, headroom=headroom, hose=hose, budget=budget, least=least
-    )
+    with clock.review().stage(f"the set of demands from {len(seen):,} matrices"):
+        region = from_traffic(
+            seen, pairs, cover=cover, headroom=headroom, hose=hose, budget=budget, least=least
+        )
     upper = region.bounds()[1]
     volumes = {
         (index[source], index[target]): float(volume)
         for (source, target), volume in zip(pairs, upper, strict=True)
     }
     given = None if path_file is None else read_paths(Path(path_file), graph)
-    made = on_set(built(graph, volumes, paths, given), region, load=load)
-    notes = (*graph.notes, *traffic.notes, *_changes(traffic, pairs, made.scale, load))
-    return replace(
-        made,
-        demand_max=made.demand_max / made.scale,
+    plain = built(graph, volumes, paths, given)
+    if scale_capacities == AUTO:
+        made = _with_load(plain, region, USUAL_LOAD if load is None else load)
+    else:
+        factor = 1.0 if scale_capacities is None else checked_factor(scale_capacities)
+        plain = replace(plain, capacity=factor * plain.capacity, capacity_factor=factor)
+        made = on_set(plain, region, load=None, remedies=lambda level: _remedies(level * factor))
+    return replace(made, notes=(*graph.notes, *traffic.notes, *_left_out(traffic, pairs)))
+
+
+def _with_load(plain: Instance, region: DemandSet, load: float) -> Instance:
+    """Capacities counted as the multiple at which the worst case of the set is `load`."""
+    scaled = on_set(plain, region, load=load)
+    if scaled.scale == 1.0:  # they fit as they are
+        return on_set(plain, region, load=None)
+    made = replace(
+        scaled,
+        demand_max=scaled.demand_max / scaled.scale,
         demand_set=region,
-        capacity=made.capacity / made.scale,
+        capacity=plain.capacity / scaled.scale,
+        capacity_factor=1 / scaled.scale,
         scale=1.0,
-        notes=notes,
+    )
+    carry_robust(made, scaled, 1.0)
+    return made
+
+
+def checked_factor(factor: Any) -> float:
+    """The multiple that capacities are counted as, or an error."""
+    if fault := factor_fault(factor):
+        raise InvalidInput(fault)
+    return float(factor)
+
+
+def _remedies(needed: float) -> str:
+    """What to do about a set for which capacities would have to be `needed` times as large."""
+    digits = 3 - math.floor(math.log10(needed))
+    least = math.ceil(needed * 10.0**digits) / 10.0**digits
+    return (
+        "Give capacities and traffic in one unit; make the set smaller (headroom, cover, fewer "
+        "demands); allow more paths; or count all capacities as a multiple of what they are, with "
+        f"scale_capacities {least:g} or auto (--scale-capacities), which every result then states"
     )
 
 
@@ -139,15 +187,11 @@ def _pairs(traffic: Traffic, demands: int | None) -> list[Pair]:
     return [(traffic.nodes[source], traffic.nodes[target]) for source, target in found]
 
 
-def _changes(
-    traffic: Traffic, pairs: list[Pair], scale: float, load: float | None
-) -> Iterator[str]:
-    """What the instance leaves out of the traffic or changes in the network."""
+def _left_out(traffic: Traffic, pairs: list[Pair]) -> Iterator[str]:
+    """What the instance leaves out of the traffic."""
     whole, routed = float(traffic.matrices.sum()), float(traffic.volumes(pairs).sum())
     if routed < whole * (1 - 1e-12):
-        yield f"the {len(pairs)} largest demands are routed, {routed / whole:.1%} of the traffic"
-    if load is not None and abs(scale - 1) > 1e-9:
-        yield (
-            f"all capacities are counted as {1 / scale:.4g} times what they are: the best constant "
-            f"split then loads no link above {load:g} at any demand vector of the set"
+        which = (
+            f"the {len(pairs)} largest demands are" if len(pairs) > 1 else "the largest demand is"
         )
+        yield f"only {which} routed, {routed / whole:.1%} of the traffic"

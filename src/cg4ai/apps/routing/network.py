@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ Position = tuple[float, float]
 EARTH_RADIUS_KM = 6371.0
 # Figures beyond these are slips of the unit, and sums and ratios of them leave the range of floats.
 SMALLEST, LARGEST = 1e-12, 1e18
+NAMED = 5  # parallel links that a note names
 
 
 class Arc(NamedTuple):
@@ -59,6 +61,11 @@ def shown(value: object, *, quoted: bool = True) -> str:
     return text if len(text) <= 80 else f"{text[:60]}...{text[-10:]}"
 
 
+def link_name(ends: Sequence[str]) -> str:
+    """`A-B`, or `A<->B` where a name has a hyphen itself, so that both ends can be told."""
+    return ("<->" if any("-" in name for name in ends) else "-").join(ends)
+
+
 def geographic(positions: Sequence[Position]) -> bool:
     """Whether all positions can be (longitude, latitude) in degrees rather than pixels."""
     return all(abs(x) <= 180 and abs(y) <= 90 for x, y in positions)
@@ -90,6 +97,7 @@ class NetworkBuilder:
     positions: dict[str, Position | None] = field(default_factory=dict)
     links: list[_Link] = field(default_factory=list)
     volumes: dict[tuple[int, int], float] = field(default_factory=dict)
+    _repeated: int = 0  # demands between the same nodes as one before
     _index: dict[str, int] = field(default_factory=dict)
     _ids: set[tuple[str, str]] = field(default_factory=set)
 
@@ -117,7 +125,7 @@ class NetworkBuilder:
         ends = self._ends(source, target, what="link", place=place)
         if not SMALLEST <= capacity <= LARGEST:
             raise InvalidInput(
-                f"{place}: the link {shown(f'{source}-{target}', quoted=False)} has capacity "
+                f"{place}: the link {shown(f'{source}->{target}', quoted=False)} has capacity "
                 f"{capacity:g}, expected {SMALLEST:g} to {LARGEST:g}; give it a capacity, choose "
                 "another unit or remove it"
             )
@@ -136,6 +144,7 @@ class NetworkBuilder:
                 f"{volume:g}, expected 0 or {SMALLEST:g} to {LARGEST:g}; choose another unit"
             )
         if volume > 0:
+            self._repeated += ends in self.volumes
             self.volumes[ends] = self.volumes.get(ends, 0.0) + volume
 
     def build(self, *, place: str) -> Network:
@@ -149,8 +158,29 @@ class NetworkBuilder:
                 old = arcs.get(pair, Arc(0.0, math.inf))
                 arcs[pair] = Arc(old.capacity + new.capacity, min(old.length, new.length))
         return Network(
-            self.name, tuple(self._index), arcs, dict(self.volumes), positions=self._known()
+            self.name,
+            tuple(self._index),
+            arcs,
+            dict(self.volumes),
+            notes=tuple(self._added_up()),
+            positions=self._known(),
         )
+
+    def _added_up(self) -> Iterator[str]:
+        """What of the file is no longer told apart."""
+        sides: Counter[tuple[int, int]] = Counter()
+        for link in self.links:
+            pair = (link.source, link.target)
+            sides.update([pair, pair[::-1]] if link.both_ways else [pair])
+        several = sorted({(min(pair), max(pair)) for pair, count in sides.items() if count > 1})
+        if several:
+            names = list(self._index)
+            named = [link_name([names[a], names[b]]) for a, b in several[:NAMED]]
+            more = f" and {len(several) - NAMED} more" if len(several) > NAMED else ""
+            listed = shown(", ".join(named), quoted=False)
+            yield f"parallel links are one, with their capacities together: {listed}{more}"
+        if self._repeated:
+            yield "demands between the same nodes are one, with their volumes together"
 
     def _new(self, kind: str, name: str, place: str) -> None:
         if (kind, name) in self._ids:

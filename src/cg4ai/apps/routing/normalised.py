@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from cg4ai import clock
 from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing.classical import best_static, cope, equal_cost, oblivious
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.measured import Measured, evenly, thinned
+from cg4ai.apps.routing.optimal import least_mlu_until
+from cg4ai.apps.routing.scaling import both
 from cg4ai.apps.routing.traffic_sets import worst_optimum
 from cg4ai.apps.tables import plain
+from cg4ai.apps.wording import counted
+from cg4ai.clock import Deadline
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array, IntArray
 
 LEARNED = 300  # earlier vectors that static splits are made for, at most
 PREVIOUS = 500  # later vectors at which the optimum of the one before is tried, at most
 FIRST = 10  # later vectors that are solved whatever the time
+LEAST_S = 1e-9  # what solving takes at least
 CLIMBED = 5  # of the earlier vectors of largest optimum, searches for the worst start from so many
 OURS, PLAIN = "this router", "plain network"
 
@@ -77,13 +82,19 @@ class Later:
     def compare(self, review: Review) -> None:
         """Add classical routings, as far as time allows."""
         instance, measured = self.instance, self.measured
-        if review.begins("the worst optimum of the set"):
-            earlier = thinned(measured.earlier, LEARNED)
+        earlier = thinned(measured.earlier, LEARNED)
+
+        def worst() -> float:
             hardest = np.argsort(-instance.optimal(earlier).mlu)[:CLIMBED]
-            self.found["worst_optimum"] = worst_optimum(instance, earlier[hardest]).found
+            return worst_optimum(instance, earlier[hardest]).found
+
+        found = review.within("the worst optimum of the set", worst)
+        if found is not None:
+            self.found["worst_optimum"] = found
         for name, make in self._classical().items():
-            if review.begins(name):
-                mlu, chosen = make()
+            known = review.within(name, make)
+            if known is not None:
+                mlu, chosen = known
                 self.ratios[name] = figures(mlu / self.best[chosen])
 
     def _classical(self) -> dict[str, Callable[[], tuple[Array, IntArray]]]:
@@ -127,21 +138,23 @@ def _solved(instance: Instance, later: Array, review: Review) -> tuple[IntArray,
     """Positions (n,) of vectors evenly over time, and their optimum: all, or what time allows."""
     at = evenly(len(later), len(later))
     if not math.isinf(review.deadline.ends):
-        few, started = evenly(len(later), FIRST), time.perf_counter()
-        instance.optimal(later[few])
-        pace = (time.perf_counter() - started) / len(few)
-        count = max(FIRST, int(review.deadline.left() / 2 / pace))
-        if count < len(later):
-            at = evenly(len(later), count)
-            review.cut.append(f"later matrices, to {len(at)} of {len(later)}")
-    return at, instance.optimal(later[at]).mlu
+        few, started = evenly(len(later), FIRST), clock.now()
+        few = few[: len(least_mlu_until(instance, later[few], review.deadline))]
+        pace = max(clock.now() - started, LEAST_S) / len(few)
+        half = Deadline.after(review.deadline.left() / 2)
+        at = evenly(len(later), max(FIRST, int(half.left() / pace)))
+        best = least_mlu_until(instance, later[at], half)
+        if len(best) < len(later):
+            review.cut.append(f"later matrices, to {len(best)} of {len(later)}")
+        return at[: len(best)], best
+    return at, instance.optimal(later).mlu
 
 
-def in_words(found: Mapping[str, Any]) -> list[str]:
-    """The `traffic` of a summary for people."""
+def in_words(found: Mapping[str, Any], factor: float | None = 1.0) -> list[str]:
+    """The `traffic` of a summary for people; capacities are counted `factor` times."""
     return [
         "",
-        *judged_on(found),
+        *judged_on(found, factor),
         "MLU over the optimum on the later matrices:",
         plain(rows(found)),
     ]
@@ -155,27 +168,39 @@ def rows(found: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def judged_on(found: Mapping[str, Any]) -> list[str]:
+def judged_on(found: Mapping[str, Any], factor: float | None = 1.0) -> list[str]:
     """The matrices learned from and judged on, and the set that was made of the first."""
     first, last, begin, end = found["times"]
     worst = ""
     if "worst_optimum" in found:
-        worst = f"; the worst optimum found in it is {found['worst_optimum']:.4f}"
-    outside = 1 - found["inside"]
-    said = (
-        " All lie in the set."
-        if outside == 0
-        else f" The other {outside:.2%} lie outside: the router answers there too, but the "
-        "guarantee does not cover them."
-    )
+        worst = f"; the worst optimum found in it is {both(found['worst_optimum'], factor)}"
     judged = found.get("judged", found["later"])  # older summaries: all
     few = "" if judged == found["later"] else f" MLUs are of {judged} of them."
     return [
-        f"Learned from {found['earlier']} matrices ({first} to {last}), judged on {found['later']} "
-        f"later ones ({begin} to {end}), of which {found['inside']:.2%} lie in the set.{said}{few}",
+        f"Learned from {counted(found['earlier'], 'matrix')} ({first} to {last}), judged on "
+        f"{counted(found['later'], 'later one')} ({begin} to {end}), {_inside(found)}{few}",
         *_left_out(found),
-        f"The best constant split keeps {found['level']:.4f} on the whole set{worst}.",
+        f"The best constant split keeps {both(found['level'], factor)} on the whole set{worst}.",
     ]
+
+
+def _inside(found: Mapping[str, Any]) -> str:
+    """How many of the later matrices the guarantee covers."""
+    later = found["later"]
+    inside = round(found["inside"] * later)
+    outside = "the router answers there too, but the guarantee does not cover"
+    if inside == later:
+        return "all of which lie in the set." if later > 1 else "which lies in the set."
+    if inside == 0:
+        if later == 1:
+            return f"which lies outside the set: {outside} it."
+        return f"all of which lie outside the set: {outside} them."
+    left = later - inside
+    others = "The other one lies" if left == 1 else f"The other {left} lie"
+    return (
+        f"{inside} of which ({found['inside']:.1%}) lie in the set. {others} outside: {outside} "
+        f"{'it' if left == 1 else 'them'}."
+    )
 
 
 def _left_out(found: Mapping[str, Any]) -> list[str]:
@@ -183,10 +208,11 @@ def _left_out(found: Mapping[str, Any]) -> list[str]:
     lines = []
     if found.get("elsewhere"):
         partial = found["partial"]
-        counted = f"; {partial} later matrices with such traffic count as outside the set"
+        verb = "counts" if partial == 1 else "count"
+        such = f"; {counted(partial, 'later matrix')} with such traffic {verb} as outside the set"
         lines.append(
             f"{found['elsewhere']:.2%} of the later traffic is between nodes that no demand joins "
-            f"and is not routed{counted if partial else ''}."
+            f"and is not routed{such if partial else ''}."
         )
     if found["earlier"] > LEARNED and len(found["ratio"]) > 1:
         lines.append(
@@ -198,7 +224,7 @@ def _left_out(found: Mapping[str, Any]) -> list[str]:
     earlier, later = found.get("silent", (0, 0))
     if earlier or later:
         lines.append(
-            f"Without any traffic of the demands, and left out: {earlier} earlier and {later} "
-            "later matrices."
+            "Without any traffic of the demands, and left out: "
+            f"{counted(earlier, 'earlier matrix')} and {counted(later, 'later one')}."
         )
     return lines

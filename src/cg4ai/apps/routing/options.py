@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
+from typing import Any
 
 from cg4ai.errors import InvalidInput
 
 ALL = 0  # demands: every one that there is
 AUTO = 0.0  # ratio: the least that the cells reach
+CAPACITIES_AUTO = "auto"  # scale_capacities: what the load asks for
+LEAST_FACTOR, LARGEST_FACTOR = 1e-9, 1e9
 
 
 def sizes_of(text: str) -> tuple[int, ...]:
@@ -52,3 +56,24 @@ def ratio_of(text: str) -> float:
             f"ratio must be a number of at least 1, such as 1.2, or auto, got {text!r}"
         )
     return number
+
+
+def factor_of(text: str) -> float | str:
+    """The option --scale-capacities: a number, or auto."""
+    if text.strip().lower() == CAPACITIES_AUTO:
+        return CAPACITIES_AUTO
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(factor_fault(text)) from None
+
+
+def factor_fault(value: Any) -> str:
+    """What is wrong with a multiple of capacities; empty if nothing is."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if value == CAPACITIES_AUTO or (is_number and LEAST_FACTOR <= value <= LARGEST_FACTOR):
+        return ""
+    return (
+        f"scale_capacities must be a factor from {LEAST_FACTOR:g} to {LARGEST_FACTOR:g}, or "
+        f"{CAPACITIES_AUTO}, got {value!r}"
+    )

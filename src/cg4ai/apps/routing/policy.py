@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> None:
     policy = load(arguments[0])
     found = shares(policy, [[float(text) for text in arguments[1:]]])[0]
     for path, share in zip(policy["paths"], found, strict=True):
-        print(f"{share:.6f}  {'-'.join(path)}")
+        print(f"{share:.6f}  {'->'.join(path)}")
 
 
 if __name__ == "__main__":

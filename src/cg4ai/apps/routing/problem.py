@@ -17,6 +17,7 @@ from cg4ai.apps.routing.local import budget_shield, local_networks
 from cg4ai.apps.routing.members import RoutingPricer, SplitNetwork
 from cg4ai.apps.routing.ratio import RatioArchitecture
 from cg4ai.apps.routing.robust import anchor
+from cg4ai.apps.routing.scaling import rule_name
 from cg4ai.apps.routing.settings import LEAN, Recipe
 from cg4ai.apps.routing.sizes import PRICED, SCENARIOS, affordable, joint_rate, joint_wide
 from cg4ai.apps.routing.tail import GapTail, LeastMlu
@@ -72,7 +73,7 @@ def capacity(instance: Instance, recipe: Recipe) -> Linear:
         Utilisation(instance),
         np.ones(len(instance.arcs)),
         sense="<=",
-        name="capacity",
+        name=rule_name(instance.capacity_factor),
         separator=search,
     )
 

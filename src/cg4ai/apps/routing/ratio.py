@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
+from cg4ai import clock
 from cg4ai.apps.routing.cells import FlowCell, FlowPrograms
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.functional import Utilisation
@@ -35,7 +35,8 @@ RATIO = "ratio"
 ROOM = 1e-6  # what the stated ratio is above that of the programs, for their tolerances
 DOWN = 1e-10  # what bounds of the shield are below the prices, for rounding
 EFFORT = 40_000  # cells times demands times paths, where no number of cells is given
-MOST = 3_000  # demands times paths: beyond, the programs of cells take minutes each
+MOST = 3_000  # pairs of a demand and a path of any demand, on which flows depend: beyond, the
+# programs of cells take minutes each
 PRICED = 5_000  # demand vectors solved for the prices of the shield, at most
 UNSEEN = 0.002  # the share of vectors with a new price at which no more are solved
 
@@ -68,17 +69,20 @@ def check_box(instance: Instance) -> Box:
             "a ratio to the optimum needs demands above zero: give --least, e.g. 0.1 for demands "
             "of at least a tenth of their largest"
         )
-    size = len(instance.demand_max) * len(instance.path_demand)
-    if size > MOST:
+    demands, paths = len(instance.demand_max), len(instance.path_demand)
+    if demands * paths > MOST:
+        most = math.isqrt(MOST * demands // paths)
         raise InvalidInput(
-            f"a ratio is proven for up to {MOST:,} demands x paths, {instance.name} has {size:,}; "
-            "route fewer demands"
+            "a ratio is proven by flows over each path that depend on every demand: "
+            f"{instance.name} has {demands} demands and {paths} paths of all of them together, "
+            f"which makes {demands * paths:,} figures, and up to {MOST:,} can be solved for; route "
+            f"at most {most} demands with as many paths each, or fewer paths"
         )
     return region
 
 
 def ratio_anchor(
-    instance: Instance, *, target: float = 1.0, leaves: int | None = None, until: float = np.inf
+    instance: Instance, *, target: float = 1.0, leaves: int | None = None
 ) -> RatioAnchor:
     """Cut cells until all keep `target`, or there are so many leaves (None: by the effort)."""
     region = check_box(instance)
@@ -89,8 +93,11 @@ def ratio_anchor(
     root = programs.cell(region.lower / largest, region.upper / largest)
     tree = _Tree([root])
     waiting = [(-root.ratio, 0)]
+    stage = clock.Stage(clock.review(), "cells of demands by which the ratio is proven")
     while (
-        len(waiting) < leaves and _stated(-waiting[0][0]) > target and time.perf_counter() < until
+        len(waiting) < leaves
+        and _stated(-waiting[0][0]) > target
+        and stage.in_time(len(waiting), leaves)
     ):
         _, node = heapq.heappop(waiting)
         for number, half in enumerate(_halves(programs, tree, node), start=len(tree.nodes)):

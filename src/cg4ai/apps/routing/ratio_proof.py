@@ -15,6 +15,7 @@ import numpy as np
 from cg4ai import __version__
 from cg4ai.apps.routing.cells import FlowPrograms, excess
 from cg4ai.apps.routing.data import Instance
+from cg4ai.apps.routing.description import titled
 from cg4ai.apps.routing.ratio import RATIO, RatioAnchor, check_box, rule_prices
 from cg4ai.apps.routing.worst import WorstRatio
 from cg4ai.checker import Rejected, verdict
@@ -73,7 +74,7 @@ def ratio_bytes(instance: Instance, router: Ensemble, anchor: RatioAnchor) -> by
     }
     claim = {
         "kind": RATIO,
-        "title": f"the router of {instance.name}, {len(largest)} demands",
+        "title": titled(instance),
         "requirement": RATIO,
         "input_size": len(largest),
         "output_size": len(instance.path_demand),

@@ -173,7 +173,7 @@ def read_links(path: Path) -> Network:
                 known.add(name)
         if "both" not in one and source != target and (target, source) in ends:
             raise InvalidInput(
-                f"{place}: the link {shown(f'{source}-{target}', quoted=False)} is given in both "
+                f"{place}: the link {shown(f'{source}->{target}', quoted=False)} is given in both "
                 "directions; add a column both that says yes or no, so that it is not counted twice"
             )
         builder.link(

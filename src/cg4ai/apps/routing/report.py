@@ -8,19 +8,29 @@ from typing import Any
 
 from cg4ai.apps.protocol import Guarantee
 from cg4ai.apps.routing.normalised import in_words
+from cg4ai.apps.routing.scaling import both, counted, factor_of, kept, rule_name, said_first
 from cg4ai.apps.routing.separation import FEASIBLE, UNROUTED
+from cg4ai.apps.routing.sizes import VALIDATION
 from cg4ai.apps.tables import plain
 from cg4ai.apps.wording import (
     STOPS,
-    counted,
+    cut_short,
     distance_from_optimal,
     preparing,
     remarks,
     single_model,
     stopped_because,
 )
+from cg4ai.apps.wording import counted as number_of
 from cg4ai.records import StopReason, Strength
 
+MIXES_SAID = {
+    "uniform": "uniform",
+    "sparse": "sparse (a tenth of the demands)",
+    "lognormal": "lognormal",
+    "gravity": "gravity (weights of nodes)",
+    "corner": "near the largest",
+}
 MEMBERS = {"network": "networks", "tree": "trees", "both": "networks and trees"}
 MINIMISED = {
     "mlu": "mean MLU over the training scenarios, rare large gaps counted in",
@@ -28,6 +38,8 @@ MINIMISED = {
     "cost": "mean path cost over the training scenarios",
     "traffic": "mean MLU over the optimum of earlier matrices, rare large ratios counted in",
 }
+BY_MIX = "Distance from the best routing by mixes of demands, on vectors that training never saw"
+SAME = 1e-9  # by which a scale may differ from one and still be none
 SET, USUAL_SET = "Demand vectors:", "every demand between zero and its largest volume"
 STOPPED = {
     **STOPS,
@@ -51,14 +63,18 @@ MOVED = {
 def report(summary: Mapping[str, Any]) -> str:
     """The result for people: a table, what is guaranteed, where the time went."""
     lines = [
+        *cut_short(summary),
+        returned(summary),
         *about(summary),
         stopped(summary),
         "",
         plain(comparison(summary)),
+        *_measured_at(summary),
+        *_by_mix(summary),
         *_beside(summary),
         guarantee(summary),
         *ratio(summary),
-        *(in_words(summary["traffic"]) if "traffic" in summary else ()),
+        *(in_words(summary["traffic"], factor_of(summary)) if "traffic" in summary else ()),
         "",
         *mixture(summary),
         *distance(summary),
@@ -72,21 +88,26 @@ def report(summary: Mapping[str, Any]) -> str:
 
 
 def about(summary: Mapping[str, Any]) -> list[str]:
-    """What the router is for."""
+    """What the router is for, and what of the user's figures was left out or scaled."""
+    factor = factor_of(summary)
+    paths = number_of(summary["paths"], "path")
+    each = " each" if summary["demands"] > 1 else ""
     return [
-        f"{summary['network']}: {summary['demands']} demands, up to {summary['paths']} paths each, "
-        f"{summary['links']} links in use; {_worst_case(summary)} loads some link to "
-        f"{summary['corner_mlu']:.6g}.",
+        *said_first(factor),
+        f"{summary['network']}: {number_of(summary['demands'], 'demand')}, up to {paths}{each}, "
+        f"{number_of(summary['links'], 'link')} in use; {_worst_case(summary)} loads some link "
+        f"to {both(summary['corner_mlu'], factor, '.6g')}.",
         *_set(summary),
         *AGENTS[summary.get("sees", "all")],
-        _scaling(summary),
+        *(f"{note[0].upper()}{note[1:]}." for note in summary.get("notes", ())),
+        *_scaling(summary),
     ]
 
 
 def stopped(summary: Mapping[str, Any]) -> str:
     """When training ended, and why."""
     return (
-        f"Stopped after {counted(summary['iterations'], 'iteration')} and "
+        f"Stopped after {number_of(summary['iterations'], 'iteration')} and "
         f"{summary['total_s']:.1f} s: {_reason(summary)}."
     )
 
@@ -120,7 +141,7 @@ def ratio(summary: Mapping[str, Any]) -> list[str]:
         return []
     words = (
         f"At every demand vector of the set MLU <= {summary['ratio']:g} x the optimum, in "
-        f"{counted(summary['ratio_leaves'], 'cell')} of demands (without cells "
+        f"{number_of(summary['ratio_leaves'], 'cell')} of demands (without cells "
         f"{summary['ratio_whole']:g})"
     )
     proof, asked = summary["ratio_proof"], summary.get("ratio_asked")
@@ -152,11 +173,14 @@ def _reason(summary: Mapping[str, Any]) -> str:
 
 def comparison(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The router, and plain networks where they were trained, a row each."""
-    routers = [("this mixture", ""), ("plain networks", "plain_")]
+    routers, factor = [("this mixture", ""), ("plain networks", "plain_")], factor_of(summary)
     return [
         {
             "": name,
-            "worst link utilisation found": f"{summary[f'{key}worst_utilisation']:.6f}",
+            f"worst link utilisation found{counted(factor)}": (
+                f"{summary[f'{key}worst_utilisation']:.6f}"
+            ),
+            **_real("worst link utilisation", summary[f"{key}worst_utilisation"], factor),
             "overload found": summary[f"{key}worst_utilisation"] > FEASIBLE,
             **_distance(summary, key),
         }
@@ -171,10 +195,56 @@ def _distance(summary: Mapping[str, Any], key: str) -> dict[str, str]:
         gap = summary.get(f"{key}mean_cost_gap")
         known = _known(None) if gap is None else f"{100 * gap:+.2f} %"
         return {"path cost, the cheapest that fits being 0": known}
+    factor = factor_of(summary)
+    mean, largest = (summary.get(f"{key}{name}_mlu_gap") for name in ("mean", "max"))
     return {
-        "MLU above optimal, mean": _known(summary.get(f"{key}mean_mlu_gap")),
-        "largest": _known(summary.get(f"{key}max_mlu_gap")),
+        f"MLU above optimal{counted(factor)}, mean": _known(mean),
+        "largest": _known(largest),
+        **_real("mean", mean, factor),
+        **_real("largest", largest, factor),
     }
+
+
+def _real(what: str, value: float | None, factor: float | None) -> dict[str, str]:
+    """A column more of the real capacity, where another is counted and it is known."""
+    if factor is None or factor == 1.0 or value is None:
+        return {}
+    return {f"{what}, of the real capacity": f"{factor * value:.4f}"}
+
+
+def _measured_at(summary: Mapping[str, Any]) -> list[str]:
+    """At how many vectors distances were measured, where these are fewer than usual."""
+    count = summary.get("validation")
+    if not count or count >= VALIDATION or summary.get("mean_mlu_gap") is None:
+        return []
+    return [f"Distances from optimal were measured at {number_of(count, 'demand vector')}."]
+
+
+def by_mix(summary: Mapping[str, Any]) -> list[dict[str, str]]:
+    """How far the router is from the best routing on each mix of demands, a row each."""
+    of = counted(factor_of(summary))
+    return [
+        {
+            "demands": MIXES_SAID[mix],
+            "vectors": f"{found['vectors']:,}",
+            f"MLU{of} above optimal, mean": f"{found['mean_mlu_gap']:.4f}",
+            "largest": f"{found['max_mlu_gap']:.4f}",
+            "MLU over the optimum, mean": f"{found['mean_ratio']:.4f}",
+            "worst": f"{found['max_ratio']:.4f}",
+            **(
+                {"path cost above the cheapest": f"{100 * found['mean_cost_gap']:+.2f} %"}
+                if "mean_cost_gap" in found
+                else {}
+            ),
+        }
+        for mix, found in summary.get("mixes", {}).items()
+    ]
+
+
+def _by_mix(summary: Mapping[str, Any]) -> list[str]:
+    """That table, where it was measured."""
+    rows = by_mix(summary)
+    return [f"{BY_MIX}:", plain(rows)] if rows else []
 
 
 def _beside(summary: Mapping[str, Any]) -> list[str]:
@@ -186,10 +256,10 @@ def _beside(summary: Mapping[str, Any]) -> list[str]:
     if "plain_overloaded" in summary:
         count = summary["validation"]
         hit = round(summary["plain_overloaded"] * count)
-        often = f", and some link at {hit:,} of {count:,} validation vectors"
+        often = f", and some link at {hit:,} of {number_of(count, 'validation vector')}"
     return [
         f"Plain networks overload link {'->'.join(summary['plain_worst_link'])} to "
-        f"{100 * worst:.0f} % of its capacity at the worst vector found{often}.",
+        f"{100 * worst:.4g} % of its capacity at the worst vector found{often}.",
         "",
     ]
 
@@ -198,30 +268,71 @@ def _known(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.4f}"
 
 
-def _scaling(summary: Mapping[str, Any]) -> str:
-    if _from_traffic(summary) and summary["load"] is None:
-        return "Demands are in the units of the traffic, capacities as given."
+def _scaling(summary: Mapping[str, Any]) -> list[str]:
+    """What demands are of the user's; notes say by what they were multiplied."""
     if _from_traffic(summary):
-        return (
-            "Demands are in the units of the traffic; all capacities are counted as one multiple "
-            f"of what they are, such that this is {summary['load']:g}."
-        )
+        as_given = ", capacities as given" if factor_of(summary) == 1.0 else ""
+        return [f"Demands are in the units of the traffic{as_given}."]
     if summary["load"] is None:
-        return "The largest demands are the network's volumes as given."
-    return (
+        return ["The largest demands are the network's volumes as given."]
+    if summary.get("notes") and abs(summary["scale"] - 1) > SAME:
+        return []
+    return [
         f"The largest demands are the network's volumes times {summary['scale']:.6g} (load "
         f"{summary['load']:g})."
-    )
+    ]
 
 
 def speed(summary: Mapping[str, Any]) -> list[str]:
+    """A batch, a single answer and a program side by side; older runs timed no single answers."""
+    if "single_answer_s" not in summary:
+        return _older_speed(summary)
+    single, batch, program = (
+        milliseconds(summary[name])
+        for name in ("single_answer_s", "batch_answer_s", "program_answer_s")
+    )
+    return [
+        f"Speed, per answer: {single} for one demand vector alone, {batch} in a batch of "
+        f"{summary['timed']:,}; a linear program from a warm start takes {program}."
+    ]
+
+
+def _older_speed(summary: Mapping[str, Any]) -> list[str]:
     if "speedup" not in summary:
         return []
+    batch, program = (
+        milliseconds(summary[name] / 1000) for name in ("predict_1000_s", "highs_1000_s")
+    )
     return [
-        f"Speed: 1,000 demand vectors in {1000 * summary['predict_1000_s']:.1f} ms; solving them "
-        f"one by one takes {1000 * summary['highs_1000_s']:.0f} ms "
-        f"({summary['speedup']:.0f} times as long)."
+        f"Speed, per answer: {batch} in a batch; a linear program from a warm start takes "
+        f"{program}. Single answers were not timed."
     ]
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.2g} ms" if seconds < 0.1 else f"{1000 * seconds:.0f} ms"
+
+
+def returned(summary: Mapping[str, Any]) -> str:
+    """What predicts: how many trained members and constant splits."""
+    constants = summary["active_constants"]
+    trained = summary["active_members"] - constants
+    anchors = number_of(constants, _anchor(summary))
+    if not trained:
+        only = "" if "ratio" in summary else ": splits are the same whatever the demands"
+        return f"NO TRAINED MEMBER IS RETURNED, but {anchors} alone{only}."
+    members = _of_kind(trained, summary)
+    return f"Returned: {members} and {anchors}." if constants else f"Returned: {members}."
+
+
+def _anchor(summary: Mapping[str, Any]) -> str:
+    return "flow anchor" if "ratio" in summary else "constant split"
+
+
+def _of_kind(count: int, summary: Mapping[str, Any]) -> str:
+    kind = {"network": "network", "tree": "tree", "both": "network or tree"}[summary["members"]]
+    plural = MEMBERS[summary["members"]].replace(" and ", " or ")
+    return f"{count} {kind if count == 1 else plural}"
 
 
 def mixture(summary: Mapping[str, Any]) -> list[str]:
@@ -229,48 +340,55 @@ def mixture(summary: Mapping[str, Any]) -> list[str]:
     constants, active = summary["constants"], summary["active_constants"]
     networks, kept = summary["columns"] - constants, summary["active_members"] - active
     rows = f"{summary['rows']} rows in the master"
-    if "found_rows" in summary:
+    if summary.get("capacity_rows"):
         rows += (
             f", {summary['capacity_rows']} of them of capacities, {summary['found_rows']} of "
             "these found by search"
         )
-    kind = {"network": "network", "tree": "tree", "both": "network or tree"}[summary["members"]]
-    plural = MEMBERS[summary["members"]].replace(" and ", " or ")
-    trained, left = (f"{count} {kind if count == 1 else plural}" for count in (networks, kept))
-    anchor = "flow anchor" if "ratio" in summary else "constant split"
+    elif "found_rows" in summary:
+        rows += ", none of them of capacities"
+    trained, left = _of_kind(networks, summary), _of_kind(kept, summary)
+    anchor = _anchor(summary)
     return [
-        f"Members: {trained} trained beside {counted(constants, anchor)}; {left} and "
-        f"{counted(active, anchor)} in the mixture; {rows}.",
+        f"Members: {trained} trained beside {number_of(constants, anchor)}; {left} and "
+        f"{number_of(active, anchor)} in the mixture; {rows}.",
         *single_model(summary),
     ]
 
 
 def guarantee(summary: Mapping[str, Any]) -> str:
     """What was established, and how; never more than that."""
-    missing = summary.get("unrouted", 0.0)
+    missing, factor = summary.get("unrouted", 0.0), factor_of(summary)
     if missing > UNROUTED:
         return f"NOT KEPT: {100 * missing:.3g} % of a demand is not routed, or routed twice."
-    kept = summary["worst_utilisation"] <= FEASIBLE
+    within = summary["worst_utilisation"] <= FEASIBLE
     effort = summary["attack"]
-    if "shield" in summary and kept:
-        return f"{_established(summary)}\n{_shield(summary['shield'])}"
-    if kept and summary["members"] == "tree" and not effort:
-        return _established(summary)
+    established = kept(_established(summary), factor) if within else ""
+    if "shield" in summary and within:
+        return f"{established}\n{_shield(summary['shield'], summary)}"
+    if within and summary["members"] == "tree" and not effort:
+        return established
     if not effort:
-        verdict = _established(summary) if kept else "NOT KEPT: training found an overload."
+        verdict = established or (
+            "NOT KEPT: an overload was found, of a link loaded to "
+            f"{both(summary['worst_utilisation'], factor, '.6f')} of its capacity."
+        )
+        if "shield" in summary:
+            return verdict
         return f"{verdict}\nNot searched any further: the time was over."
     arc = "->".join(effort["arc"])
     search = (
-        f"Searched: {effort['ascent_starts']} gradient ascents of {effort['ascent_steps']} steps, "
+        f"Searched: {number_of(effort['ascent_starts'], 'gradient ascent')} of "
+        f"{number_of(effort['ascent_steps'], 'step')}, "
         f"{effort['vertices']} vertices of the box, {effort['random_vectors']} random vectors, "
         f"NLopt from the {effort['nlopt_starts']} worst. Worst: link {arc}, by "
         f"{effort['found_by']}."
     )
     verdict = (
-        _established(summary)
-        if kept
+        established
+        if within
         else f"NOT KEPT: a demand vector was found that loads link {arc} to "
-        f"{summary['worst_utilisation']:.6f} of its capacity."
+        f"{both(summary['worst_utilisation'], factor, '.6f')} of its capacity."
     )
     return f"{verdict}\n{search}"
 
@@ -280,7 +398,7 @@ def guarantees(summary: Mapping[str, Any]) -> list[Guarantee]:
     words, *_ = guarantee(summary).splitlines()
     holds = not words.startswith("NOT KEPT")
     strength = summary["strength"] if holds else Strength.VIOLATED
-    found = [Guarantee("capacity", holds, str(strength), words)]
+    found = [Guarantee(rule_name(factor_of(summary)), holds, str(strength), words)]
     for line in ratio(summary):
         proven = summary["ratio_proof"]["status"] == "proven"
         strength = Strength.CERTIFIED if proven else Strength.UNVERIFIED
@@ -288,15 +406,24 @@ def guarantees(summary: Mapping[str, Any]) -> list[Guarantee]:
     return found
 
 
-def _shield(measured: Mapping[str, Any]) -> str:
+def _shield(measured: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     """How much of the routing is the shield's work."""
+    factor, validation = factor_of(summary), summary.get("validation") or 0
     return (
-        f"The shield acts on {100 * measured['acting']:.2f} % of the validation vectors and on "
-        f"{100 * measured['adversarial_acting']:.2f} % of {measured['inputs']} adversarial ones "
-        "(random, near the largest demands, vertices, gradient ascent), where the worst link is "
-        f"loaded to {measured['worst']:.6f}, without it to {measured['worst_unshielded']:.6f}; it "
-        f"takes {100 * measured['cost']:.0f} % of prediction time on top."
+        f"The shield acts on {_part(measured['acting'], validation)} validation vectors and on "
+        f"{_part(measured['adversarial_acting'], measured['inputs'])} adversarial ones "
+        "(random, near the largest demands, vertices, gradient ascent). Among these the worst link "
+        f"is loaded to {both(measured['worst'], factor, '.6f')}, without the shield to "
+        f"{both(measured['worst_unshielded'], factor, '.6f')}."
     )
+
+
+def _part(share: float, count: int) -> str:
+    """How many of a number: `none of 200`, `3 of 200 (1.5 %)`, `all 200`."""
+    hit = round(share * count)
+    if hit in (0, count):
+        return f"all {count:,}" if hit else f"none of {count:,}"
+    return f"{hit:,} of {count:,} ({100 * share:.2g} %)"
 
 
 def _established(summary: Mapping[str, Any]) -> str:
@@ -329,6 +456,8 @@ def _established(summary: Mapping[str, Any]) -> str:
         attacked = ""
     left = summary["proof"]["resisting"]
     links = ", ".join("->".join(entry["link"]) for entry in left[:5])
+    links += f" and {len(left) - 5} more" if len(left) > 5 else ""
+    resist = "1 link resists" if len(left) == 1 else f"{len(left)} links resist"
     bound = summary["proof"]["best_bound"]
     known = "no bound yet" if bound is None else f"best bound {bound:.4f}"
-    return f"NOT PROVEN: {len(left)} links resist ({links}); {known}. {attacked}".rstrip()
+    return f"NOT PROVEN: {resist} ({links}); {known}. {attacked}".rstrip()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cg4ai import clock
 from cg4ai.apps.folders import ARRAYS
 from cg4ai.apps.routing.answers import PRICES, stored_prices
 from cg4ai.apps.routing.data import Instance
@@ -21,6 +21,7 @@ from cg4ai.apps.routing.inherited import inherited
 from cg4ai.apps.routing.joint import JointPricer
 from cg4ai.apps.routing.measured import Measured, thinned
 from cg4ai.apps.routing.problem import capacity, routing_settings, shielded_problem
+from cg4ai.apps.routing.scaling import FACTOR, both
 from cg4ai.apps.routing.separation import FEASIBLE, UNROUTED
 from cg4ai.apps.routing.settings import MembersName, RouteSettings
 from cg4ai.apps.routing.shield import adversarial
@@ -85,13 +86,14 @@ def rerouted(whole: Whole, failure: Failure, effort: Effort, folder: Path) -> di
     that there is no shield), "shielded", or "violated" if a shielded router was found to overload a
     link all the same.
     """
-    started = time.perf_counter()
+    started, factor = clock.now(), whole.instance.capacity_factor
     left = reduced(whole.instance, failure)
     known: dict[str, Any] = {
         "failure": failure.name,
         "links": [list(link) for link in failure.links],
         "paths_left": len(left.paths),
         "paths": len(whole.instance.path_demand),
+        **({} if factor == 1.0 else {FACTOR: factor}),
     }
     made = left.instance
     if made is None:
@@ -101,7 +103,7 @@ def rerouted(whole: Whole, failure: Failure, effort: Effort, folder: Path) -> di
         known |= {"outcome": "unaffected", "text": text}
     else:
         known |= _unroutable(made) or _router(whole, left, made, failure, effort, folder)
-    return {**known, "seconds": time.perf_counter() - started}
+    return {**known, "seconds": clock.now() - started}
 
 
 def _disconnected(instance: Instance, left: Reduced, failure: Failure) -> dict[str, Any]:
@@ -132,23 +134,23 @@ def _other_ways(instance: Instance, left: Reduced, failure: Failure) -> str:
 
 def _unroutable(made: Instance) -> dict[str, Any] | None:
     """Why no router can keep the capacities; None where a constant split does."""
-    found = unroutable(made)
+    found, factor = unroutable(made), made.capacity_factor
     if found is not None:
         record = found.record(made)
         links = ", ".join("->".join(link[:2]) for link in record["links"])
         text = (
             f"at some demand vector of the set every routing over the {len(made.paths)} paths that "
-            f"are left loads a link to {found.bound:.6g} of its capacity or more; the links that "
-            f"make it so: {links}; with more --paths, or a --path-file, it may fit"
+            f"are left loads a link to {both(found.bound, factor, '.6g')} of its capacity or more; "
+            f"the links that make it so: {links}; with more --paths, or a --path-file, it may fit"
         )
         return {"outcome": "infeasible", "level": found.bound, "proof": record, "text": text}
     if made.level <= 1 + ROUNDING:
         return None
     links = ", ".join("->".join(made.arcs[arc]) for arc in made.robust.arcs)
     text = (
-        f"every constant split loads some link to {made.level:.6g} of its capacity or more at some "
-        f"vector of the set, so there is no shield, but no vector was found that cannot be routed; "
-        f"the links that make it so: {links}"
+        f"every constant split loads some link to {both(made.level, factor, '.6g')} of its "
+        "capacity or more at some vector of the set, so there is no shield, but no vector was "
+        f"found that cannot be routed; the links that make it so: {links}"
     )
     return {"outcome": "open", "level": made.level, "text": text}
 

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from cg4ai.apps.routing import sizes
-from cg4ai.apps.routing.options import AUTO, demands_of, load_of, ratio_of, sizes_of
+from cg4ai.apps.routing.options import (
+    AUTO,
+    CAPACITIES_AUTO,
+    demands_of,
+    factor_fault,
+    factor_of,
+    load_of,
+    ratio_of,
+    sizes_of,
+)
 from cg4ai.settings import (
     MOST_UNITS,
     Checked,
@@ -28,6 +37,7 @@ Sees = Literal["own", "source", "all"]
 JOINT, EACH = (64, 64), (32,)  # hidden layers of a network for all demands, or for each
 LOCAL = (24, 24)  # of one for each demand behind a shield of its own
 TREES = 4  # grown one after the other, each for what the others leave
+USUAL = "the usual"
 LEAN = 0.005  # the objective that fewer members may cost; on fresh demands they cost far less
 
 
@@ -81,10 +91,10 @@ class Recipe(Checked):
     stages: int = hidden_setting(3, least=1)
     scenarios: int = hidden_setting(300, least=1)
     priced: int = hidden_setting(5_000, least=1)
-    first_steps: int = hidden_setting(0, least=0)
-    later_steps: int = hidden_setting(0, least=0)
-    batch_size: int = hidden_setting(0, least=0)
-    rounds: int = hidden_setting(0, least=0)
+    first_steps: int = hidden_setting(0, least=0, zero=USUAL)
+    later_steps: int = hidden_setting(0, least=0, zero=USUAL)
+    batch_size: int = hidden_setting(0, least=0, zero=USUAL)
+    rounds: int = hidden_setting(0, least=0, zero=USUAL)
     starts: int = hidden_setting(8, least=1)
     ascent_steps: int = hidden_setting(25, least=1)
     seed: int = seed_setting()
@@ -147,11 +157,13 @@ class RouteSettings(Recipe):
         "How many of the largest demands, or all; 5, or all of --demand-file, if not given.",
         least=0,
         read=demands_of,
+        zero="all",
     )
     paths: int = setting(3, "Shortest paths per demand, at most.", least=1)
     load: float | None = setting(
         0.99,
-        "Worst utilisation over the set at best; none: volumes as given.",
+        "Worst utilisation over the set at best, to which demands are scaled; none: volumes as "
+        "given. With --traffic nothing is scaled unless --scale-capacities asks for it.",
         least=1e-12,
         read=load_of,
     )
@@ -200,6 +212,14 @@ class RouteSettings(Recipe):
         1.25, "Demands and node totals may grow to this multiple of what was seen.", least=0.01
     )
     no_hose: bool = setting(False, "With --traffic: no limits on what nodes send and receive.")
+    scale_capacities: float | str | None = setting(
+        None,
+        "With --traffic: count every capacity as this multiple of what it is; auto: as the one at "
+        "which the worst utilisation over the set is --load. Every result states it.",
+        read=factor_of,
+        check=lambda value: "" if value is None else factor_fault(value),
+        metavar="FACTOR|auto",
+    )
     failures: str | None = setting(
         None,
         "Then study failures: single, links such as A-B,C-D, or a .csv or .json file; needs --out.",
@@ -216,6 +236,7 @@ class RouteSettings(Recipe):
         "give. Needs --least.",
         least=0,  # which is auto
         read=ratio_of,
+        zero="auto",
         metavar="R",
     )
     ratio_leaves: int | None = setting(
@@ -241,14 +262,14 @@ class RouteSettings(Recipe):
     time_limit_s: float = time_limit_setting()
     training_limit_s: float = hidden_setting(math.inf, least=0)
     threads: int | None = threads_setting()
-    validation: int = hidden_setting(0, least=0)
+    validation: int = hidden_setting(0, least=0, zero=USUAL)
     attack_starts: int = hidden_setting(64, least=1)
     attack_steps: int = hidden_setting(60, least=1)
     attack_vectors: int = hidden_setting(10_000, least=1)
     nlopt_starts: int = hidden_setting(10, least=1)
     tight: int = hidden_setting(1000, least=1)
-    timed: int = hidden_setting(0, least=0)
-    shield_inputs: int = hidden_setting(0, least=0)
+    timed: int = hidden_setting(0, least=0, zero=USUAL)
+    shield_inputs: int = hidden_setting(0, least=0, zero=USUAL)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -313,12 +334,18 @@ class RouteSettings(Recipe):
                 *("0.7", 1.0, 1.25, False),
             )
             wrong = "split, cover, headroom and no_hose are about traffic; give it, or leave them"
-            return [wrong] if changed else []
+            alone = (
+                "scale_capacities is about traffic: without it demands are scaled to the load, and "
+                "capacities are as given; leave it out"
+            )
+            return [wrong] * changed + [alone] * (self.scale_capacities is not None)
         faults = [
             f"{name} is fitted to the traffic; leave it out"
             for name in ("demand_file", "hose", "budget")
             if getattr(self, name) is not None
         ]
+        if self.scale_capacities == CAPACITIES_AUTO and self.load is None:
+            faults.append("scale_capacities auto needs a load to scale to; leave out load none")
         usual = {"guarantee": "shielded", "objective": "mlu", "members": "network", "sees": "all"}
         others = [
             f"{name} {getattr(self, name)}" for name in usual if getattr(self, name) != usual[name]

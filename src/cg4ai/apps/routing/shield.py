@@ -1,8 +1,7 @@
-"""The shield of a router: no link above capacity at any demand vector of the box, and its price."""
+"""The shield of a router: no link above capacity at any demand vector, and how often it acts."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -27,8 +26,6 @@ from cg4ai.separation import BlackBox, GradientAscent
 from cg4ai.separation.scan import predictions
 
 SAMPLES = 300  # demand vectors over which the anchor's mean MLU is least
-REPEATS, TIMED_S = 25, 4.0  # timed calls, of which the quickest counts, and their seconds
-TIMED = 1000  # vectors predicted in one timed call
 KINDS = ("box", "corner", "vertices", "ascent")
 
 
@@ -57,14 +54,13 @@ def _capacity(instance: Instance, ensemble: Ensemble) -> Linear:
 
 @dataclass(frozen=True, kw_only=True)
 class ShieldReport:
-    """What the shield does and costs; gaps are mean MLU minus the least possible, on validation.
+    """What the shield does; gaps are mean MLU minus the least possible, on validation.
 
     acting: share of validation vectors on which theta > 0; mean_theta, largest_theta: over those,
     0 if there are none. adversarial_acting: the same share among the `inputs` adversarial and
     random vectors, on which worst and worst_unshielded are the highest utilisations and unrouted is
-    how far the shares of a demand are from summing to one. cost: what predicting 1,000 validation
-    vectors takes more of the processor, as a share of that without. links (A,): the highest
-    utilisation of each link there, and vector (D,): where one of them is fullest.
+    how far the shares of a demand are from summing to one. links (A,): the highest utilisation of
+    each link there, and vector (D,): where one of them is fullest.
     """
 
     acting: float
@@ -77,7 +73,6 @@ class ShieldReport:
     worst: float
     worst_unshielded: float
     unrouted: float
-    cost: float
     links: Array = field(repr=False)
     vector: Array = field(repr=False)
 
@@ -121,7 +116,6 @@ def measure_shield(
         worst=float(worst.links.max()),
         worst_unshielded=float(_mlu(instance, mixture, attacked).max()),
         unrouted=instance.unrouted(splits),
-        cost=_cost(shielded, mixture, vectors[:TIMED]),
         links=worst.links,
         vector=worst.vector,
     )
@@ -195,17 +189,3 @@ def _theta(shielded: Ensemble, vectors: Array) -> Array:
 def _mlu(instance: Instance, router: Ensemble, vectors: Array) -> Array:
     splits = predictions(router, vectors).numpy()
     return np.asarray(instance.utilisation(vectors, splits).max(axis=1))
-
-
-def _cost(shielded: Ensemble, mixture: Ensemble, vectors: Array) -> float:
-    """By the quickest of several calls: processor time would count threads that wait."""
-    quickest = [np.inf, np.inf]
-    began = time.perf_counter()
-    for done in range(REPEATS):
-        if done > 2 and time.perf_counter() - began > TIMED_S:
-            break
-        for place, router in enumerate((shielded, mixture)):
-            started = time.perf_counter()
-            router.predict(vectors)
-            quickest[place] = min(quickest[place], time.perf_counter() - started)
-    return quickest[0] / quickest[1] - 1.0

@@ -98,7 +98,8 @@ def by_name(name: str) -> Network:
     network = builder.build(place=name)
     if name in LARGEST_MODULE:
         return network
-    return replace(network, notes=("the capacities of this network are not known: 1 everywhere",))
+    unknown = "the capacities of this network are not known: 1 everywhere"
+    return replace(network, notes=(*network.notes, unknown))
 
 
 def stored(name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,20 +19,27 @@ from cg4ai.apps.routing.journal import found_overloads
 from cg4ai.apps.routing.loads import WorstLoads, load_arrays
 from cg4ai.apps.routing.normalised import judged_on, rows
 from cg4ai.apps.routing.report import (
+    BY_MIX,
+    MIXES_SAID,
     SET,
     USUAL_SET,
     about,
+    by_mix,
     comparison,
     distance,
     guarantee,
+    milliseconds,
     mixture,
     ratio,
     ratio_kept,
+    returned,
     speed,
     stopped,
 )
+from cg4ai.apps.routing.scaling import both, counted, factor_of, multiple, real_figures, said_first
 from cg4ai.apps.routing.separation import FEASIBLE, UNROUTED
 from cg4ai.apps.routing.shield import edge_vectors
+from cg4ai.apps.wording import counted as number_of
 from cg4ai.apps.wording import remarks
 from cg4ai.plots.distributions import plot_histogram
 from cg4ai.plots.networks import plot_found, plot_network, plot_utilisation
@@ -50,14 +58,16 @@ Arrays = Mapping[str, NDArray[Any]]
 def story(saved: Saved) -> Story:
     """Of a run that has ended."""
     summary = saved.summary or {}
-    made, arrays = restored(saved.description), saved.arrays
+    factor = factor_of(summary)
+    made, arrays = replace(restored(saved.description), capacity_factor=factor), saved.arrays
+    counted_demands = number_of(summary["demands"], "demand")
     return Story(
-        title=f"Router of {summary['network']}: {summary['demands']} demands, up to "
-        f"{summary['paths']} paths each",
+        title=f"Router of {summary['network']}: {counted_demands}, up to "
+        f"{number_of(summary['paths'], 'path')} each",
         asked=tuple(_asked(summary)),
         findings=tuple(_findings(summary)),
         figures=tuple(_figures(summary)),
-        remarks=(*remarks(summary), *distance(summary), OUTSIDE),
+        remarks=(returned(summary), *remarks(summary), *distance(summary), OUTSIDE),
         sections=(
             _gaps(summary, arrays, made),
             _links(saved, made),
@@ -72,12 +82,23 @@ def story(saved: Saved) -> Story:
 
 
 def _asked(summary: Mapping[str, Any]) -> Iterator[str]:
+    factor = factor_of(summary)
+    yield from said_first(factor)
+    scaled = f", which is counted as {multiple(factor)}," if factor != 1.0 else ","
     yield (
-        f"Split each of {summary['demands']} demands over its paths at once, such that no link "
-        "ever carries more than its capacity, at any demand vector of the set: "
+        f"Split {_each(summary['demands'])} over its paths at once, such that no link ever carries "
+        f"more than its capacity{scaled} at any demand vector of the set: "
         f"{summary.get('demand_set', USUAL_SET)}."
     )
-    yield " ".join(line for line in about(summary) if not line.startswith(SET))
+    yield " ".join(
+        line
+        for line in about(summary)
+        if not line.startswith(SET) and line not in said_first(factor)
+    )
+
+
+def _each(demands: int) -> str:
+    return "the one demand" if demands == 1 else f"each of {demands} demands"
 
 
 def _findings(summary: Mapping[str, Any]) -> Iterator[Finding]:
@@ -86,9 +107,9 @@ def _findings(summary: Mapping[str, Any]) -> Iterator[Finding]:
     statement, *more = guarantee(summary).split("\n")
     kept = summary["worst_utilisation"] <= FEASIBLE and summary.get("unrouted", 0.0) <= UNROUTED
     enough = weakest_first[weakest_first.index(Strength(summary["guarantee"])) :]
-    yield Finding(
-        "No link above its capacity", strength, kept and strength in enough, statement, tuple(more)
-    )
+    of = counted(factor_of(summary))
+    title = f"No link above a utilisation of one{of}" if of else "No link above its capacity"
+    yield Finding(title, strength, kept and strength in enough, statement, tuple(more))
     for sentence in ratio(summary):
         proven = summary["ratio_proof"]["status"] == "proven"
         strength = Strength.CERTIFIED if proven else Strength.UNVERIFIED
@@ -98,20 +119,33 @@ def _findings(summary: Mapping[str, Any]) -> Iterator[Finding]:
 def _figures(summary: Mapping[str, Any]) -> Iterator[KeyFigure]:
     if summary.get("mean_cost_gap") is not None:
         yield KeyFigure(f"{100 * summary['mean_cost_gap']:+.2f} %", "path cost above the cheapest")
+    of, factor = counted(factor_of(summary)), factor_of(summary)
+    real = real_figures(summary, factor) if of and factor is not None else {}
     for key, label in (
         ("mean_mlu_gap", "MLU above the optimum, mean"),
         ("max_mlu_gap", "MLU above the optimum, largest"),
+        ("worst_utilisation", "worst link utilisation found"),
     ):
         if summary.get(key) is not None:
-            yield KeyFigure(f"{summary[key]:.4f}", label)
-    yield KeyFigure(f"{summary['worst_utilisation']:.4f}", "worst link utilisation found")
+            yield KeyFigure(f"{summary[key]:.4f}", f"{label}{of}")
+        if key in real:
+            yield KeyFigure(f"{real[key]:.4f}", f"{label}, of the real capacity")
+    if summary.get("mixes"):
+        mix, worst = max(summary["mixes"].items(), key=lambda item: item[1]["mean_ratio"])
+        yield KeyFigure(
+            f"{worst['mean_ratio']:.4f}",
+            f"MLU over the optimum, mean, on the worst mix of demands: {MIXES_SAID[mix]}",
+        )
     if "shield" in summary:
         acting = summary["shield"]["adversarial_acting"]
-        yield KeyFigure(f"{100 * acting:.2f} %", "of adversarial vectors moved by the shield")
-    if "speedup" in summary:
+        yield KeyFigure(f"{100 * acting:.3g} %", "of adversarial vectors moved by the shield")
+    if "single_answer_s" in summary:
+        batch, program = (
+            milliseconds(summary[key]) for key in ("batch_answer_s", "program_answer_s")
+        )
         yield KeyFigure(
-            f"{1000 * summary['predict_1000_s']:.1f} ms",
-            f"for 1,000 vectors; solving them takes {summary['speedup']:.0f} times as long",
+            milliseconds(summary["single_answer_s"]),
+            f"for an answer alone; {batch} each in a batch, {program} by a linear program",
         )
     yield KeyFigure(f"{summary['total_s'] + summary['evaluation_s']:.0f} s", "whole run")
 
@@ -120,7 +154,7 @@ def _figures(summary: Mapping[str, Any]) -> Iterator[KeyFigure]:
 
 
 def _gaps(summary: Mapping[str, Any], arrays: Arrays, made: Instance) -> Section:
-    title = "Distance from the optimum"
+    title, of = "Distance from the optimum", counted(made.capacity_factor)
     if "predicted_mlu" not in arrays:
         return Section(title, ("It was not measured: the time was over.",))
     optimal, reached = arrays["optimal_mlu"], arrays["predicted_mlu"]
@@ -130,21 +164,26 @@ def _gaps(summary: Mapping[str, Any], arrays: Arrays, made: Instance) -> Section
     levels[OPTIMUM] = optimal
     parts: list[Part] = [
         f"Measured at {len(optimal):,} demand vectors at random, which training never saw; the "
-        "optimum of each is that of a linear program. MLU is the utilisation of the fullest link.",
+        "optimum of each is that of a linear program. MLU is the utilisation of the fullest link"
+        f"{of}.",
         Drawing(
             "How far the MLU lies above the least possible; large counts on a logarithmic scale.",
             lambda ax: plot_histogram(
-                gaps, label="MLU above the optimum", counted="demand vectors", rare=True, ax=ax
+                gaps,
+                label=f"MLU above the optimum{of}",
+                counted="demand vectors",
+                rare=True,
+                ax=ax,
             ),
         ),
         Drawing(
             "The MLU itself beside the optimum's.",
             lambda ax: plot_histogram(
                 levels,
-                label="MLU",
+                label=f"MLU{of}",
                 counted="demand vectors",
                 limit=1.0,
-                limit_name="capacity",
+                limit_name=multiple(made.capacity_factor) or "capacity",
                 ax=ax,
             ),
         ),
@@ -161,15 +200,23 @@ def _gaps(summary: Mapping[str, Any], arrays: Arrays, made: Instance) -> Section
         )
     if "gap_vectors" in arrays:
         parts += ["The vectors furthest above the optimum:", Table(_worst(arrays, made))]
+    if summary.get("mixes"):
+        parts += [f"{BY_MIX}:", Table(by_mix(summary))]
     return Section(title, (*parts, *speed(summary)))
 
 
 def _worst(arrays: Arrays, made: Instance) -> list[dict[str, Any]]:
+    factor = made.capacity_factor
     return [
         {
-            "MLU": float(mlu),
+            f"MLU{counted(factor)}": float(mlu),
             "optimum": float(best),
             "above": float(mlu - best),
+            **(
+                {"MLU of the real capacity": factor * float(mlu)}
+                if factor is not None and factor != 1.0
+                else {}
+            ),
             "largest demands, in shares of their most": _shares(vector, made),
         }
         for vector, (mlu, best) in zip(arrays["gap_vectors"], arrays["gap_mlu"], strict=True)
@@ -194,11 +241,12 @@ def _links(saved: Saved, made: Instance) -> Section:
         arrays |= _looked_at(saved, made)
         parts.append(f"This run kept no loads of links: they are those at {FEW} vectors, made now.")
     worst, names = arrays["link_worst"], ["->".join(arc) for arc in made.arcs]
+    of = f", in shares of {multiple(made.capacity_factor)}" if made.capacity_factor != 1.0 else ""
     where = "" if made.positions is not None else " Where its nodes are is not known."
     parts.append(
         Drawing(
-            "The fullest that each link was found, at random vectors and at those of searches. "
-            f"Each direction lies to the right of the way it goes.{where}",
+            f"The fullest that each link was found{of}, at random vectors and at those of "
+            f"searches. Each direction lies to the right of the way it goes.{where}",
             lambda ax: plot_network(made, worst, ax=ax),
             height=4.0,
         )
@@ -206,7 +254,7 @@ def _links(saved: Saved, made: Instance) -> Section:
     if "link_loads" in arrays:
         parts.append(
             Drawing(
-                "The fullest links: at random vectors all (thin), nine of ten (thick) and the "
+                f"The fullest links{of}: at random vectors all (thin), nine of ten (thick) and the "
                 "median, and the worst that any search found.",
                 partial(_fullest, arrays["link_loads"], names, worst),
                 height=4.0,
@@ -215,7 +263,8 @@ def _links(saved: Saved, made: Instance) -> Section:
     if "worst_vector" in arrays:
         fullest = int(worst.argmax())
         parts.append(
-            f"The fullest link found is {names[fullest]}, at {worst[fullest]:.6f} of its capacity; "
+            f"The fullest link found is {names[fullest]}, at "
+            f"{both(worst[fullest], made.capacity_factor, '.6f')} of its capacity; "
             f"demands there: {_shares(arrays['worst_vector'], made)} of their most."
         )
     return Section("Links", tuple(parts))
@@ -297,7 +346,7 @@ def _met(arrays: Arrays, made: Instance) -> Section:
 def _traffic(summary: Mapping[str, Any], arrays: Arrays) -> Section:
     if "traffic" not in summary:
         return Section("Measured traffic", ())
-    parts: list[Part] = [*judged_on(summary["traffic"])]
+    parts: list[Part] = [*judged_on(summary["traffic"], factor_of(summary))]
     parts += ["MLU over the optimum on the later matrices:", Table(rows(summary["traffic"]))]
     if "later_mlu" in arrays:
         over = arrays["later_mlu"] / arrays["later_optimal_mlu"]

@@ -7,7 +7,7 @@ capacity_a: whoever has vector and prices can add that up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,9 @@ import numpy as np
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.optimal import link_prices, utilisation_per_share
 from cg4ai.apps.routing.robust import worst_vectors
+from cg4ai.apps.routing.scaling import both
 from cg4ai.apps.routing.traffic_sets import worst_optimum
+from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
 from cg4ai.rules.regions import Box, Polytope
 
@@ -94,15 +96,38 @@ def _at(instance: Instance, vector: Array) -> Unroutable | None:
     return Unroutable(vector, prices, bound) if bound > 1 + ROUNDING else None
 
 
-def why_refused(made: Instance, level: float) -> str:
-    """Why there can be no shield, where the best constant split keeps `level` > 1."""
+class CannotBeRouted(InvalidInput):
+    """No router can keep the capacities; `proof` has the demand vector and the prices of links.
+
+    It is None where all that is known is that no constant split keeps them.
+    """
+
+    def __init__(self, message: str, proof: dict[str, Any] | None) -> None:
+        super().__init__(message)
+        self.proof = proof
+
+
+def refusal(
+    made: Instance, level: float, remedies: Callable[[float], str] | None = None
+) -> CannotBeRouted:
+    """Why there can be no shield, where the best constant split keeps `level` > 1.
+
+    `remedies` of that level say what to do; usual ones if None.
+    """
     found = unroutable(made)
+    advice = REMEDIES if remedies is None else remedies(level)
+    proof = None if found is None else found.record(made)
+    return CannotBeRouted(f"{_why_refused(made, level, found)}. {advice}", proof)
+
+
+def _why_refused(made: Instance, level: float, found: Unroutable | None) -> str:
     if found is None:
         links = ", ".join("->".join(made.arcs[arc]) for arc in made.robust.arcs)
         return (
             f"no constant split keeps the capacities of {made.name} at every demand vector of the "
-            f"set: some link is loaded to {level:.6g} of its capacity or more, though no vector "
-            f"was found that cannot be routed. The links that make it so: {links}. {REMEDIES}"
+            f"set: some link is loaded to {both(level, made.capacity_factor, '.6g')} of its "
+            "capacity or more, though no vector "
+            f"was found that cannot be routed. The links that make it so: {links}"
         )
     links, demands = found.in_words(made)
     what = f"the largest demands of {made.name} cannot be routed together"
@@ -110,6 +135,7 @@ def why_refused(made: Instance, level: float) -> str:
         what = f"a demand vector of the set cannot be routed in {made.name}"
     return (
         f"{what}: over its {len(made.paths)} paths every routing loads some link to "
-        f"{found.bound:.6g} of its capacity or more. The links that make it so: {links}; the "
-        f"demands that must cross them: {demands}. {REMEDIES}"
+        f"{both(found.bound, made.capacity_factor, '.6g')} of its capacity or more. The links "
+        f"that make it so: {links}; the "
+        f"demands that must cross them: {demands}"
     )

@@ -21,9 +21,9 @@ from cg4ai.apps.routing.problem import routing_problem, routing_settings
 from cg4ai.apps.routing.separation import Attack, attack
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.runner import Outcome, perform
+from cg4ai.clock import Deadline
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
-from cg4ai.solving.clock import Deadline
 from cg4ai.solving.workspace import Workspace
 from experiments.routing import figures as routing_figures
 
@@ -78,7 +78,8 @@ def test_summary_is_what_predictions_give(trained: tuple[Path, Outcome[Prepared]
     assert gaps.mean() == pytest.approx(summary["mean_mlu_gap"], rel=0.5, abs=2e-3)
     assert summary["worst_utilisation"] <= 1 + 1e-6
     assert summary["strength"] == "attacked"
-    assert summary["speedup"] == summary["highs_1000_s"] / summary["predict_1000_s"]
+    for kind in ("batch", "single", "program"):
+        assert summary[f"{kind}_answer_s"] > 0
     assert Run.open(folder, read_only=True).summary() == summary
 
 
@@ -87,7 +88,7 @@ def test_summary_has_all_that_was_promised(trained: tuple[Path, Outcome[Prepared
         "network demands paths load objective stop_reason iterations columns rows active_members "
         "pricing_s separation_s master_s total_s mean_optimal_mlu mean_mlu_gap max_mlu_gap "
         "split_loss worst_utilisation attack strength plain_worst_utilisation plain_mean_mlu_gap "
-        "evaluation_s predict_1000_s highs_1000_s speedup scale demand_max constants "
+        "evaluation_s batch_answer_s single_answer_s program_answer_s scale demand_max constants "
         "active_constants capacity_rows found_rows"
     )
     made, summary = trained[1].prepared.instance, trained[1].summary
@@ -134,22 +135,24 @@ class Called:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def predict(self, vectors: object) -> None:
-        self.calls.append("ours")
+    def predict(self, vectors: np.ndarray) -> None:
+        self.calls.append(f"{len(vectors)} by ours")
 
-    def optimal(self, vectors: object) -> None:
-        self.calls.append("solver")
+    def optimal(self, vectors: np.ndarray) -> None:
+        self.calls.append(f"{len(vectors)} by solver")
 
 
-def test_both_speeds_are_measured_alike_and_in_fewer_rounds_if_time_is_over() -> None:
+def test_batch_single_answers_and_programs_take_turns() -> None:
     both: Any = Called()
     measured = prediction_speed(both, both, np.zeros((10, 2)), Review())
-    assert both.calls == ["ours", "solver"] * 3
-    assert measured["speedup"] == measured["highs_1000_s"] / measured["predict_1000_s"]
+    assert both.calls == ["10 by ours", *["1 by ours"] * 10, "10 by solver"] * 3
+    assert measured["timed"] == 10
+    ratio = measured["program_answer_s"] / measured["batch_answer_s"]
+    assert measured["batch_speedup"] == pytest.approx(ratio)
     both.calls.clear()
     late = Review(Deadline(0.0))
     prediction_speed(both, both, np.zeros((10, 2)), late)
-    assert both.calls == ["ours", "solver"]
+    assert len(both.calls) == 12
     assert late.cut == ["speed, to 1 of 3 rounds"]
 
 

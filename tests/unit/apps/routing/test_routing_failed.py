@@ -74,7 +74,20 @@ def test_single_failures_are_all_links_on_paths(square: Instance) -> None:
     assert [one.links for one in failures_of("single", square)] == [
         (link,) for link in links_of(square)
     ]
-    assert failures_of("a-c-1", square) == [Failure("a-c-1", (("a", "c-1"),))]
+    named = Failure("a<->c-1", (("a", "c-1"),))
+    for text in ("a-c-1", "a<->c-1", "c-1->a"):
+        assert failures_of(text, square) == [named]
+
+
+def test_a_text_that_may_be_two_links_is_refused() -> None:
+    """Hyphens of names and between them look alike: the first fit was taken in silence."""
+    graph = networkx.Graph(name="dashes", demands={"a": {"c": 1.0}})
+    for source, target in (("a", "b-c"), ("b-c", "c"), ("a-b", "c"), ("a", "a-b")):
+        graph.add_edge(source, target, capacity=5.0, length=1.0)
+    made = instance(graph, 1, 2)
+    with pytest.raises(InvalidInput, match="a<->b-c or a-b<->c"):
+        failures_of("a-b-c", made)
+    assert failures_of("a<->b-c", made)[0].links == (("a", "b-c"),)
 
 
 def test_failures_from_files(square: Instance, tmp_path: Path) -> None:
@@ -82,7 +95,7 @@ def test_failures_from_files(square: Instance, tmp_path: Path) -> None:
     alone.write_text("source,target\nd,a\nc-1,a\n")
     named.write_text("failure,source,target\ncable,a,b\ncable,b,d\nother,a,d\n")
     listed.write_text(json.dumps({"cable": ["a-b", ["d", "b"]], "other": ["a-d"]}))
-    assert [one.name for one in failures_of(alone, square)] == ["a-d", "a-c-1"]
+    assert [one.name for one in failures_of(alone, square)] == ["a-d", "a<->c-1"]
     cable = Failure("cable", (("a", "b"), ("b", "d")))
     assert failures_of(named, square) == [cable, Failure("other", (("a", "d"),))]
     assert failures_of(listed, square) == failures_of(named, square)

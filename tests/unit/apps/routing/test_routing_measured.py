@@ -1,7 +1,12 @@
 """Routers that learn from measured traffic: instance, objective, comparison and a whole run."""
 
 import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import networkx
 import numpy as np
@@ -9,22 +14,29 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
+from cg4ai.apps.card import card_of
+from cg4ai.apps.csvdata import CsvTable
+from cg4ai.apps.predicting import Asked, Predictor
 from cg4ai.apps.protocol import Review
+from cg4ai.apps.reports.story import Saved
 from cg4ai.apps.routing import Traffic, instance
 from cg4ai.apps.routing.app import Prepared, Routing
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.demands import FreshDemands
+from cg4ai.apps.routing.description import Router, described, restored
 from cg4ai.apps.routing.measured import Measured, evenly, measured_instance, thinned
 from cg4ai.apps.routing.normalised import OURS, PLAIN, Later, figures, judged_on
-from cg4ai.apps.routing.report import about, distance, report
+from cg4ai.apps.routing.report import about, distance, guarantees, report
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.routing.tail import LeastMlu
 from cg4ai.apps.routing.traffic_problem import MeasuredDemands, RatioTail, RelativeUtilisation
+from cg4ai.apps.routing.unroutable import CannotBeRouted
 from cg4ai.apps.runner import Outcome, perform
+from cg4ai.checker import verdict
+from cg4ai.clock import Deadline
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.members.feedback import FeedbackArchitecture, Loads
 from cg4ai.members.networks import NetworkArchitecture
-from cg4ai.solving.clock import Deadline
 
 NODES = ("D", "A", "C", "B")
 LINKS = "source,target,capacity\nA,B,10\nB,C,10\nC,D,10\nD,A,10\nA,C,10\n"
@@ -49,7 +61,7 @@ def traffic(count: int = 60) -> Traffic:
 
 @pytest.fixture(scope="module")
 def made() -> Instance:
-    return measured_instance(ring(), traffic(), paths=2)
+    return measured_instance(ring(), traffic(), paths=2, scale_capacities="auto")
 
 
 def test_demands_stand_as_in_the_file_in_its_units(made: Instance) -> None:
@@ -65,26 +77,29 @@ def test_demands_stand_as_in_the_file_in_its_units(made: Instance) -> None:
     assert made.region.contains(vectors).all()
     assert made.scale == 1.0
     assert made.level == pytest.approx(0.99)
-    factor = made.capacity / 10.0
-    np.testing.assert_allclose(factor, factor[0])
-    assert any(f"counted as {factor[0]:.4g} times" in note for note in made.notes)
+    assert made.capacity_factor is not None
+    np.testing.assert_allclose(made.capacity / 10.0, made.capacity_factor)
 
 
 def test_fewer_demands_or_capacities_as_they_are() -> None:
-    fewer = measured_instance(ring(), traffic(), 3, paths=2)
+    fewer = measured_instance(ring(), traffic(), 3, paths=2, scale_capacities=9)
     largest = traffic().largest
     order = sorted((largest[s, t], NODES[s], NODES[t]) for s in range(4) for t in range(4))[-3:]
     assert {*fewer.demand_names} == {f"{s}->{t}" for _, s, t in order}
     assert any("3 largest demands are routed" in note for note in fewer.notes)
     small = Traffic(traffic().times, NODES, traffic().matrices / 100)
-    plain = measured_instance(ring(), small, paths=2, load=None)
+    plain = measured_instance(ring(), small, paths=2)
     np.testing.assert_array_equal(plain.capacity, 10.0)
     assert plain.level < 0.99
+    assert (plain.capacity_factor, plain.load) == (1.0, None)
     with pytest.raises(InvalidInput, match="13 demands were asked for, but the traffic has 9"):
         measured_instance(ring(), traffic(), 13)
-    with pytest.raises(InvalidInput, match="a demand vector of the set cannot be routed") as raised:
-        measured_instance(ring(), traffic(), load=None)
+    with pytest.raises(CannotBeRouted) as raised:
+        measured_instance(ring(), traffic())
     check_unroutable(str(raised.value))
+    assert raised.value.proof is not None
+    assert raised.value.proof["bound"] > 1
+    assert {*raised.value.proof["demands"]} == {*plain.demand_names}
     with pytest.raises(InvalidInput, match="names the node 'X', which ring does not have"):
         measured_instance(ring(), Traffic(("1",), ("A", "X"), np.ones((1, 2, 2))))
     with pytest.raises(InvalidInput, match="zero at all times"):
@@ -94,7 +109,7 @@ def test_fewer_demands_or_capacities_as_they_are() -> None:
 def check_unroutable(message: str) -> None:
     """Whatever the paths, the demands that it names load the ring as it says: an arc-flow LP."""
     bound = float(re.search(r"loads some link to ([\d.]+) of its capacity", message)[1])
-    named = re.search(r"must cross them: (.*?)\. Set load", message)
+    named = re.search(r"must cross them: (.*?)\. Give capacities", message)
     assert named is not None
     demands = [re.match(r"(\w)->(\w) ([\d.e+]+)$", one) for one in named[1].split(", ")]
     arcs = [*ring().edges, *((b, a) for a, b in ring().edges)]
@@ -186,7 +201,7 @@ def settings(folder: Path, **changes: object) -> RouteSettings:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Outcome[Prepared]:
     folder = tmp_path_factory.mktemp("measured")
-    asked = settings(folder, split="40", baseline=True)
+    asked = settings(folder, split="40", baseline=True, scale_capacities="auto")
     return perform(Routing(), asked, out=folder / "run")
 
 
@@ -215,8 +230,124 @@ def test_a_run_learns_from_earlier_and_is_judged_by_later_matrices(
     text = report(summary)
     assert "judged on 20 later ones (40 to 59)" in text
     assert "previous optimum" in text
-    assert "Demands are in the units of the traffic; all capacities are counted as" in text
+    assert "Demands are in the units of the traffic." in text
     assert "mean MLU over the optimum of earlier matrices" in text
+
+
+def used_of(made: Instance, row: Mapping[str, Any], demands: Mapping[str, float]) -> float:
+    """The fullest link of the ring by named shares, each link of its own capacity of 10."""
+    loads: Counter[tuple[str, str]] = Counter()
+    for path in made.paths:
+        name = f"{path[0]}->{path[-1]}"
+        share = row[f"{name} via {'->'.join(path)}"]
+        for hop in pairwise(path):
+            loads[hop] += demands[name] * share
+    return max(loads.values()) / 10.0
+
+
+def test_scaled_capacities_are_said_wherever_a_utilisation_stands(
+    done: Outcome[Prepared],
+) -> None:
+    """Every place said 0.205 where a link was at 2.92 of its own capacity."""
+    made, summary = done.prepared.instance, done.summary
+    folder = Path(done.prepared.settings.network).parent / "run"
+    factor = made.capacity_factor
+    assert factor is not None
+    assert factor > 1.5
+    said, rule = f"{factor:.5g}", f"capacity x {factor:.5g}"
+    demands = dict(zip(made.demand_names, made.region.middle.tolist(), strict=True))
+    table = table_of(demands)
+    predictor = Predictor.of(folder)
+    asked = Asked(details=True, explain=True)
+    (row,) = (found := predictor.predict(table, asked)).rows
+    assert row["mlu"] == pytest.approx(used_of(made, row, demands))
+    assert row[f"mlu of {rule}"] == pytest.approx(row["mlu"] / factor)
+    assert row[f"{rule}: slack"] == pytest.approx(1 - row["mlu"] / factor)
+    assert [*found.paths.values()] == [list(path) for path in made.paths]
+    lines = report(summary).splitlines()
+    assert lines[0].startswith(f"SCALED CAPACITIES: every link is counted with {said} times")
+    assert summary["capacity_factor"] == factor
+    real = summary["of_real_capacities"]
+    for key in ("worst_utilisation", "mean_mlu_gap", "corner_mlu"):
+        assert real[key] == pytest.approx(factor * summary[key])
+    assert real["traffic"]["level"] == pytest.approx(factor * summary["traffic"]["level"])
+    level = f"{factor * summary['traffic']['level']:.4f}"
+    assert any(f"keeps 0.9900 of {rule} ({level} of the real one)" in line for line in lines)
+    (kept,) = guarantees(summary)
+    assert kept.rule == rule
+    assert f"No link carries more than {said} times its real capacity." in kept.words
+    card = card_of(folder, predictor)
+    assert rule in card.interface.title
+    assert card.sentence == f"Kept: {rule} (shielded)."
+    story = Routing().story(Saved(folder))
+    assert story.asked[0] == lines[0]
+    assert f"{factor * summary['worst_utilisation']:.4f}" in {one.value for one in story.figures}
+    page = predictor.described.explorer(predictor.ensemble, folder, summary)
+    assert lines[0] in page
+    assert f'"counted":"{rule}"' in page.replace('": "', '":"')
+    checked = verdict(folder / "certificate.cg4ai")
+    assert f"'{rule}' of the router of ring, with {rule} on every link" in str(checked)
+
+
+def test_runs_that_did_not_keep_their_factor_say_so(done: Outcome[Prepared]) -> None:
+    """Runs of 0.7 were all scaled, by a factor that is in no file."""
+    made = done.prepared.instance
+    older = {name: one for name, one in described(made).items() if name != "capacity_factor"}
+    assert restored(described(made)).capacity_factor == made.capacity_factor
+    assert restored(older).capacity_factor == 1.0
+    unknown = restored(older, from_traffic=True)
+    assert unknown.capacity_factor is None
+    assert described(unknown) == older
+    vectors = traffic().vectors(made)[:1]
+    splits = done.result.ensemble.predict(vectors)
+    (row,) = Router(unknown).predictions(vectors, splits, details=True)
+    assert "mlu" not in row
+    assert row["mlu of a scaled capacity"] > 0
+    summary = {name: one for name, one in done.summary.items() if name != "capacity_factor"}
+    text = report(summary)
+    assert text.startswith("SCALED CAPACITIES: this run, of an earlier version,")
+    assert "Of a scaled capacity: no demand vector of the set can overload a link" in text
+
+
+def test_a_run_on_real_capacities_says_nothing_of_factors(tmp_path: Path) -> None:
+    asked = settings(tmp_path, split="40", headroom=0.5, cover=0.5, first_steps=20, later_steps=5)
+    with pytest.raises(CannotBeRouted, match="scale_capacities"):
+        Routing().prepare(replace(asked, headroom=1.25, cover=1.0), None)
+    outcome = perform(Routing(), asked, out=tmp_path / "run")
+    made = outcome.prepared.instance
+    np.testing.assert_array_equal(made.capacity, 10.0)
+    assert outcome.summary["capacity_factor"] == 1.0
+    assert "of_real_capacities" not in outcome.summary
+    text = report(outcome.summary)
+    assert "Demands are in the units of the traffic, capacities as given." in text
+    assert "real" not in text
+    demands = dict(zip(made.demand_names, made.region.middle.tolist(), strict=True))
+    (row,) = Predictor.of(tmp_path / "run").predict(table_of(demands), Asked(details=True)).rows
+    assert row["mlu"] == pytest.approx(used_of(made, row, demands))
+
+
+def table_of(demands: Mapping[str, float]) -> CsvTable:
+    names = [*demands]
+    return CsvTable(Path("table"), tuple(names), [[repr(demands[name]) for name in names]], [2])
+
+
+@pytest.mark.parametrize(
+    ("inside", "later", "said"),
+    [
+        (1.0, 16, "all of which lie in the set."),
+        (0.0, 16, "all of which lie outside the set: the router"),
+        (0.875, 16, "14 of which (87.5%) lie in the set. The other 2 lie outside"),
+        (0.9375, 16, "15 of which (93.8%) lie in the set. The other one lies outside"),
+        (1.0, 1, "judged on 1 later one (c to d), which lies in the set."),
+    ],
+)
+def test_how_many_matrices_lie_in_the_set_is_said_once(
+    inside: float, later: int, said: str
+) -> None:
+    found = {"earlier": 3, "later": later, "times": list("abcd"), "inside": inside, "level": 0.9}
+    text = " ".join(judged_on(found | {"ratio": {OURS: {}}}))
+    assert said in text
+    assert text.count("in the set") + text.count("outside the set") == 1
 
 
 def test_what_a_run_is_judged_by_comes_first(done: Outcome[Prepared]) -> None:
@@ -275,9 +406,9 @@ def test_later_traffic_that_no_demand_carries_is_counted(made: Instance) -> None
     assert found["inside"] == pytest.approx(13 / 18)
     text = " ".join(judged_on(found))
     assert "5 later matrices with such traffic count as outside the set" in text
-    assert "left out: 1 earlier and 2 later matrices" in text
+    assert "left out: 1 earlier matrix and 2 later ones" in text
     # where a few demands alone were asked for, others are left out on purpose
-    fewer = measured_instance(ring(), earlier, 3, paths=2)
+    fewer = measured_instance(ring(), earlier, 3, paths=2, scale_capacities="auto")
     some = Measured.of(fewer, earlier, later)
     assert some.inside(fewer).sum() == fewer.region.contains(some.later).sum()
     assert some.elsewhere > 0.3

@@ -71,7 +71,6 @@ def test_measures_agree_with_predictions(made: Instance, router: Ensemble) -> No
     assert 0 < report.acting < report.adversarial_acting < 1
     assert 0 < report.mean_theta <= report.largest_theta <= 1
     assert report.mean_gap != report.mean_gap_unshielded
-    assert -1 < report.cost < 20  # a share of the time without, whatever the machine is doing
 
 
 def test_a_shielded_router_is_loaded_with_its_shield(
