@@ -317,7 +317,8 @@ class Settings(Checked):
         is not estimated).
     lean: share of the objective (of 1, if it is smaller) that may be given up at the end for a
         mixture of fewer members, which predicts faster (0: none; for linear masters with
-        final_weights "vertex").
+        final_weights "vertex"). An objective of several groups of scenarios may lose that share of
+        its mean over each of them, too, at most.
     """
 
     epsilon: float = setting(1e-5, least=0)
