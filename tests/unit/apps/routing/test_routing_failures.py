@@ -280,7 +280,7 @@ def test_predict_and_route_know_failures(
     assert main(["predict", str(finished), str(demands), "--failed", "b-d"]) == 0
     header = capsys.readouterr().out.splitlines()[0]
     assert "b-d" not in header
-    assert "a->d via a-d" in header
+    assert "a->d via a->d" in header
     assert main(["predict", str(finished), str(demands), "--failed", "a-d"]) == 2
     assert main(["route", "polska", "--failures", "single"]) == 2
     assert "--out" in capsys.readouterr().err
