@@ -24,11 +24,11 @@ from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.checker import check
 from cg4ai.checker.verify import Verdict
 from cg4ai.cli.demo import ASKED
+from cg4ai.clock import Deadline
 from cg4ai.plots.colours import BAD, INK, LINE, PAPER, QUIET, STEPS, THIRD
 from cg4ai.plots.networks import KEPT
 from cg4ai.records import Array
 from cg4ai.seeds import derived_seed
-from cg4ai.solving.clock import Deadline
 from cg4ai.solving.loop import solve
 
 PICTURES = Path(__file__).parents[1] / "pictures"

@@ -30,6 +30,10 @@ class SolverFailure(Cg4aiError, RuntimeError):
     """A solver ended with a status from which no answer can be read; the message names it."""
 
 
+class TimeIsOver(SolverFailure):
+    """A time limit ended a step that nothing comes out of unless it is finished."""
+
+
 class RunFolderError(Cg4aiError, OSError):
     """A run folder cannot be written, is not ours, or is damaged; the message names the file."""
 

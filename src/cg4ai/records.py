@@ -232,7 +232,8 @@ class PricingResult:
     alone. `lower_bound` (G,), if not None, is proven: no member of the pricer's class in block g
     has a reduced cost below it at the request's true duals. `rows` are rows of the requirements
     that mattered while training; the master takes them as cuts. `note` goes into the iteration's.
-    `tried` says how many were trained where not all of them are proposed.
+    `tried` says how many were trained where not all of them are proposed, `short` whether a time
+    limit shortened the training.
     """
 
     members: Members | None
@@ -242,6 +243,7 @@ class PricingResult:
     note: str = ""
     rows: tuple[Rows, ...] = ()
     tried: int | None = None
+    short: bool = False
 
     @property
     def trained(self) -> int:

@@ -231,7 +231,7 @@ def device_setting() -> Any:
 def threads_setting() -> Any:
     return setting(
         None,
-        "CPU threads; OMP_NUM_THREADS, or as many as cores are free, at most 2, if not given.",
+        "CPU threads; OMP_NUM_THREADS, or as many as there are cores, at most 2, if not given.",
         least=1,
         most=MOST_THREADS,
     )

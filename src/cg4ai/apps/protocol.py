@@ -8,10 +8,8 @@ of it what the commands for finished runs ask: predict, audit, certify.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -19,21 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.csvdata import CsvTable
+from cg4ai.clock import Review
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.proofs.records import Totals
 from cg4ai.records import Array, IntArray, IterationRecord
 from cg4ai.rules import Requirement
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
-from cg4ai.solving.clock import Deadline
 from cg4ai.solving.loop import Callbacks, solve
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
 
 if TYPE_CHECKING:
     from cg4ai.apps.reports.story import Saved, Story
-
-PORTIONS = (0.001, 0.01, 0.04, 0.16, 1.0)  # of a measurement that has a limit, one by one
 
 
 class RunSettings(Protocol):
@@ -78,39 +74,6 @@ class Task:
     patch_trains: bool = False  # whether a patch trains once even where weights alone suffice
     evaluation_share: float = 0.2  # of a time limit, kept for what comes after training
     evaluation_most_s: float = math.inf  # seconds that are kept for it at most
-
-
-@dataclass
-class Review:
-    """An evaluation's time and voice: what is begun is said, what time does not allow is noted."""
-
-    deadline: Deadline = field(default_factory=Deadline)
-    say: Callable[[str], None] = lambda text: None
-    cut: list[str] = field(default_factory=list)
-
-    def begins(self, what: str, *, needed: float = 0.0) -> bool:
-        """Whether there is time for this step, which takes about `needed` seconds."""
-        if self.deadline.left() <= needed:
-            self.cut.append(what)
-            return False
-        self.say(f"evaluating: {what}")
-        return True
-
-    def portions(self, what: str) -> Iterator[float]:
-        """Shares of an effort to try in turn: all at once, or under a limit as far as it goes.
-
-        The next one is tried while, at the pace of the last, it takes at most half of what is left.
-        """
-        if math.isinf(self.deadline.ends):
-            yield 1.0
-            return
-        for share, larger in pairwise((*PORTIONS, math.inf)):
-            started = time.perf_counter()
-            yield share
-            spent = time.perf_counter() - started
-            if share < 1 and larger / share * spent > self.deadline.left() / 2:
-                self.cut.append(f"{what}, to {100 * share:g} % of its effort")
-                return
 
 
 @dataclass(frozen=True)

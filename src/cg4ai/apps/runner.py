@@ -14,19 +14,20 @@ import shutil
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, cast
 
+from cg4ai import clock
 from cg4ai.apps.folders import ARRAYS, DESCRIPTION, REPORT, about_of, check_application, open_run
 from cg4ai.apps.protocol import Application, Evaluation, P, Review, S, Task
 from cg4ai.apps.reports.write import reported
 from cg4ai.apps.tables import wrapped
 from cg4ai.apps.wording import outcome_in_numbers
 from cg4ai.callbacks import TensorBoard
+from cg4ai.clock import Deadline
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.fanout import own_stream
 from cg4ai.pricing.gradient.training import step_listener
@@ -34,11 +35,12 @@ from cg4ai.records import IterationRecord, StopReason
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from cg4ai.settings import MOST_THREADS, Checked, RunOptions, Settings
-from cg4ai.solving.clock import Deadline
 from cg4ai.solving.loop import Callbacks, imposed
 from cg4ai.solving.result import Result
 
 KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130
+PREPARING_SHARE = 0.5  # of a time limit: what is not prepared by then is done without
+NEEDED_SHARE = 0.8  # and of what nothing comes out without
 REPORT_S = 1.0  # kept of a time limit for the report, a tenth of short ones
 USUAL_THREADS = 2  # more hardly ever help: members are small
 
@@ -92,9 +94,9 @@ def execute(
     """Run one command: train, evaluate and report; returns the exit code.
 
     `given` holds the settings that were named; the others are usual, or those of the run resumed.
-    A time limit counts from `started` (of `time.perf_counter`), by default from now.
+    A time limit counts from `started` (of `clock.now`), by default from now.
     """
-    started = time.perf_counter() if started is None else started
+    started = clock.now() if started is None else started
     try:
         chosen = choose(app, given, options)
         outcome = perform(
@@ -209,16 +211,24 @@ def perform(
     import torch
 
     screen = screen or Screen()
-    started = time.perf_counter() if started is None else started
+    started = clock.now() if started is None else started
     if settings.threads is None:
-        settings = replace(settings, threads=free_threads())  # type: ignore[type-var]
+        settings = replace(settings, threads=usual_threads())  # type: ignore[type-var]
     # sums depend on how many threads share them, so the number is a setting like the others
     torch.set_num_threads(cast(int, settings.threads))
     if app.preparing:
         screen.message(app.preparing)
+    limit = settings.time_limit_s
+    preparing = Review(
+        Deadline(started + PREPARING_SHARE * limit),
+        screen.message,
+        what="preparing",
+        latest=Deadline(started + NEEDED_SHARE * limit),
+    )
     with own_stream(settings.device), ExitStack() as ending:
-        prepared = app.prepare(settings, described)
-        task = app.problem(prepared)
+        with preparing.entered():
+            prepared = app.prepare(settings, described)
+            task = app.problem(prepared)
         run = None
         if out is not None:
             if not (out / "run.json").exists() or not resume:
@@ -226,7 +236,6 @@ def perform(
             run = open_run(app, settings, prepared, out, resume=resume, force=force)
             ending.callback(run.close)
         task = app.listening(task, run)
-        limit = settings.time_limit_s
         if report and run is not None and math.isfinite(limit):
             limit -= min(REPORT_S, limit / 10)
         outcome = _train(
@@ -238,9 +247,11 @@ def perform(
             time_limit_s=limit,
             started=started,
             callbacks=callbacks,
+            cut=preparing.cut,
         )
         if run is not None and outcome.evaluation is not None:
-            fault = reported(run.folder, app, wanted=report)
+            with Review(say=screen.message, what="writing").stage("the report"):
+                fault = reported(run.folder, app, wanted=report)
             outcome = replace(outcome, unreported=fault)
         return outcome
 
@@ -255,23 +266,27 @@ def _train(
     time_limit_s: float,
     started: float,
     callbacks: Callbacks | None,
+    cut: Sequence[str],
 ) -> Outcome[P]:
     if run is not None and run.history():
         screen.message(f"resuming after {len(run.history())} iterations")
-    ready_s = time.perf_counter() - started
+    ready_s = clock.now() - started
     settings = _within(task, time_limit_s, ready_s)
     screen.expect(task.words, iterations=settings.iteration_limit, seconds=settings.time_limit_s)
     progress = _listening(task, screen)
     listening = step_listener.set(screen.step)
     try:
-        result = task.solver(
-            task.problem, settings, progress=progress, run=run, callbacks=callbacks
-        )
+        with Review(say=screen.message, what="training").entered():
+            result = task.solver(
+                task.problem, settings, progress=progress, run=run, callbacks=callbacks
+            )
     finally:
         step_listener.reset(listening)
     interrupted = result.stop_reason is StopReason.INTERRUPTED
+    review = Review(Deadline(started + time_limit_s), screen.message)
     if not interrupted:
-        result = app.conclude(prepared, task, result, run)
+        with review.entered():
+            result = app.conclude(prepared, task, result, run)
     result.ensemble.about.update(about_of(app, prepared))
     if run is not None:
         result.ensemble.save(run.folder)
@@ -280,26 +295,18 @@ def _train(
         if run is not None:
             run.finish(common)
         return Outcome(prepared, result, None)
-    evaluated = _evaluate(
-        app, prepared, task, result, Review(Deadline(started + time_limit_s), screen.message)
-    )
-    summary = {**common, **evaluated.summary}
+    before = clock.now()
+    with review.entered():
+        evaluated = app.evaluate(prepared, task, result, review)
+    every = dict.fromkeys([*cut, *result.cut, *review.cut])
+    spent = {"evaluation_s": clock.now() - before}
+    summary = {"cut": list(every), **common, **evaluated.summary, **spent}
     if run is not None:
         if evaluated.arrays:
             files.write_arrays(run.folder / ARRAYS, evaluated.arrays)
         result.ensemble.save(run.folder)  # evaluation may have recorded what it established
         run.finish(summary)
     return Outcome(prepared, result, replace(evaluated, summary=summary))
-
-
-def _evaluate(
-    app: Application[S, P], prepared: P, task: Task, result: Result, review: Review
-) -> Evaluation:
-    started = time.perf_counter()
-    found = app.evaluate(prepared, task, result, review)
-    cut = [*result.cut, *review.cut]
-    spent = {"evaluation_s": time.perf_counter() - started, "cut": cut}
-    return replace(found, summary={**found.summary, **spent})
 
 
 def _logging(options: RunOptions) -> Callbacks:
@@ -323,11 +330,13 @@ def _within(task: Task, time_limit_s: float, ready_s: float) -> Settings:
     return replace(task.settings, time_limit_s=min(left, task.settings.time_limit_s))
 
 
-def free_threads() -> int:
-    """OMP_NUM_THREADS where set; else as many as cores are free now, at most two."""
+def usual_threads() -> int:
+    """OMP_NUM_THREADS where set; else as many as there are cores, at most two.
+
+    How busy they are does not count: what comes out must not depend on it.
+    """
     told = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if told.isdecimal() and int(told) > 0:
         return min(int(told), MOST_THREADS)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    return max(1, min(USUAL_THREADS, int((cores or 1) - busy + 0.5)))
+    return min(USUAL_THREADS, cores or 1)

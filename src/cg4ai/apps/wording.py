@@ -70,7 +70,7 @@ def single_model(summary: Mapping[str, Any]) -> list[str]:
 
 
 def cut_short(summary: Mapping[str, Any]) -> list[str]:
-    """One sentence on what the time limit left out, if it did."""
+    """One sentence on what the time limit ended or left out, if it did: the first of a result."""
     cut = summary.get("cut")
     return [f"Cut short by the time limit: {'; '.join(cut)}."] if cut else []
 
@@ -82,10 +82,9 @@ def contradicting(summary: Mapping[str, Any]) -> list[str]:
 
 
 def remarks(summary: Mapping[str, Any]) -> list[str]:
-    """What whoever reads a result must keep in mind, whatever the application."""
+    """What whoever reads a result must keep in mind, beside what was cut."""
     note = summary.get("note")
     return [
-        *cut_short(summary),
         *contradicting(summary),
         *([f"Note: {note}."] if note else []),
     ]

@@ -12,12 +12,12 @@ import platform
 import re
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from cg4ai import clock
 from cg4ai.extras import remedy
 
 HIDDEN = ("all", "dev", "docs", "peers")  # extras for work on the package itself, and experiments
@@ -163,12 +163,12 @@ def checks() -> list[Check]:
 
 
 def _tried(name: str, work: Callable[[], str]) -> Check:
-    started = time.perf_counter()
+    started = clock.now()
     try:
         fault = work()
     except Exception as error:  # noqa: BLE001 - whatever a broken package raises is the finding
         fault = _line(error)
-    return Check(name, fault, time.perf_counter() - started)
+    return Check(name, fault, clock.now() - started)
 
 
 def _line(error: Exception) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from cg4ai import clock
 from cg4ai.cli.completion import run_folders
 
 SETTLED, NOT_SETTLED = 0, 3
@@ -66,7 +66,7 @@ def failures(
     if fault := device_fault(device):
         raise typer.BadParameter(fault)
     effort = Effort(steps=steps, validation=vectors, adversarial=vectors, seed=seed, device=device)
-    until = time.time() + time_limit
+    until = clock.wall() + time_limit
     raise typer.Exit(run(folder, which, effort, jobs=jobs, until=until, quiet=quiet, json=json))
 
 

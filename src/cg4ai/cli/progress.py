@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import os
 import sys
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Self, TextIO
 
+from cg4ai import clock
 from cg4ai.apps.runner import Screen
 from cg4ai.apps.tables import cell
 from cg4ai.errors import InvalidInput, did_you_mean
@@ -50,12 +50,12 @@ class Progress(Screen):
 
     def expect(self, words: str, *, iterations: int, seconds: float) -> None:
         self.iterations, self.seconds = iterations, seconds
-        self._ends = time.perf_counter() + seconds
+        self._ends = clock.now() + seconds
         self.message(words)
 
     def step(self, done: int, steps: int) -> None:
         """Say now and then how far the training of one group is, and what it still takes."""
-        now = time.perf_counter()
+        now = clock.now()
         if done == 0:
             self._group_began = self._said = now
         elif now - self._said >= EVERY_S:

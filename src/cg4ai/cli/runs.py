@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 
+from cg4ai import clock
 from cg4ai.cli.options import Given
 from cg4ai.errors import InvalidInput
 from cg4ai.settings import RunOptions
@@ -50,7 +50,7 @@ def route(given: Given, options: RunOptions) -> int:
     """
     if given.get("failures") is not None and options.out is None:
         raise InvalidInput("--failures makes routers of their own: say where to with --out DIR")
-    started = time.time()
+    started = clock.wall()
     return _failures(_run("route", given, options), given, options, started)
 
 
@@ -96,7 +96,7 @@ def _failures(code: int, given: Given, options: RunOptions, started: float) -> i
 
 def _run(name: str, given: Given, options: RunOptions) -> int:
     """The application of this command, with a screen to show itself on."""
-    started = time.perf_counter()  # what is imported now takes seconds of a time limit
+    started = clock.now()  # what is imported now takes seconds of a time limit
     from cg4ai.apps.folders import application
     from cg4ai.apps.runner import execute
     from cg4ai.cli.progress import progress

@@ -13,7 +13,9 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from cg4ai import clock
 from cg4ai.arrays import same_columns
+from cg4ai.clock import Deadline, Review
 from cg4ai.conflicts import contradiction
 from cg4ai.ensemble.audit import Audit
 from cg4ai.ensemble.claims import Explanation
@@ -123,13 +125,24 @@ class ConstrainedEstimator(ReadingEstimator):
         A `FitWarning` says so if one is violated, a limit ended training early, or a constant
         would have predicted as well.
         """
-        problem, settings = self.problem(X, y, requirements, sample_weight), self.run_settings()
-        with _threads_for(self._work()), watched(self.verbose, progress) as told:
-            result = solve(problem, settings, progress=told, callbacks=self.callbacks)
-            self.adopt(proven_afterwards(result, problem.requirements, settings))
+        started, review = clock.now(), Review(say=self._say, what="fitting")
+        with review.entered():
+            with review.stage("stating the problem"):
+                problem = self.problem(X, y, requirements, sample_weight)
+            settings = self.run_settings()
+            review.deadline = Deadline(started + settings.time_limit_s)
+            if review.deadline.finite:  # stating the problem took of it, too
+                settings = replace(settings, time_limit_s=review.deadline.left())
+            with _threads_for(self._work()), watched(self.verbose, progress) as told:
+                result = solve(problem, settings, progress=told, callbacks=self.callbacks)
+                self.adopt(proven_afterwards(result, problem.requirements, settings))
         for caution in self.cautions_:
             warnings.warn(caution, FitWarning, stacklevel=2)
         return self
+
+    def _say(self, text: str) -> None:
+        if self.verbose:
+            print(text, flush=True)
 
     def problem(
         self,
@@ -305,7 +318,12 @@ class ConstrainedEstimator(ReadingEstimator):
                 if audit.strength == "attacked" and audit.holds
             ]
         reason = result.stop_reason
-        if reason in LIMITS:
+        if result.cut:
+            found.append(
+                f"time_limit_s={self.time_limit_s} cut short: {'; '.join(result.cut)}; without a "
+                "limit, or with a higher one, the result may be another"
+            )
+        elif reason in LIMITS:
             name = LIMITS[reason]
             found.append(
                 f"training was ended by {name}={getattr(self, name)} while it still improved; "

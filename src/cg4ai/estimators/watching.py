@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from cg4ai import clock
 from cg4ai.pricing.gradient.training import step_listener
 from cg4ai.records import IterationRecord
 
@@ -52,10 +52,10 @@ class _Steps:
     """Says now and then how many steps are done."""
 
     def __init__(self) -> None:
-        self.said = time.perf_counter()
+        self.said = clock.now()
 
     def tell(self, done: int, steps: int) -> None:
-        now = time.perf_counter()
+        now = clock.now()
         if now - self.said >= EVERY_S:
             self.said = now
             print(f"          training: step {done} of {steps}", flush=True)

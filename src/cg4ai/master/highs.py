@@ -6,6 +6,7 @@ its rows and columns mean; those who state it do, and explain a status that is n
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,9 +14,12 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.errors import SolverFailure
+from cg4ai import clock
+from cg4ai.clock import Deadline
+from cg4ai.errors import SolverFailure, TimeIsOver
 from cg4ai.records import Array, IntArray
 
+NEVER = Deadline()
 SMALLEST = 1e-12  # HiGHS drops smaller coefficients
 BASIC = int(highspy.HighsBasisStatus.kBasic)
 
@@ -116,13 +120,24 @@ class LinearProgram:
         basis.valid, basis.alien = True, False
         _check(self._highs.setBasis(basis), "setBasis")
 
-    def run(self, *, primal: bool = False, answers: tuple[str, ...] = (OPTIMAL,)) -> Ending:
+    def run(
+        self,
+        *,
+        primal: bool = False,
+        answers: tuple[str, ...] = (OPTIMAL,),
+        deadline: Deadline = NEVER,
+    ) -> Ending:
         """Solve from the present basis, by the primal or the dual simplex method.
 
         A warm start that ends in none of `answers` is repeated from scratch; so is a run that is
         stuck, and if it is again, an interior point finds the optimum. All of it is decided by
         counts of iterations, never by the clock. What other statuses mean is for the caller to say.
+        TimeIsOver, if there is a `deadline` that ends it.
         """
+        left = deadline.left()
+        if math.isfinite(left):  # HiGHS counts the seconds of all runs together
+            left += self._highs.getRunTime()
+        _check(self._highs.setOptionValue("time_limit", left), "option time_limit")
         warm = bool(self._highs.getBasis().valid)
         ending = self._attempt("primal" if primal else "dual")
         if ending.status == STUCK or (warm and ending.status not in answers):
@@ -148,6 +163,8 @@ class LinearProgram:
             _check(self._highs.setOptionValue(name, value), f"option {name}")
         outcome = self._highs.run()
         status = self._highs.getModelStatus().name
+        if status == "kTimeLimit":
+            raise TimeIsOver("the time limit ended a linear program")
         if outcome == highspy.HighsStatus.kError and status == OPTIMAL:
             status = "kSolveError"  # the optimum is left over from an earlier run
         return Ending(status, max(0, int(self._highs.getInfo().simplex_iteration_count)))
@@ -208,6 +225,8 @@ def solve_mixed(
 ) -> MixedSolution:
     """Branch and bound by HiGHS until the absolute `gap` is proven or a limit is reached.
 
+    That of the run is one of these (`clock.review`), and whoever set it says so.
+
     `start` is a point to begin from. All variables must be bounded below where their cost is
     positive, so that a program without an answer is infeasible and not unbounded.
     """
@@ -222,7 +241,7 @@ def solve_mixed(
         "mip_abs_gap": gap,
         "mip_rel_gap": 0.0,
         "mip_max_nodes": node_limit,
-        "time_limit": float(time_limit_s),
+        "time_limit": float(min(time_limit_s, clock.review().deadline.left())),
     }
     for name, value in options.items():
         _check(highs.setOptionValue(name, value), f"option {name}")

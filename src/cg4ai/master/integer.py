@@ -7,13 +7,13 @@ is what it costs in the master, and no loss is left to be convex in the weights.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from cg4ai import clock
 from cg4ai.master.highs import MixedProgram, MixedSolution, solve_mixed
 from cg4ai.master.table import Table
 from cg4ai.records import Array, IntArray
@@ -85,7 +85,7 @@ class _Selection:
 
     def __init__(self, table: Table, tolerance: Array, time_limit_s: float) -> None:
         self.table, self.tolerance = table, tolerance
-        self.until = time.monotonic() + time_limit_s
+        self.until = clock.now() + time_limit_s
         self.members = np.arange(table.n_columns)
         self.scenarios = len(table.epigraph_weights)
         self.convexity = sparse.csr_matrix(
@@ -135,7 +135,7 @@ class _Selection:
         return self._described(found, bound)
 
     def _left(self) -> float:
-        return max(self.until - time.monotonic(), 0.1)
+        return max(self.until - clock.now(), 0.1)
 
     def _described(self, found: MixedSolution, bound: float) -> Choice:
         table = self.table

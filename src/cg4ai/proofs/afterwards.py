@@ -1,10 +1,15 @@
-"""Rules over regions that a run could only search are proven after it, in a share of its time."""
+"""Rules over regions that a run could only search are proven after it, as far as some work goes.
+
+The work is counted in cells: what is proven does not depend on how fast the machine is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cg4ai import clock
+from cg4ai.clock import Deadline
 from cg4ai.ensemble.audit import Audit
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.ensemble import Ensemble
@@ -16,8 +21,10 @@ from cg4ai.rules.regions import Region
 from cg4ai.settings import Settings
 from cg4ai.solving.result import Result
 
-SHARE = 0.25  # of the seconds that the run took, for all proofs together
-LEAST_S = 2.0
+# of all proofs together: what takes a free core some seconds
+WORK = 2**28  # cells times numbers that the members are made of
+LEAST_CELLS, MOST_CELLS = 1000, 50_000
+LEAST_S = 1e-3
 
 
 def proven_afterwards(
@@ -32,18 +39,32 @@ def proven_afterwards(
         return result
     pairs = list(zip(requirements, result.audits, strict=True))
     searched = [k for k, (one, found) in enumerate(pairs) if _only_searched(one, found)]
-    left = settings.time_limit_s - result.seconds
-    budget = min(max(LEAST_S, SHARE * result.seconds), left)
-    if not searched or budget <= 0:
+    if not searched:
         return result
+    left = min(settings.time_limit_s - result.seconds, clock.review().deadline.left())
+    deadline = Deadline.after(left)
     audits, notes = list(result.audits), [result.note] if result.note else []
+    cut = list(result.cut)
     for number in searched:
         one = requirements[number]
-        found, why = _tried(result.ensemble, one, audits[number], budget / len(searched))
+        found, why = audits[number], "the time limit left no time for it"
+        if not deadline.passed:
+            with clock.review().stage(f"proving {one.name}"):
+                found, why = _tried(
+                    result.ensemble, one, found, share=len(searched), deadline=deadline
+                )
         audits[number] = found
         if why:
             notes.append(f"{one.name} is not proven: {why}")
-    return replace(result, audits=tuple(audits), note="; ".join(notes))
+            cut += [f"the proof of {one.name}"] if deadline.passed else []
+    return replace(result, audits=tuple(audits), note="; ".join(notes), cut=tuple(cut))
+
+
+def _cells(ensemble: Ensemble) -> int:
+    """Cells that may be bounded, fewer of large members: a count, so that seconds do not matter."""
+    arrays = [array for part in ensemble.used for array in part.members.state().arrays.values()]
+    size = sum(array.size for array in arrays)
+    return max(LEAST_CELLS, min(MOST_CELLS, WORK // max(1, size)))
 
 
 def _only_searched(requirement: Requirement, found: Audit) -> bool:
@@ -52,15 +73,23 @@ def _only_searched(requirement: Requirement, found: Audit) -> bool:
 
 
 def _tried(
-    ensemble: Ensemble, requirement: Requirement, found: Audit, seconds: float
+    ensemble: Ensemble,
+    requirement: Requirement,
+    found: Audit,
+    *,
+    share: int,
+    deadline: Deadline,
 ) -> tuple[Audit, str]:
     """What is known of the rule now, and why no more, if so."""
     try:
-        answer = certify(ensemble, requirement, time_limit_s=seconds)
+        cells = max(1, _cells(ensemble) // share)
+        answer = certify(
+            ensemble, requirement, cell_limit=cells, time_limit_s=max(deadline.left(), LEAST_S)
+        )
     except InvalidInput as error:  # rules and members that have no bounds
         return found, str(error)
     if answer.status != "proven":
-        return found, f"{answer.status} within {seconds:.1f} s ({answer})"
+        return found, f"{answer.status} within {cells:,} cells ({answer})"
     record_certified(ensemble, requirement, certification=answer)
     effort = {"cells": answer.cells, "seconds": round(answer.seconds, 3)}
     return replace(found, strength=answer.strength, effort={**found.effort, **effort}), ""

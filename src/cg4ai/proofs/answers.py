@@ -8,8 +8,8 @@ from cg4ai.proofs.certifier import Certifier
 from cg4ai.proofs.records import Certification, OpenCells, RuleProof, Status
 
 
-def answer_of(work: Certifier, seconds: float) -> Certification:
-    """The answer so far; `seconds` are those of earlier calls, too."""
+def answer_of(work: Certifier, seconds: float, *, limit: str = "a limit") -> Certification:
+    """The answer so far; `seconds` are those of earlier calls, too. `limit`: which ended it."""
     proofs = []
     worst = max(
         work.found, key=lambda rule: work.found[rule].value - work.targets[rule], default=None
@@ -34,14 +34,14 @@ def answer_of(work: Certifier, seconds: float) -> Certification:
         _open_cells(work),
         sum(search.cells for search in work.searches),
         seconds,
-        _note(work, status),
+        _note(work, status, limit),
         {rule: own.point for rule, own in work.found.items()},
         work.subject,
         all(not search.waiting or work.hopeless(rule) for rule, search in enumerate(work.searches)),
     )
 
 
-def _note(work: Certifier, status: Status) -> str:
+def _note(work: Certifier, status: Status, limit: str) -> str:
     if status == "proven":
         return f"bounds include a margin of up to {work.margins.max():.2g} for rounding"
     if status == "refuted":
@@ -50,7 +50,7 @@ def _note(work: Certifier, status: Status) -> str:
     if hopeless := [rule for rule in left if work.hopeless(rule)]:
         return _tight_note(work, hopeless)
     if any(work.searches[rule].waiting for rule in left):
-        reached = "the memory limit" if work.full else "a limit"
+        reached = "the memory limit" if work.full else limit
         note = f"{reached} was reached with rules {_listed(left)} open"
     else:
         note = f"the cells left of rules {_listed(left)} are too small to halve"

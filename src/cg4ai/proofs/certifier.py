@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cg4ai import clock
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.proofs.bounds.bound import Ball as Sphere
@@ -33,7 +33,7 @@ LOOKS = 64  # cells of a batch at whose worst corner the ensemble itself is aske
 
 @dataclass(frozen=True)
 class Limited:
-    """When a search ends: after so many cells, at a moment of `time.perf_counter`, or, unless
+    """When a search ends: after so many cells, at a moment of `clock.now`, or, unless
     `all_rules`, at the first rule that is refuted.
     """
 
@@ -64,7 +64,7 @@ class Certifier:
         memory_limit: int,
         subject: str,
     ) -> None:
-        self.started = time.perf_counter()
+        self.started = clock.now()
         self.ensemble, self.rules, self.region, self.batch = ensemble, rules, region, batch
         self.memory_limit = memory_limit
         self.subject = subject
@@ -250,5 +250,5 @@ class Certifier:
             sum(search.cells for search in searches),
             sum(search.open for search in searches if search.cells),
             max(bounded, default=np.inf),
-            time.perf_counter() - self.started,
+            clock.now() - self.started,
         )

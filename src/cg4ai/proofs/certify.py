@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from cg4ai import clock
 from cg4ai.ensemble.claims import subject_digest
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
@@ -64,7 +64,7 @@ def certify(
     `joblib.parallel_config` says), each within the memory of a batch; the answer is the same for
     any number unless time ends it.
     """
-    started = time.perf_counter()
+    started = clock.now()
     _check_limits(time_limit_s, cell_limit, batch=batch, memory_limit=memory_limit)
     checked_jobs(n_jobs)
     if isinstance(requirement, Equality):
@@ -98,14 +98,17 @@ def certify(
     search_rounds(work, limited, progress=progress, n_jobs=n_jobs)
     if progress is not None:
         progress(work.progress())
-    answer = answer_of(work, before + time.perf_counter() - started)
+    limit = f"the limit of {cell_limit:,} cells"
+    if clock.now() >= limited.until:
+        limit = f"the time limit of {time_limit_s:g} s"
+    answer = answer_of(work, before + clock.now() - started, limit=limit)
     if shielded is not None:
         answer = shielded.answer(answer)
     if not verify:
         return answer
-    left = started + time_limit_s - time.perf_counter()
+    left = started + time_limit_s - clock.now()
     answer = verified_rules(answer, ensemble, rules, region=place, time_limit_s=left, n_jobs=n_jobs)
-    return replace(answer, seconds=before + time.perf_counter() - started)
+    return replace(answer, seconds=before + clock.now() - started)
 
 
 def _place(ensemble: Ensemble, region: object) -> Region:

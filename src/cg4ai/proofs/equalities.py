@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai import __version__
+from cg4ai import __version__, clock
 from cg4ai.checker import Rejected, verdict
 from cg4ai.ensemble.claims import mixture_digest
 from cg4ai.ensemble.constructed import Form, forms_of
@@ -23,7 +22,7 @@ from cg4ai.runs import files
 
 def certify_equality(ensemble: Ensemble, equality: Equality) -> Certification:
     """Proven if every member, and the anchor of a shield, is completed by it; unknown if not."""
-    started = time.perf_counter()
+    started = clock.now()
     equality.check(ensemble.input_size, ensemble.output_size)
     note = ""
     try:
@@ -36,7 +35,7 @@ def certify_equality(ensemble: Ensemble, equality: Equality) -> Certification:
         note,
         subject=equality_subject(ensemble, equality),
         input_size=ensemble.input_size,
-        seconds=time.perf_counter() - started,
+        seconds=clock.now() - started,
     )
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import time
 
-from cg4ai import __version__
+from cg4ai import __version__, clock
 from cg4ai.checker import Rejected, verdict
 from cg4ai.ensemble.claims import mixture_digest
 from cg4ai.ensemble.ensemble import Ensemble
@@ -18,7 +17,7 @@ from cg4ai.runs import files
 
 def certify_outputs(ensemble: Ensemble, rule: OutputRule) -> Certification:
     """Proven if every member, and the anchor of a shield, shows that it keeps it; else unknown."""
-    started = time.perf_counter()
+    started = clock.now()
     rule.check(ensemble.input_size, ensemble.output_size)
     note = ""
     try:
@@ -29,7 +28,7 @@ def certify_outputs(ensemble: Ensemble, rule: OutputRule) -> Certification:
         note,
         subject=output_subject(ensemble, rule),
         input_size=ensemble.input_size,
-        seconds=time.perf_counter() - started,
+        seconds=clock.now() - started,
     )
 
 

@@ -10,12 +10,12 @@ best mixture that was proven is returned, not the last.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from cg4ai import clock
 from cg4ai.checker.words import at_most
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, SolverFailure
@@ -131,14 +131,16 @@ class ProofPhase:
         all cells are kept.
         """
         self.trainings = 0
-        began, self.began = self.began, time.perf_counter()
+        began, self.began = self.began, clock.now()
         if self.pricer.latest is None:  # there is nothing to prove yet
             self._train(run)
         deadline = run.training_deadline
         short = deadline.left() < 2 * (self.began - began)  # for another round after this
         for number in range(REPEATS):
-            started = time.perf_counter()
-            safe = self.best is None and (self.waiting >= self.recipe.patience or short)
+            started = clock.now()
+            tired = self.waiting >= self.recipe.patience
+            safe = self.best is None and (tired or short)
+            run.training_cut = run.training_cut or (safe and not tired)
             found = self._weights(run, safe=safe)
             ensemble = run.work.whole_ensemble(found.weights)
             attacked = separate(run, ensemble, f"proof attack {number}")
@@ -146,7 +148,8 @@ class ProofPhase:
             if another and _broken(attacked, run.settings):
                 continue
             answer = self._prove(run, ensemble)
-            short = short or deadline.left() < 3 * (time.perf_counter() - started)
+            run.note_time()
+            short = short or deadline.left() < 3 * (clock.now() - started)
             hopeful = answer.status == "refuted" or (short and not safe and self.best is None)
             if answer.status == "proven" or not (another and hopeful):
                 break
@@ -187,13 +190,15 @@ class ProofPhase:
             run.notes.append(resisting_note(shown.certification))
         weights = np.zeros(len(run.work.columns))
         weights[: len(shown.weights)] = shown.weights
-        return Settled(_solution(shown, weights, len(run.work.layout)), weights, reason)
+        return Settled(_solution(run, shown, weights), weights, reason)
 
     def _train(self, run: RunState) -> None:
         """Ask for the next group and let it in: what it is worth, the proof will tell."""
         with run.watch.timed("pricing"):
             with run.interrupts.allowed():
-                proposed = self.pricer.price(self._request(run))
+                request = self._request(run)
+                proposed = self.pricer.price(request)
+            run.training_cut = run.training_cut or clock.now() >= request.until
             if proposed.members is None:
                 raise SolverFailure("the pricer of a certified run proposed no members")
             run.work.add_columns(proposed.members, proposed.blocks)
@@ -369,13 +374,14 @@ def _without_trees(answer: Certification) -> Certification:
     return replace(answer, rules=tuple(rules))
 
 
-def _solution(shown: Attempt, weights: Array, blocks: int) -> MasterSolution:
+def _solution(run: RunState, shown: Attempt, weights: Array) -> MasterSolution:
     """What the ending reads of the master that chose these weights, which is gone."""
+    blocks = len(run.work.layout)
     return MasterSolution(
         weights=weights,
         duals=Duals(np.empty(0), np.zeros(blocks)),
         objective=shown.objective,
         penalised=shown.objective,
-        slack=np.array([shown.slack]),
+        slack=np.append(np.zeros(len(run.work.rows)), shown.slack),
         dummy=np.zeros(blocks),
     )

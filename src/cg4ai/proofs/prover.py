@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cg4ai import clock
+from cg4ai.clock import Deadline
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Mixture
@@ -22,7 +23,6 @@ from cg4ai.records import Array, IntArray, PartState, SeparationResult
 from cg4ai.rules import Requirement
 from cg4ai.rules.regions import Ball, Box
 from cg4ai.separation.scan import harvest
-from cg4ai.solving.clock import Deadline
 
 LEAST_S = 0.1  # a proof is tried for this long, even past its deadline
 PER_RULE = 250  # cells kept of each rule after a proof was tried
@@ -154,7 +154,7 @@ class Prover:
 
         Cells to train on are those of the search: the checker's are smaller.
         """
-        started, left = time.perf_counter(), max(LEAST_S, self.deadline.left())
+        started, left = clock.now(), max(LEAST_S, self.deadline.left())
         cell_limit = int(self.cells * self.growth**self.tried)
         answer = certify(
             ensemble,
@@ -172,9 +172,9 @@ class Prover:
         rules = proof_rules_of(requirement, output_size=ensemble.output_size)
         until = started + left
         answer = refined(answer, ensemble, rules, region=region, cell_limit=cell_limit, until=until)
-        left = until - time.perf_counter()
+        left = until - clock.now()
         answer = verified_rules(answer, ensemble, rules, region=region, time_limit_s=left)
-        return replace(answer, seconds=time.perf_counter() - started)
+        return replace(answer, seconds=clock.now() - started)
 
     def thorough(self) -> Prover:
         return self

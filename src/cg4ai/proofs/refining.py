@@ -7,7 +7,6 @@ is checked in a fraction of the time, and not rejected for want of cells.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cg4ai import clock
 from cg4ai.checker.bound import rule_bound
 from cg4ai.checker.cells import Cells as CheckedCells
 from cg4ai.checker.claim import Claim
@@ -65,7 +65,7 @@ def _finer(proof: RuleProof, claim: Claim, *, cells: int, until: float) -> tuple
     search = Search(float(claim.target[proof.rule]), 0.0, lower=place.lower, upper=place.upper)
     search.resume(proof.dimensions, np.full(len(proof.leaf_bounds), np.inf), cells=0)
     bound = _bounder(claim, proof.rule)
-    while search.waiting and search.cells < cells and time.perf_counter() < until:
+    while search.waiting and search.cells < cells and clock.now() < until:
         search.step(BATCH, bound, outside=_outside(place))
     if search.open:
         return proof, search.cells

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import copy
 import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
+from cg4ai import clock
 from cg4ai.fanout import in_order
 from cg4ai.proofs.bounds.search import Search
 from cg4ai.proofs.certifier import Certifier, Found, Limited
@@ -35,7 +35,7 @@ class Task:
     search: Search
     cells: int
     stored: int  # bytes by which its tree may grow
-    until: float  # a moment of `time.time`, which all processes share
+    until: float  # a moment of `clock.wall`, which all processes share
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ def search_rounds(
     """
     told = _Told(work, progress)
     size, left = FIRST_ROUND, limited.cells
-    while left > 0 and time.perf_counter() < limited.until:
+    while left > 0 and clock.now() < limited.until:
         rules = work.waiting(limited)
         if not rules:
             return
@@ -79,7 +79,7 @@ def _tasks(
     count = max(1, min(TASKS, size // LEAST_TASK)) if work.device.type == "cpu" else 1
     room = work.memory_limit // 2 - sum(search.stored_bytes for search in work.searches)
     dealt = [(rule, part) for rule in rules for part in work.searches[rule].deal(count)]
-    until = time.time() + limited.until - time.perf_counter()
+    until = clock.wall() + limited.until - clock.now()
     tasks = []
     for rule, part in dealt:
         cells = min(math.ceil(size / count), left)
@@ -104,7 +104,7 @@ def _round(
             joined += 1
             told()
             over = work.found and not limited.all_rules
-            if over or time.perf_counter() >= limited.until:
+            if over or clock.now() >= limited.until:
                 break
     for task in tasks[joined:]:
         work.searches[task.rule].join(task.search)
@@ -132,15 +132,15 @@ def _join(work: Certifier, task: Task, done: Done) -> None:
 def searched(work: Certifier, task: Task) -> Done:
     """Search the cells of one task; a copy of them, so that the task itself may be asked again."""
     work, search = work.apart(), copy.deepcopy(task.search)
-    until = time.perf_counter() + task.until - time.time()
-    if task.cells > 0 and time.perf_counter() < until:
+    until = clock.now() + task.until - clock.wall()
+    if task.cells > 0 and clock.now() < until:
         bound, count = work.bounder(task.rule)
         size = search.stored_bytes
         while True:  # one step at least: rounds shall come to an end
             step = search.step(min(count, task.cells - search.cells), bound, outside=work.outside)
             work.look(task.rule, step)
             grown = search.stored_bytes - size > task.stored
-            if not search.waiting or work.found or grown or time.perf_counter() >= until:
+            if not search.waiting or work.found or grown or clock.now() >= until:
                 break
             if search.cells >= task.cells:
                 break
@@ -154,7 +154,7 @@ class _Told:
         self.work, self.tell, self.last = work, tell, -math.inf
 
     def __call__(self) -> None:
-        now = time.perf_counter()
+        now = clock.now()
         if self.tell is not None and now - self.last > TELL_EVERY_S:
             self.tell(self.work.progress())
             self.last = now

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import time
 
-from cg4ai import __version__
+from cg4ai import __version__, clock
 from cg4ai.checker import Rejected, verdict
 from cg4ai.ensemble.claims import mixture_digest
 from cg4ai.ensemble.ensemble import Ensemble
@@ -17,7 +16,7 @@ from cg4ai.runs import files
 
 def certify_shape(ensemble: Ensemble, shape: Shape) -> Certification:
     """Proven if the checker sees every member that is used keep it; unknown if not."""
-    started = time.perf_counter()
+    started = clock.now()
     shape.check(ensemble.input_size, ensemble.output_size)
     note = ""
     try:
@@ -30,7 +29,7 @@ def certify_shape(ensemble: Ensemble, shape: Shape) -> Certification:
         note,
         subject=shape_subject(ensemble, shape),
         input_size=ensemble.input_size,
-        seconds=time.perf_counter() - started,
+        seconds=clock.now() - started,
     )
 
 

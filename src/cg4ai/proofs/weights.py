@@ -20,6 +20,7 @@ from cg4ai.proofs.cell_bounds import CellBounds
 from cg4ai.proofs.prover import CellMemory
 from cg4ai.proofs.records import RuleCells
 from cg4ai.records import Array, IntArray, MasterSolution
+from cg4ai.rules.rows import Rows
 from cg4ai.solving.workspace import Workspace
 
 ROUNDS = 8
@@ -69,7 +70,14 @@ def weigh_cells(work: Workspace, memory: CellMemory, *, groups: int, coarse: flo
     full = np.zeros(count)
     full[numbers] = np.where(solution.weights < LEAST, 0.0, solution.weights)
     anchored = float(solution.weights[numbers < anchors].sum()) / blocks
-    return CellWeights(full, solution, anchored, unanchored)
+    own = np.zeros(len(work.rows))  # the rows here are those of another master
+    slack = np.concatenate([own, master.slack_in_units(solution)])
+    return CellWeights(full, replace(solution, slack=slack), anchored, unanchored)
+
+
+def _over_region(work: Workspace, rows: Rows) -> bool:
+    requirements = work.problem.requirements
+    return rows.requirement >= 0 and requirements[rows.requirement].region is not None
 
 
 def _parts(
@@ -95,10 +103,10 @@ def _master(work: Workspace, parts: tuple[Part, ...]) -> Workspace:
     objective = problem.objective
     if isinstance(objective, Epigraph):  # the tail would count in other inputs every time
         objective = replace(objective, tail=None)
-    known = [
-        rows
+    known = [  # as they were stated: a master scales them by itself
+        rows.scaled(1 / work.size_of(rows.requirement).scale)
         for rows in work.rows.batches
-        if rows.requirement >= 0 and problem.requirements[rows.requirement].region is not None
+        if _over_region(work, rows)
     ]
     restricted = replace(
         problem,

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai import clock
 from cg4ai.records import Array, IntArray
 
 CHAINS = 128  # walks that are spread over the polytope once
@@ -52,10 +53,14 @@ def walked(
 ) -> Tensor:
     """Points (n, size) after so many steps of hit and run, at right angles to `normals` (t, size).
 
-    Each step goes to a uniform place on the line through the point in a random direction.
+    Each step goes to a uniform place on the line through the point in a random direction. They end
+    where the time of the run does: such points are inside all the same.
     """
     basis = torch.as_tensor(_orthonormal(normals))
-    for _ in range(steps):
+    stage = clock.Stage(clock.review(), f"random walks in {cube.size:,} dimensions")
+    for step in range(steps):
+        if not stage.in_time(step, steps):
+            break
         ways = torch.randn(points.shape, generator=generator, dtype=torch.float64)
         ways = ways - (ways @ basis) @ basis.T
         ahead, _ = _reach(cube, points, ways)
@@ -89,7 +94,10 @@ def _climbed(cube: Cube, points: Tensor, goals: Tensor, basis: Tensor) -> Tensor
     met = torch.zeros(count, size, size, dtype=torch.float64)  # orthonormal columns
     met[:, :, :first] = basis
     ways = _off(goals, met[:, :, :first])
+    stage = clock.Stage(clock.review(), f"vertices in {size:,} dimensions")
     for number in range(first, size):
+        if not stage.in_time(number, size):
+            break  # on fewer sides than a vertex is
         length, side = _reach(cube, points, ways)
         moving = torch.isfinite(length)[:, None]
         points = points + torch.where(moving, length[:, None] * ways, 0.0)

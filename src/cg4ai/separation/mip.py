@@ -6,18 +6,18 @@ For mixtures of one-hidden-layer ReLU networks with linear outputs; `peak.py` st
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cg4ai import clock
 from cg4ai.errors import InvalidInput
 from cg4ai.members.relu import ReluNetwork
 from cg4ai.records import SeparationResult
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.place import whole_number
-from cg4ai.separation.peak import Excess, Peak, bound_by_lines, boxed, climb, largest
+from cg4ai.separation.peak import NODES, Excess, Peak, bound_by_lines, boxed, climb, largest
 from cg4ai.separation.scan import Predictor, harvest, search_region
 
 if TYPE_CHECKING:
@@ -28,21 +28,23 @@ if TYPE_CHECKING:
 class MixedInteger:
     """HiGHS on one program for each rule that simple bounds leave open, from the attack's best.
 
-    The answer is optimal within `gap` (in the units of the rule), or has the bound that `seconds`
-    for each program allowed. At most `units` units may change their sign in the region. Bounds are
-    proven up to the solver's tolerance of 1e-9 in every row. An `eager` search takes violated
-    inputs that climbing found as they are, and asks programs for the other rules only whether any
-    is violated: with many rules the cuts come sooner, and rules that are kept are bounded all the
-    same, by the tolerance.
+    The answer is optimal within `gap` (in the units of the rule), or has the bound that `nodes` of
+    branch and bound, or `seconds`, for each program allowed: a count ends alike on all machines. At
+    most `units` units may change their sign in the region. Bounds are proven up to the solver's
+    tolerance of 1e-9 in every row. An `eager` search takes violated inputs that climbing found as
+    they are, and asks programs for the other rules only whether any is violated: with many rules
+    the cuts come sooner, and rules that are kept are bounded all the same, by the tolerance.
     """
 
-    seconds: float = 60.0
+    nodes: int = NODES
+    seconds: float = math.inf
     gap: float = 1e-6
     units: int = 1000
     starts: int = 16
     eager: bool = False
 
     def __post_init__(self) -> None:
+        whole_number(self.nodes, "nodes", least=1)
         whole_number(self.units, "units", least=1)
         whole_number(self.starts, "starts", least=0)
         for what in ("seconds", "gap"):
@@ -62,7 +64,7 @@ class MixedInteger:
         tolerance: float,
     ) -> SeparationResult:
         """At most `limit` rows violated by more than `tolerance`, worst first, and a bound."""
-        started = time.perf_counter()
+        started = clock.now()
         peaks = self.peaks(ensemble, requirement, seed=seed, tolerance=tolerance)
         effort: dict[str, Any] = {
             "search": "mixed-integer programs",
@@ -70,7 +72,7 @@ class MixedInteger:
             "programs": sum(peak.units > 0 for peak in peaks),
             "units": max(peak.units for peak in peaks),
             "optimal": sum(peak.optimal for peak in peaks),
-            "seconds": round(time.perf_counter() - started, 3),
+            "seconds": round(clock.now() - started, 3),
         }
         inputs = np.stack([peak.input for peak in peaks])
         found = harvest(
@@ -107,6 +109,7 @@ class MixedInteger:
                     region,
                     start=start,
                     gap=self.gap,
+                    nodes=self.nodes,
                     seconds=self.seconds,
                     units=self.units,
                     floor=tolerance if self.eager else None,
@@ -115,8 +118,8 @@ class MixedInteger:
         return found
 
     def thorough(self) -> MixedInteger:
-        """The same with ten times the seconds."""
-        return replace(self, seconds=10 * self.seconds)
+        """The same with ten times the effort."""
+        return replace(self, nodes=10 * self.nodes, seconds=10 * self.seconds)
 
 
 def linear_rules(requirement: Requirement, output_size: int) -> AffineRules:

@@ -7,6 +7,7 @@ one binary variable for every unit whose sign is not fixed.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from cg4ai.members.relu import ReluSum
 from cg4ai.records import Array
 from cg4ai.rules.regions import Ball, Polytope, Region
 
+NODES = 10_000  # of branch and bound for a program, most of which take some hundred
 CLIMBS = 20  # corners visited from one start at most; most climbs end after three
 
 
@@ -106,11 +108,13 @@ def largest(
     *,
     start: Array,
     gap: float,
-    seconds: float,
     units: int,
+    nodes: int = NODES,
+    seconds: float = math.inf,
     floor: float | None = None,
 ) -> Peak:
-    """The largest excess by HiGHS, from the input `start`; within `gap` unless time runs out.
+    """The largest excess by HiGHS, from the input `start`; within `gap` unless `nodes` or `seconds`
+    run out.
 
     With a `floor` only inputs whose excess reaches it count: that there are none is known much
     sooner, and then is the bound.
@@ -127,7 +131,7 @@ def largest(
     program = _program(total, excess, region, -np.inf if floor is None else floor)
     value = float(excess.values(start[None])[0])
     begin = _start(total, excess, start) if floor is None or value >= floor else None
-    found = solve_mixed(program, time_limit_s=seconds, gap=gap, start=begin)
+    found = solve_mixed(program, node_limit=nodes, time_limit_s=seconds, gap=gap, start=begin)
     if found.infeasible:
         if floor is None:
             raise SolverFailure(

@@ -6,18 +6,18 @@ about a box: what attacks reach bounds the radius from above, mixed-integer prog
 
 from __future__ import annotations
 
-import time
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from cg4ai import arrays
+from cg4ai import arrays, clock
 from cg4ai.errors import InvalidInput
 from cg4ai.members.relu import ReluNetwork
 from cg4ai.records import Array
 from cg4ai.rules.regions import Box
-from cg4ai.separation.peak import Excess, bound_by_lines, largest
+from cg4ai.separation.peak import NODES, Excess, bound_by_lines, largest
 from cg4ai.separation.scan import Predictor, predictions
 
 BISECTIONS = 40
@@ -43,7 +43,7 @@ class Radius:
     def __str__(self) -> str:
         until = "everywhere" if self.other is None else f"up to {self.proven:.6g}"
         found = "" if self.other is None else f", another answer at {self.broken:.6g}"
-        return f"kept {until}{found}{'' if self.closed else ' (time ran out)'}"
+        return f"kept {until}{found}{'' if self.closed else ' (its limit was reached)'}"
 
 
 def largest_radius(
@@ -54,15 +54,17 @@ def largest_radius(
     within: Box,
     at_least: float = 0.0,
     gap: float = 1e-4,
-    seconds: float = 60.0,
+    nodes: int = NODES,
+    seconds: float = math.inf,
 ) -> Radius:
     """The largest r with every x in `within`, |x - point| <= r answered `label`, in a bracket.
 
     "Answered" means a lead of more than `at_least` over every other output. The bracket is closed
-    to `gap`, relative to the radius, unless a program takes more than `seconds`. For mixtures of
+    to `gap`, relative to the radius, unless a program takes more `nodes` of branch
+    and bound, or `seconds`. For mixtures of
     ReLU networks with at most one hidden layer and linear outputs; others are refused.
     """
-    started = time.perf_counter()
+    started = clock.now()
     centre = arrays.vector(point, "point", within.size)
     if not within.contains(centre[None])[0]:
         raise InvalidInput(f"the point must lie in {within}; a radius is measured from inside")
@@ -75,7 +77,7 @@ def largest_radius(
         Excess(network.along(lead), np.array([-at_least]), np.zeros((1, len(centre))))
         for lead in np.delete(leads, label, axis=0)
     ]
-    search = _Search(excesses, centre, within, gap, seconds)
+    search = _Search(excesses, centre, within, gap, nodes=nodes, seconds=seconds)
     found = search.run()
     if found.other is not None:
         outputs = predictions(mixture, found.other[None]).numpy()[0]
@@ -85,17 +87,24 @@ def largest_radius(
                 f"the mixture keeps its answer where its network does not, by {lead:.3g}: its "
                 "outputs are too large for float64"
             )
-    return replace(found, seconds=time.perf_counter() - started)
+    return replace(found, seconds=clock.now() - started)
 
 
 class _Search:
     """Brackets the radius: `reached` (d,) breaks the answer at the distance `broken`."""
 
     def __init__(
-        self, excesses: list[Excess], centre: Array, within: Box, gap: float, seconds: float
+        self,
+        excesses: list[Excess],
+        centre: Array,
+        within: Box,
+        gap: float,
+        *,
+        nodes: int,
+        seconds: float,
     ) -> None:
         self.excesses, self.centre, self.within = excesses, centre, within
-        self.gap, self.seconds = gap, seconds
+        self.gap, self.nodes, self.seconds = gap, nodes, seconds
         self.full = float(np.maximum(within.upper - centre, centre - within.lower).max())
         self.reached: Array | None = None
         self.broken = np.inf
@@ -110,7 +119,7 @@ class _Search:
             tried = min(self.full, self.broken * (1 - self.gap))
             if self._kept(tried):
                 return Radius(tried, self.broken, self.reached, True, self.programs, 0.0)
-            if self.broken * (1 - self.gap) >= tried:  # neither kept nor broken: out of time
+            if self.broken * (1 - self.gap) >= tried:  # neither kept nor broken: at its limit
                 break
         proven = self._by_lines()
         return Radius(proven, self.broken, self.reached, False, self.programs, 0.0)
@@ -163,6 +172,7 @@ class _Search:
                 ball,
                 start=start,
                 gap=1e-7,
+                nodes=self.nodes,
                 seconds=self.seconds,
                 units=len(excess.total.weight),
                 floor=0.0,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hmac
-import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
+from cg4ai import clock
 from cg4ai.errors import InvalidInput
 from cg4ai.serving.metrics import Metrics
 
@@ -59,7 +59,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, code = time.perf_counter(), 500
+        started, code = clock.now(), 500
 
         async def counted(message: Message) -> None:
             nonlocal code
@@ -73,7 +73,7 @@ class Gate:
             await (self._app if allowed else self._refused)(scope, receive, counted)
         finally:
             endpoint = scope["path"] if scope["path"] in self._endpoints else OTHER
-            self._metrics.answered(endpoint, code, time.perf_counter() - started)
+            self._metrics.answered(endpoint, code, clock.now() - started)
 
     def _knows(self, headers: Collection[tuple[bytes, bytes]]) -> bool:
         """Whether the request has the token, if one is asked for."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from cg4ai.apps.card import Card, card_of
 from cg4ai.apps.csvdata import CsvTable
 from cg4ai.apps.predicting import Predictor
+from cg4ai.clock import Deadline
 from cg4ai.errors import Cg4aiError
 from cg4ai.serving.limits import (
     Limits,
@@ -29,7 +30,6 @@ from cg4ai.serving.limits import (
 )
 from cg4ai.serving.metrics import Metrics
 from cg4ai.serving.question import question_of
-from cg4ai.solving.clock import Deadline
 
 NO_ROWS = CsvTable(Path("no rows"), (), [], [])
 

@@ -121,6 +121,7 @@ def chosen(run: RunState) -> Choice:
             tolerance=run.settings.feasibility_tolerance * run.work.row_sizes,
             time_limit_s=max(run.deadline.left(), 1.0),
         )
+        run.has_time("the choice of one model")
         if not run.work.add_missing(integral(run.work, choice)):
             return choice
 

@@ -155,7 +155,7 @@ class _Mixtures:
         duals = np.zeros(len(run.work.rows))
         duals[self.rows[chosen]] = rows
         self.pricings += 1
-        if self.pricings > MOST_PRICINGS or run.deadline.passed:
+        if self.pricings > MOST_PRICINGS or not run.has_time("naming rules that conflict"):
             raise GaveUp("the limit on pricing was reached")
         request = PricingRequest(
             iteration=run.step,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cg4ai import clock
 from cg4ai.master import LinearMaster
 from cg4ai.objectives import Objective, Pinball, Supervised
 from cg4ai.pricing.probing import Probe, probing
@@ -43,9 +44,10 @@ def estimate(run: RunState, settled: Settled) -> Estimate | None:
     if why:
         return Estimate(why=why, floor=least)
     try:
-        with run.watch.timed("estimate"):
+        with run.watch.timed("estimate"), clock.review().stage(PART):
             solution = _final(run, settled)
             found = _asked(run, solution)
+        run.has_time(PART)
     except KeyboardInterrupt:
         run.interrupts.requested = True
         return Estimate(why="it was interrupted", floor=least)

@@ -15,7 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from cg4ai import clock
 from cg4ai.callbacks import Callback, Told
+from cg4ai.clock import Deadline, Review
 from cg4ai.errors import SolverFailure
 from cg4ai.protocols import Members
 from cg4ai.records import IntArray, IterationRecord, StopReason
@@ -56,12 +58,13 @@ def solve(
     """
     settings = settings or Settings()
     told = Told(callbacks)
-    problem = imposed(problem, settings)
+    deadline = Deadline.after(settings.time_limit_s)
+    problem = _imposed_in_time(problem, settings, deadline)
     phases = usual_phases(problem) if problem.phases is None else problem.phases()
     if settings.single_model:
         phases = (*phases, single_phase(problem))
     with Interrupts() as interrupts:
-        loop = _Loop(RunState(problem, settings, phases, interrupts), run)
+        loop = _Loop(RunState(problem, settings, phases, interrupts, deadline), run)
         with told:
             return loop.run(progress, told)
 
@@ -81,12 +84,13 @@ def patch(
     `once` one time in any case.
     """
     settings = settings or Settings()
-    problem = replace(imposed(problem, settings), start=tuple(pool))
+    deadline = Deadline.after(settings.time_limit_s)
+    problem = replace(_imposed_in_time(problem, settings, deadline), start=tuple(pool))
     with Interrupts() as interrupts:
         phases: tuple[Phase, ...] = (PatchPhase(once=once), SlackPhase())
         if settings.single_model:
             phases = (*phases, single_phase(problem))
-        state = RunState(problem, settings, phases, interrupts)
+        state = RunState(problem, settings, phases, interrupts, deadline)
         return _Loop(state, run).run(progress, Told())
 
 
@@ -99,6 +103,13 @@ def imposed(problem: Problem, settings: Settings) -> Problem:
     return problem
 
 
+def _imposed_in_time(problem: Problem, settings: Settings, deadline: Deadline) -> Problem:
+    outer = clock.review()
+    review = Review(deadline, outer.say, outer.cut, "preparing")
+    with review.entered(), review.stage("what members keep by construction"):
+        return imposed(problem, settings)
+
+
 class _Loop:
     """Iterates on a run's state until a phase or a limit says stop."""
 
@@ -109,6 +120,11 @@ class _Loop:
 
     def run(self, progress: Progress | None, told: Told) -> Result:
         decision = self._begin(told)
+        state = self.state
+        with Review(state.deadline, clock.review().say, state.cut, "training").entered():
+            return self._run(decision, progress, told)
+
+    def _run(self, decision: Decision, progress: Progress | None, told: Told) -> Result:
         while isinstance(decision, GoOn):
             try:
                 decision = self.iterate()
@@ -122,10 +138,11 @@ class _Loop:
             self.ended_by = told.iteration(self.state.history[-1])
             if isinstance(decision, GoOn):
                 decision = self._within_limits()
-        self._refuse_no_mixture(decision.reason)
-        if decision.reason is StopReason.CALLBACK:
+        reason = self._reason(decision)
+        self._refuse_no_mixture(reason)
+        if reason is StopReason.CALLBACK:
             self.state.notes.append(f"the callback {self.ended_by} ended training")
-        result = finish(self.state, decision.reason)
+        result = finish(self.state, reason)
         told.end(result)
         return result
 
@@ -158,6 +175,7 @@ class _Loop:
         decision = self._limit()
         if not self._one_model_follows(decision):
             return decision
+        self.state.note_time()
         self.state.enter(SINGLE)
         return GoOn()
 
@@ -189,6 +207,15 @@ class _Loop:
             (StopReason.TIME_LIMIT, state.too_little_time()),
         )
         return next((Stop(reason) for reason, yes in reached if yes), GoOn())
+
+    def _reason(self, decision: Stop) -> StopReason:
+        """Why the run ends: of a training that time ended nobody knows what it would have found."""
+        reason = decision.reason
+        if reason is StopReason.NO_IMPROVING_COLUMN and self.state.training_deadline.passed:
+            reason = StopReason.TIME_LIMIT
+        if reason is StopReason.TIME_LIMIT:
+            self.state.training_cut = True
+        return reason
 
     def _may_stall(self) -> bool:
         return self.state.phase.binds_rules and not self.state.turn_of_one_model

@@ -136,10 +136,12 @@ class PlainPhase:
 
     def _share_spent(self, run: RunState) -> bool:
         s = run.settings
+        late = run.deadline.left() < (1 - self._share_of_time(run)) * s.time_limit_s
+        run.training_cut = run.training_cut or late
         return (
-            run.step >= PLAIN_SHARE * s.iteration_limit
+            late
+            or run.step >= PLAIN_SHARE * s.iteration_limit
             or len(run.work.columns) >= PLAIN_SHARE * s.column_limit
-            or run.deadline.left() < (1 - self._share_of_time(run)) * s.time_limit_s
         )
 
     @staticmethod
@@ -173,6 +175,7 @@ class NormalPhase:
             return counted
         for number in range(run.settings.cut_rounds):
             if number and run.training_deadline.passed:
+                run.note_time()
                 break  # the ending searches once more, in what time is left
             found = separate(run, run.work.ensemble(solution), f"cut {number}")
             worst = found.worst

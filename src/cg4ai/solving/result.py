@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai import clock
 from cg4ai.conflicts import Conflict
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_constructed
@@ -88,9 +89,10 @@ class Result:
     recompute
     every requirement from predictions; `feasible` is read from them alone. Of the `rows`,
     `rule_rows` come from requirements and not from the objective (None: not counted). The seconds
-    of `history` and `ending` add up to `seconds`; `cut` names what the time limit left out of the
-    ending. `plain` is the best mixture of the same members without the rules (None: it was not
-    sought): what it does better on data that it never saw is what the rules cost.
+    of `history` and `ending` add up to `seconds`; `cut` names what the time limit ended or left
+    out: where it is empty, no clock had a part in the result. `plain` is the best mixture of the
+    same members without the rules (None: it was not sought): what it does better on data that it
+    never saw is what the rules cost.
     `shield` says how often and how much the members' shield acts (None: they have none). `single`
     says what is known of the model where one was asked for (`single_model`): `objective`, `bound`
     and `gap` are then about single models. `conflict` names what
@@ -175,9 +177,11 @@ class Result:
         return result_html(self)
 
     def outcome(self) -> list[str]:
-        """Two lines: how it ended, and what the mixture is."""
+        """What the time limit cut, if it did; how the run ended, and what the mixture is."""
         gap = "" if self.gap is None else f", proven gap {self.gap:.2g}"
+        cut = [f"cut short by the time limit: {'; '.join(self.cut)}"] if self.cut else []
         return [
+            *cut,
             f"stopped: {self.stop_reason.value} after {len(self.history)} iterations, "
             f"{self.columns} columns, {self.rows} rows, {self.seconds:.1f} s",
             f"mixture: {len(self.ensemble)} active members, loss {self.loss:.6g}{gap}",
@@ -196,8 +200,6 @@ class Result:
             lines.append(str(self.shield))
         if self.conflict is not None:
             lines.append(f"conflict: {self.conflict}")
-        if self.cut:
-            lines.append(f"left out at the time limit: {', '.join(self.cut)}")
         if self.note:
             lines.append(f"note: {self.note}")
         return lines
@@ -222,7 +224,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
         ensemble.about[DECISIONS] = {"seed": seed}
     asked = run.problem.asked or run.problem.requirements
     record_regions(ensemble, asked, inputs=run.problem.objective.inputs)
-    with run.watch.timed("audits"):
+    with run.watch.timed("audits"), clock.review().stage("auditing the rules"):
         audits = _audits(run, ensemble, settled.weights)
         for requirement, found in zip(asked, audits, strict=True):
             if isinstance(requirement, Built) and found.strength == Strength.CONSTRUCTED:
@@ -254,7 +256,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
         seconds=ending.total_s,
         rule_rows=ruled,
         ending=ending,
-        cut=tuple(run.cut),
+        cut=run.all_cut(),
         plain=plain,
         shield=shield,
         single=single,
@@ -294,12 +296,12 @@ def settle(run: RunState, reason: StopReason) -> Settled:
     What time forbids is left out and noted; the audits that follow look in any case.
     """
     lean = Lean(run.work, run.settings.lean, solve=run.solve_whole_master, unmet=run.unmet)
-    with run.watch.timed("weights"):
+    with run.watch.timed("weights"), clock.review().stage("final weights"):
         solution = run.solve_whole_master()
         if reason is StopReason.INFEASIBLE:
             solution = _least_slack(run, solution)
     if run.settings.lean and run.has_time("leaving members out"):
-        with run.watch.timed("lean"):
+        with run.watch.timed("lean"), clock.review().stage("leaving members out"):
             solution = lean.reduced(solution)
 
     def again() -> Array:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cg4ai import clock
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array, StopReason
 from cg4ai.seeds import derived_seed
@@ -40,7 +40,7 @@ def last_search(run: RunState, weights: Array) -> Separated:
     if known is not None:
         return replace(known, added=0)
     ensemble = run.work.whole_ensemble(weights)
-    with run.watch.timed("search"):
+    with run.watch.timed("search"), clock.review().stage(LAST_SEARCH):
         found = _search(run, ensemble, run.returns, "last", thorough=True)
     run.remember_search(weights, found)
     return found
@@ -56,13 +56,13 @@ def search_in_time(run: RunState, weights: Array) -> Separated:
         return last_search(run, weights)
     if not run.has_time(LAST_SEARCH, needed=run.longest_search_s):
         return Separated()
-    started = time.perf_counter()
+    started = clock.now()
     ensemble = run.work.whole_ensemble(weights)
     with run.watch.timed("search"):
         found = _search(run, ensemble, run.returns, "first", thorough=False)
     if found.added:
         return found
-    if not run.has_time(LAST_SEARCH, needed=THOROUGH * (time.perf_counter() - started)):
+    if not run.has_time(LAST_SEARCH, needed=THOROUGH * (clock.now() - started)):
         run.remember_search(weights, found)
         return found
     return last_search(run, weights)
@@ -94,7 +94,7 @@ def searched(
 
 
 def _search(run: RunState, ensemble: Ensemble, step: int, job: str, *, thorough: bool) -> Separated:
-    settings, started = run.settings, time.perf_counter()
+    settings, started = run.settings, clock.now()
     tolerance = settings.feasibility_tolerance - settings.row_margin / 2
     result = Separated()
     for number, requirement in enumerate(run.problem.requirements):
@@ -122,5 +122,5 @@ def _search(run: RunState, ensemble: Ensemble, step: int, job: str, *, thorough:
             added=result.added + added,
             found={**result.found, number: found},
         )
-    run.longest_search_s = max(run.longest_search_s, time.perf_counter() - started)
+    run.longest_search_s = max(run.longest_search_s, clock.now() - started)
     return result

@@ -163,12 +163,14 @@ class SinglePhase:
     # ---- pricing ------------------------------------------------------------------------------
 
     def price(self, run: RunState, weighed: Weighed) -> Priced:
+        run.note_time()
         if self._proven(run) or run.training_deadline.passed:
             return Priced(Outcome.NOTHING, weighed.solution)
         bound, before = self._bound(run), self.listed
         with run.watch.timed("pricing"):
             known = listable(run)
             added = self._train(run) if known is None else self._list(run, known)
+        run.note_time()
         went_on = added or self.listed != before
         outcome = Outcome.IMPROVED if went_on else Outcome.NOTHING
         return Priced(outcome, weighed.solution, admitted=added, bound=bound)

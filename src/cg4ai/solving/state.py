@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cg4ai.clock import OTHER, Deadline, Stopwatch
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import Array, EndingRecord, IterationRecord, MasterSolution, StopReason
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 from cg4ai.solving import snapshots
-from cg4ai.solving.clock import OTHER, Deadline, Stopwatch
 from cg4ai.solving.interrupts import Interrupts
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.steps import (
@@ -57,6 +57,7 @@ class RunState:
         settings: Settings,
         phases: Sequence[Phase],
         interrupts: Interrupts | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         self.watch = Stopwatch()
         self.problem = problem
@@ -64,7 +65,7 @@ class RunState:
         self.phases = tuple(phases)
         self.phase: Phase = self.phases[0]
         self.interrupts = Interrupts() if interrupts is None else interrupts
-        self.deadline = Deadline.after(settings.time_limit_s)
+        self.deadline = deadline or Deadline.after(settings.time_limit_s)
         self.work = Workspace(problem, settings)
         self.stabiliser = Stabiliser(settings.smoothing, settings.uniform_share)
         self.history: list[IterationRecord] = []
@@ -77,6 +78,8 @@ class RunState:
         self.ended: StopReason | None = None
         self.notes: list[str] = list(problem.notes)
         self.longest_search_s = 0.0  # what looking for violations may take again
+        self.training_cut = False  # whether time ended something in training,
+        self.cut_before = False  # or did before the run was resumed
         self.cut: list[str] = []  # what the ending had no time for
         self._last_search: tuple[Array, Separated] | None = None
 
@@ -161,6 +164,17 @@ class RunState:
             share = max(share, SINGLE_SHARE)
         kept = max(share * self.settings.time_limit_s, self.longest_search_s)
         return self.deadline.reserving(kept)
+
+    def note_time(self) -> None:
+        """Note that training was cut, if the time for it is over."""
+        self.training_cut = self.training_cut or self.training_deadline.passed
+
+    def all_cut(self) -> tuple[str, ...]:
+        """What the time limit ended or left out."""
+        done = len(self.history)
+        after = f"training, after {done} iteration{'' if done == 1 else 's'}"
+        before = ["training before the run was resumed"] if self.cut_before else []
+        return (*before, *([after] if self.training_cut else []), *dict.fromkeys(self.cut))
 
     def time_is_over(self) -> bool:
         """Whether training should be over by now; the first iteration is made in any case."""
@@ -280,6 +294,7 @@ class RunState:
         self._restore(snapshots.Snapshot(saved.meta, saved.arrays, saved.members))
         if saved.note:
             self.notes.append(saved.note)
+        self.cut_before = saved.meta["loop"].get("training_cut", False)  # 0.7 did not say
         self.deadline = self.deadline.reserving(self._total(0.0))
         return True
 
@@ -305,6 +320,7 @@ class RunState:
                 "bound": self.bound,
                 "tried": None if self.tried is None else asdict(self.tried),
                 "failures": self.failures,
+                "training_cut": self.training_cut or self.cut_before,
                 "returns": self.returns,
                 "notes": list(self.notes),
                 "ended": _ended(decision),

@@ -200,6 +200,7 @@ def ask_pricers(run: RunState, solution: MasterSolution) -> Priced:
             better = _bound(run, solution, again)
             bound = bound if better is None else better
             answers = _both(answers, again)
+        run.note_time()
         _remember(run, solution, answers)
         for rows in answers.rows:
             run.work.add_cuts(rows)
@@ -233,6 +234,7 @@ def _answers(run: RunState, solution: MasterSolution, guide: Array, *, attempt: 
         with run.interrupts.allowed():
             proposed = pricer.price(request)
         trained += proposed.trained
+        run.training_cut = run.training_cut or proposed.short
         rows.extend(proposed.rows)
         notes.extend(filter(None, [proposed.note]))
         proven = proposed.lower_bound

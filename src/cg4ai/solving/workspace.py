@@ -223,20 +223,25 @@ class Workspace:
 
     def shortfall(self, solution: MasterSolution) -> float:
         """The most that a row lacks, by its size, or the largest weight on a dummy column."""
-        sizes = self.row_sizes[: len(solution.slack)]
+        sizes = _extended(self.row_sizes, len(solution.slack))
         slack = solution.slack[sizes > 0] / sizes[sizes > 0]
         return float(max(slack.max(initial=0.0), solution.dummy.max(initial=0.0)))
 
     def in_units(self, solution: MasterSolution) -> float:
         """The most that a row lacks in the units of its rule, or the largest dummy weight."""
+        slack = self.slack_in_units(solution)
+        return float(max(slack.max(initial=0.0), solution.dummy.max(initial=0.0)))
+
+    def slack_in_units(self, solution: MasterSolution) -> Array:
+        """What each row lacks in the units of its rule; rows beyond this master's are in them."""
         scales = [
             np.full(
                 len(rows), 1.0 if rows.requirement < 0 else self.size_of(rows.requirement).scale
             )
             for rows in self.rows.batches
         ]
-        slack = solution.slack * np.concatenate([np.empty(0), *scales])[: len(solution.slack)]
-        return float(max(slack.max(initial=0.0), solution.dummy.max(initial=0.0)))
+        known = np.concatenate([np.empty(0), *scales])
+        return np.asarray(solution.slack * _extended(known, len(solution.slack)))
 
     def price_of_margin(self, prices: Array) -> float:
         """What asking the rows for a margin adds to the optimum, at these row duals."""
@@ -587,3 +592,8 @@ def _candidates(reduced: Array, blocks: IntArray, groups: IntArray) -> list[tupl
         means = [reduced[mine][blocks[mine] == number].mean() for number in np.unique(blocks[mine])]
         found.append((float(sum(means)), mine))
     return sorted(found, key=lambda candidate: candidate[0])
+
+
+def _extended(values: Array, count: int) -> Array:
+    """The first `count` of these values, followed by ones where there are fewer."""
+    return np.concatenate([values[:count], np.ones(max(0, count - len(values)))])

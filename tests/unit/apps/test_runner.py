@@ -19,9 +19,9 @@ from cg4ai.apps import runner
 from cg4ai.apps.protocol import Review, Task
 from cg4ai.apps.routing.app import Routing
 from cg4ai.apps.routing.settings import Guarantee, RouteSettings
+from cg4ai.clock import Deadline
 from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
 from cg4ai.settings import RunOptions, Settings
-from cg4ai.solving.clock import Deadline
 from small_network import NETWORK
 
 TINY: dict[str, Any] = {
@@ -49,23 +49,18 @@ def network(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("told", "cores", "load", "threads"),
-    [
-        ("1", 8, 0.0, 1),  # the environment is obeyed
-        ("3", 1, 9.0, 3),
-        ("", 8, 0.1, 2),
-        ("", 2, 1.9, 1),  # both cores are busy
-        ("", 8, 30.0, 1),
-        ("none", 1, 0.0, 1),
-    ],
+    ("told", "cores", "threads"),
+    [("1", 8, 1), ("3", 1, 3), ("", 8, 2), ("", 1, 1), ("none", 1, 1)],
 )
-def test_threads_follow_the_environment_and_the_cores_that_are_free(
+@pytest.mark.parametrize("load", [0.1, 30.0])
+def test_threads_follow_the_environment_and_the_cores_but_not_their_load(
     monkeypatch: pytest.MonkeyPatch, told: str, cores: int, load: float, threads: int
 ) -> None:
+    """Sums depend on how many threads share them: a busy machine had other results."""
     monkeypatch.setenv("OMP_NUM_THREADS", told)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
-    assert runner.free_threads() == threads
+    assert runner.usual_threads() == threads
 
 
 def test_a_resumed_run_keeps_its_threads(

@@ -10,6 +10,7 @@ from cg4ai.apps.tables import plain
 from cg4ai.apps.wording import (
     STOPS,
     counted,
+    cut_short,
     distance_from_optimal,
     preparing,
     remarks,
@@ -35,6 +36,7 @@ REQUIRED = {
 def report(summary: Mapping[str, Any]) -> str:
     """The result for people: a table of accuracies, what is guaranteed, where the time went."""
     lines = [
+        *cut_short(summary),
         f"{summary['scenario']}, {summary['rule']} rule: {summary['n']} training images of "
         f"{summary['data']}, seed {summary['seed']}.",
         stopped(summary),

@@ -16,6 +16,7 @@ from cg4ai.apps.reports import common
 from cg4ai.apps.reports.html import FAULTS, report_page
 from cg4ai.apps.reports.others import patched, unfinished
 from cg4ai.apps.reports.story import Saved, Story
+from cg4ai.apps.wording import cut_short
 from cg4ai.errors import Cg4aiError, RunFolderError
 from cg4ai.runs import files
 
@@ -73,6 +74,7 @@ def told(saved: Saved, app: Application[Any, Any] | None = None) -> Story:
             story = (app or application(saved.run.command)).story(saved)
         return replace(
             story,
+            asked=(*cut_short(saved.summary or {}), *story.asked),
             sections=(
                 *story.sections,
                 common.training(saved, story.trained),

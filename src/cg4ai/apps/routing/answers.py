@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cg4ai import clock
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.optimal import arc_prices, basic_splits, dual_prices
 from cg4ai.apps.routing.sizes import PRICED, SCREENED, affordable
@@ -245,6 +246,8 @@ def further_prices(
     paths = len(instance.path_demand)
     count, most = affordable(LOOKED_AT, SCREENED, paths), affordable(SOLVED_AT_ONCE, PRICED, paths)
     for number in range(ROUNDS):
+        if number and clock.review().deadline.passed:
+            break  # prices are given without it, too, and the next round would have been noted
         vectors = instance.sample(count, seed + number)
         reached = instance.utilisation(vectors, splits_of(vectors)).max(axis=1)
         least = LowerBound(instance, arc_prices)(vectors)

@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from cg4ai import clock
 from cg4ai.apps.folders import about_of
 from cg4ai.apps.protocol import Evaluation, Guarantee, Review, Solver, Task
 from cg4ai.apps.reports.story import Saved, Story
@@ -25,6 +26,7 @@ from cg4ai.apps.routing.evaluate import evaluate, plain_router
 from cg4ai.apps.routing.failed import failures_of
 from cg4ai.apps.routing.functional import PathCost
 from cg4ai.apps.routing.guarantee import (
+    LEAST_S,
     certified,
     proof_summary,
     write_proof,
@@ -123,9 +125,13 @@ class ProvingLeaves(Proving):
         run: Run | None,
         callbacks: Callbacks | None = None,
     ) -> Result:
+        started = clock.now()
         result = solve(problem, settings, progress=progress, run=run, callbacks=callbacks)
         rule = capacity(self.instance, RouteSettings(network=self.instance.name))
-        self.proof = certify(result.ensemble, rule)
+        left = settings.time_limit_s - result.seconds
+        self.proof = certify(result.ensemble, rule, time_limit_s=max(left, LEAST_S))
+        if self.proof.status != "proven" and clock.now() >= started + settings.time_limit_s:
+            result = replace(result, cut=(*result.cut, "the proof"))
         return result
 
 
@@ -174,7 +180,8 @@ class Routing:
     def _measured(self, settings: RouteSettings, described: Mapping[str, Any] | None) -> Prepared:
         """The set is made from the earlier matrices alone."""
         assert settings.traffic is not None
-        earlier, later = read_traffic(settings.traffic).split(settings.split)
+        with clock.review().stage(f"reading {settings.traffic}"):
+            earlier, later = read_traffic(settings.traffic).split(settings.split)
         if described is not None:
             made = restored(described, from_traffic=True)
         else:

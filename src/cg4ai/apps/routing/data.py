@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from cg4ai import clock
 from cg4ai.apps.routing import optimal as linear_programs
 from cg4ai.apps.routing.demands import DemandSet, demand_box, limited, sampled, times
 from cg4ai.apps.routing.graphs import from_graph, read_graphml, read_json
@@ -240,6 +241,7 @@ def on_set(
     scaled = replace(
         made, demand_max=scale * largest, demand_set=times(region, scale), scale=scale, load=load
     )
+    carry_robust(scaled, made, scale)
     if scale * level > 1 + 1e-9:
         from cg4ai.apps.routing.unroutable import refusal
 
@@ -247,6 +249,13 @@ def on_set(
     if not isinstance(region, Box) or region.lower.any():
         return scaled
     return replace(scaled, demand_set=None)
+
+
+def carry_robust(instance: Instance, known: Instance, scale: float) -> None:
+    """Take over the robust split, which takes long for many demands, where it is known."""
+    if "robust" in vars(known):
+        level = scale * known.robust.level
+        vars(instance)["robust"] = replace(known.robust, level=level)
 
 
 def _smaller(unscaled: Instance, region: DemandSet, factor: float, load: float | None) -> Instance:
@@ -378,7 +387,12 @@ def _found_paths(
     graph.add_weighted_edges_from(
         ((*ends, arc.length) for ends, arc in network.arcs.items()), weight="length"
     )
-    return [shortest_paths(graph, *pair, count) for pair in pairs]
+    found = []
+    with clock.review().stage(f"shortest paths of {len(pairs):,} demands", needed=True) as stage:
+        for number, pair in enumerate(pairs):
+            stage.in_time(number, len(pairs))
+            found.append(shortest_paths(graph, *pair, count))
+    return found
 
 
 def shortest_paths(graph: Any, source: int, target: int, count: int) -> list[tuple[int, ...]]:

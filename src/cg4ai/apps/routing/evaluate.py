@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
@@ -11,16 +10,18 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
+from cg4ai import clock
 from cg4ai.apps.protocol import Evaluation, Review
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.demands import FreshDemands, in_words
 from cg4ai.apps.routing.loads import WorstLoads, gap_arrays, load_arrays
-from cg4ai.apps.routing.optimal import OptimalRouting, bottleneck
+from cg4ai.apps.routing.optimal import OptimalRouting, bottleneck, least_mlu_until
 from cg4ai.apps.routing.problem import capacity, first_request
 from cg4ai.apps.routing.scaling import FACTOR
 from cg4ai.apps.routing.separation import FEASIBLE, UNROUTED, Attack, timed_attack
 from cg4ai.apps.routing.settings import Recipe, RouteSettings
 from cg4ai.apps.routing.shield import edge_vectors, measure_shield
+from cg4ai.clock import Deadline
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.flows import FlowMembers
@@ -31,12 +32,11 @@ from cg4ai.protocols import Pricer
 from cg4ai.records import Array, Strength
 from cg4ai.rules.regions import Box
 from cg4ai.seeds import derived_seed, generator
-from cg4ai.solving.clock import Deadline
 from cg4ai.solving.problem import Problem
 from cg4ai.solving.result import Result
 from cg4ai.solving.workspace import row_keys
 
-CHUNK = 200  # vectors solved between two looks at the clock
+FEW = 200  # vectors at which a shielded router is looked at in any case
 ROUNDS = 3  # of what is timed, in turns
 ALONE = 100  # vectors predicted one by one in each
 PLAIN = 1.2  # times that of training: what plain networks and their attack take
@@ -118,23 +118,31 @@ def evaluate(
             distance = ((splits - validation.best.splits) ** 2).sum(1).mean()
             summary["split_loss"] = float(distance)
         if settings.objective == "cost":
-            costs = cost_arrays(instance, validation.vectors, splits=splits)
-            arrays |= costs
-            summary |= cost_gaps(costs)
+            given = validation.vectors
+            costs = review.within(
+                "cost of paths", lambda: cost_arrays(instance, given, splits=splits)
+            )
+            arrays |= costs or {}
+            summary |= {} if costs is None else cost_gaps(costs)
     if validation is not None and shielded:
         summary |= _shield_measured(instance, ensemble, settings, validation, review, worst)
         reported = summary.get("shield", {"unrouted": 0.0})
         summary["unrouted"] = max(summary["unrouted"], reported["unrouted"])
-    if validation is not None and review.begins("speed"):
-        few = min(settings.timed, len(validation.vectors))
-        summary |= prediction_speed(instance, ensemble, validation.vectors[:few], review)
+    if validation is not None:
+        timed = validation.vectors[: settings.timed]
+        summary |= (
+            review.within("speed", lambda: prediction_speed(instance, ensemble, timed, review))
+            or {}
+        )
     if settings.baseline and whole.begins(
         "plain networks of equal effort, to compare", needed=training_s
     ):
-        # where the clock may have ended our training before its last step, it ends theirs alike
-        limited = math.isfinite(whole.deadline.ends)
-        until = Deadline.after(training_s) if limited else Deadline()
+        until = whole.deadline
+        if result.cut:  # where the clock ended our training before its last step, theirs alike
+            until = Deadline(min(until.ends, Deadline.after(training_s).ends))
         plain = plain_router(problem, settings, result, until)
+        if until.passed:
+            whole.cut.append("training of plain networks")
         more, drawn = _beside(instance, settings, ensemble, plain, validation, whole)
         summary |= more
         arrays |= drawn
@@ -153,15 +161,10 @@ def validated(instance: Instance, settings: RouteSettings, review: Review) -> Va
     # what is left is shared with the speed and the costs, which solve these again
     shares = 4 if settings.objective == "cost" else 2
     soon = Deadline.after(review.deadline.left() / shares)
-    parts: list[OptimalRouting] = []
-    done = 0
-    while done < len(drawn) and (not parts or not soon.passed):
-        chunk = drawn[done : done + (CHUNK if parts else 10)]
-        parts.append(instance.optimal(chunk))
-        done += len(chunk)
+    mlu = least_mlu_until(instance, drawn, soon)
+    done = len(mlu)
     if done < len(drawn):
         review.cut.append(f"validation, to {done} of {len(drawn)} demand vectors")
-    mlu = np.concatenate([part.mlu for part in parts])
     return Validation(drawn[:done], OptimalRouting(mlu))
 
 
@@ -215,7 +218,7 @@ def _shielded(
     instance: Instance, ensemble: Ensemble, worst: WorstLoads, *, seed: int
 ) -> dict[str, Any]:
     """What a shield establishes, in case there is no time to measure it: looked at a little."""
-    few = instance.sample(CHUNK, derived_seed(seed, 0, "shielded"))
+    few = instance.sample(FEW, derived_seed(seed, 0, "shielded"))
     vectors = np.concatenate([edge_vectors(instance), few])
     most = float(worst.see(vectors, ensemble.predict(vectors)).max())
     return {"worst_utilisation": most, "strength": Strength.SHIELDED, "attack": {}}
@@ -271,8 +274,11 @@ def _beside(
         "plain_worst_link": list(found.arc),
     }
     arrays: dict[str, Array] = {}
-    if review.begins("both where hardly any room is left"):
-        arrays |= tight_arrays(instance, ensemble, plain, settings.tight, seed=settings.seed)
+    tight = review.within(
+        "both where hardly any room is left",
+        lambda: tight_arrays(instance, ensemble, plain, settings.tight, seed=settings.seed),
+    )
+    arrays |= tight or {}
     if validation is None:
         return summary, arrays
     splits = plain.predict(validation.vectors)
@@ -370,9 +376,9 @@ def prediction_speed(
 
 
 def _seconds(task: Callable[[], object]) -> float:
-    started = time.perf_counter()
+    started = clock.now()
     task()
-    return time.perf_counter() - started
+    return clock.now() - started
 
 
 def tight_arrays(

@@ -11,13 +11,13 @@ import hashlib
 import math
 import re
 import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cg4ai import clock
 from cg4ai.apps.folders import DESCRIPTION, check_application, trained
 from cg4ai.apps.routing.description import Router, described
 from cg4ai.apps.routing.failed import Failure, failure_of, failures_of
@@ -71,7 +71,7 @@ def study(
 
     What was studied before by the same effort is taken from the folder. `heard` is told of each
     outcome as it comes; a failure that ends in an error has the outcome "error" and the others go
-    on. Those that are not begun by `until` (of `time.time`) have the outcome "left". Returns the
+    on. Those that are not begun by `until` (of `clock.wall`) have the outcome "left". Returns the
     outcomes in the order of the failures.
     """
     whole = whole_of(folder)
@@ -132,7 +132,7 @@ def _studied(job: Job, *, until: float) -> dict[str, Any]:
     unsettled = {"failure": job.failure.name, "links": links}
     if job.failure.fault:
         return {**unsettled, "outcome": "error", "text": job.failure.fault}
-    if time.time() >= until:
+    if clock.wall() >= until:
         return {**unsettled, "outcome": "left", "text": "the time limit was over before it"}
     if job.place.exists():  # a router of before would outlive a failure that has none now
         shutil.rmtree(job.place)

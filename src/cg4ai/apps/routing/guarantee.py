@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cg4ai import clock
 from cg4ai.apps.routing.agents import budgeted
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.description import titled
@@ -18,6 +19,7 @@ from cg4ai.proofs.certificate import FILE_NAME, write_certificate
 from cg4ai.proofs.certified import CertifiedResult, solve_certified
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.proofs.pricer import ProofTraining
+from cg4ai.proofs.rules import proof_rules_of
 from cg4ai.records import IterationRecord, Strength
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
@@ -27,8 +29,8 @@ from cg4ai.solving.problem import Problem
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble
 
-SHIELD_S = 20.0  # for a closed form that takes a fraction of it,
-SHIELD_PAIRS = 200  # and a second more for so many pairs of a path and a link, in a polytope
+SHIELD_CELLS = 100  # for each rule, of a closed form that takes one or few
+LEAST_S = 1e-3  # no proof is asked for in less
 
 
 def certified(
@@ -97,8 +99,12 @@ def write_shield_proof(folder: Path, instance: Instance, router: Ensemble) -> di
     """
     local = budgeted(instance, router)
     rule = capacity(instance, Recipe(device=str(router.device))) if local is None else local.rule
-    allowed = SHIELD_S + instance.incidence.size / SHIELD_PAIRS
-    answer = certify(router, rule, time_limit_s=allowed)
+    rules = proof_rules_of(rule, output_size=router.output_size)
+    with clock.review().stage("the certificate of the shield"):
+        cells, left = SHIELD_CELLS * len(rules), clock.review().deadline.left()
+        answer = certify(router, rule, cell_limit=cells, time_limit_s=max(left, LEAST_S))
+    if answer.status != "proven" and clock.review().deadline.passed:
+        clock.review().cut.append("the certificate of the shield")
     return write_proof(folder, instance, router, answer) if answer.status == "proven" else {}
 
 

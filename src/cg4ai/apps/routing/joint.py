@@ -8,13 +8,13 @@ capacities in the whole box, and every mixture of such members does.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai import clock
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.optimal import utilisation_per_share
 from cg4ai.apps.routing.robust import anchor
@@ -43,6 +43,7 @@ SCREENED = 16_384  # vectors looked at in each search
 WORST = 512  # of which so many are trained on,
 SHARE_OF_WORST = 8  # one of so many at most
 REMEMBERED = 4  # searches whose findings are
+LEAST_S = 1e-9  # what steps take at least
 TIMED = 20  # steps that are timed where time is limited
 SHARE_OF_TIME = 0.8  # of what is left then, for a training that is slower than these
 HARD = 0.2  # of every batch: vectors of these searches
@@ -121,7 +122,8 @@ class JointPricer:
             return PricingResult(None, nothing, nothing, note="training diverged")
         members = self.architecture.members(trained)
         note = "; ".join(part for part in (note, lesson.note) if part)
-        return PricingResult(members, np.zeros(1, np.int64), np.full(1, -1), note=note)
+        short = training.steps < planned.steps
+        return PricingResult(members, np.zeros(1, np.int64), np.full(1, -1), note=note, short=short)
 
     def _in_time(
         self, training: Training, parameters: Parameters, request: PricingRequest
@@ -134,10 +136,10 @@ class JointPricer:
             return training
         lesson = _Lesson(self, request, generator(request.seed), steps=training.steps)
         few = replace(training, steps=min(TIMED, training.steps))
-        started = time.perf_counter()
+        started = clock.now()
         self._trained(parameters, lesson, few, request.until)
-        now = time.perf_counter()
-        pace = (now - started) / few.steps
+        now = clock.now()
+        pace = max(now - started, LEAST_S) / few.steps
         allowed = max(0.0, SHARE_OF_TIME * (request.until - now) / pace)
         return replace(training, steps=max(1, min(training.steps, int(allowed))))
 

@@ -7,13 +7,13 @@ does not at its top corner: one product per leaf proves what takes networks a se
 from __future__ import annotations
 
 import heapq
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from cg4ai import clock
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.optimal import (
     SAFETY,
@@ -70,7 +70,7 @@ class Nursery:
         root = self._leaf(*self.instance.region.bounds(), limit, made=made)
         tree = _Tree([root])
         waiting = [(-root.gap, 0)]
-        while waiting and len(tree.nodes) < 2 * leaves - 1 and time.perf_counter() < until:
+        while waiting and len(tree.nodes) < 2 * leaves - 1 and clock.now() < until:
             _, node = heapq.heappop(waiting)
             leaf = tree.nodes[node]
             demand, threshold = self._cut(leaf)

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps.routing.data import Instance, built, network_of, on_set
+from cg4ai import clock
+from cg4ai.apps.routing.data import Instance, built, carry_robust, network_of, on_set
 from cg4ai.apps.routing.demands import DemandSet
 from cg4ai.apps.routing.network import Network
 from cg4ai.apps.routing.options import CAPACITIES_AUTO as AUTO
@@ -111,9 +112,10 @@ def measured_instance(
     index = {name: position for position, name in enumerate(graph.nodes)}
     pairs = _pairs(traffic, demands)
     seen = traffic.volumes(pairs)
-    region = from_traffic(
-        seen, pairs, cover=cover, headroom=headroom, hose=hose, budget=budget, least=least
-    )
+    with clock.review().stage(f"the set of demands from {len(seen):,} matrices"):
+        region = from_traffic(
+            seen, pairs, cover=cover, headroom=headroom, hose=hose, budget=budget, least=least
+        )
     upper = region.bounds()[1]
     volumes = {
         (index[source], index[target]): float(volume)
@@ -135,7 +137,7 @@ def _with_load(plain: Instance, region: DemandSet, load: float) -> Instance:
     scaled = on_set(plain, region, load=load)
     if scaled.scale == 1.0:  # they fit as they are
         return on_set(plain, region, load=None)
-    return replace(
+    made = replace(
         scaled,
         demand_max=scaled.demand_max / scaled.scale,
         demand_set=region,
@@ -143,6 +145,8 @@ def _with_load(plain: Instance, region: DemandSet, load: float) -> Instance:
         capacity_factor=1 / scaled.scale,
         scale=1.0,
     )
+    carry_robust(made, scaled, 1.0)
+    return made
 
 
 def checked_factor(factor: Any) -> float:

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from cg4ai import clock
 from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing.classical import best_static, cope, equal_cost, oblivious
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.measured import Measured, evenly, thinned
+from cg4ai.apps.routing.optimal import least_mlu_until
 from cg4ai.apps.routing.scaling import both
 from cg4ai.apps.routing.traffic_sets import worst_optimum
 from cg4ai.apps.tables import plain
 from cg4ai.apps.wording import counted
+from cg4ai.clock import Deadline
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array, IntArray
 
 LEARNED = 300  # earlier vectors that static splits are made for, at most
 PREVIOUS = 500  # later vectors at which the optimum of the one before is tried, at most
 FIRST = 10  # later vectors that are solved whatever the time
+LEAST_S = 1e-9  # what solving takes at least
 CLIMBED = 5  # of the earlier vectors of largest optimum, searches for the worst start from so many
 OURS, PLAIN = "this router", "plain network"
 
@@ -79,13 +82,19 @@ class Later:
     def compare(self, review: Review) -> None:
         """Add classical routings, as far as time allows."""
         instance, measured = self.instance, self.measured
-        if review.begins("the worst optimum of the set"):
-            earlier = thinned(measured.earlier, LEARNED)
+        earlier = thinned(measured.earlier, LEARNED)
+
+        def worst() -> float:
             hardest = np.argsort(-instance.optimal(earlier).mlu)[:CLIMBED]
-            self.found["worst_optimum"] = worst_optimum(instance, earlier[hardest]).found
+            return worst_optimum(instance, earlier[hardest]).found
+
+        found = review.within("the worst optimum of the set", worst)
+        if found is not None:
+            self.found["worst_optimum"] = found
         for name, make in self._classical().items():
-            if review.begins(name):
-                mlu, chosen = make()
+            known = review.within(name, make)
+            if known is not None:
+                mlu, chosen = known
                 self.ratios[name] = figures(mlu / self.best[chosen])
 
     def _classical(self) -> dict[str, Callable[[], tuple[Array, IntArray]]]:
@@ -129,14 +138,16 @@ def _solved(instance: Instance, later: Array, review: Review) -> tuple[IntArray,
     """Positions (n,) of vectors evenly over time, and their optimum: all, or what time allows."""
     at = evenly(len(later), len(later))
     if not math.isinf(review.deadline.ends):
-        few, started = evenly(len(later), FIRST), time.perf_counter()
-        instance.optimal(later[few])
-        pace = (time.perf_counter() - started) / len(few)
-        count = max(FIRST, int(review.deadline.left() / 2 / pace))
-        if count < len(later):
-            at = evenly(len(later), count)
-            review.cut.append(f"later matrices, to {len(at)} of {len(later)}")
-    return at, instance.optimal(later[at]).mlu
+        few, started = evenly(len(later), FIRST), clock.now()
+        few = few[: len(least_mlu_until(instance, later[few], review.deadline))]
+        pace = max(clock.now() - started, LEAST_S) / len(few)
+        half = Deadline.after(review.deadline.left() / 2)
+        at = evenly(len(later), max(FIRST, int(half.left() / pace)))
+        best = least_mlu_until(instance, later[at], half)
+        if len(best) < len(later):
+            review.cut.append(f"later matrices, to {len(best)} of {len(later)}")
+        return at[: len(best)], best
+    return at, instance.optimal(later).mlu
 
 
 def in_words(found: Mapping[str, Any], factor: float | None = 1.0) -> list[str]:

@@ -9,6 +9,7 @@ demand is near one, for loads grow with demands: so every figure in the programs
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from cg4ai import clock
 from cg4ai.apps.routing.least_norm import least_norm
+from cg4ai.clock import Deadline
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.master.highs import INFEASIBLE, OPTIMAL, LinearProgram
 from cg4ai.records import Array
@@ -81,7 +84,8 @@ class _Flows:
         self.upper[self.demands :] = bound
         self.program.change_row_bounds(self.lower, self.upper)
         answers = (OPTIMAL, INFEASIBLE) if self.bounded else (OPTIMAL,)
-        return solved(self.program, answers) == OPTIMAL
+        # one vector takes little time: those who solve many look at the clock between them
+        return solved(self.program, answers, deadline=Deadline()) == OPTIMAL
 
     @property
     def value(self) -> float:
@@ -112,9 +116,15 @@ def routing_program(cost: Array, matrix: Any, lower: Array, upper: Array) -> Lin
     return program
 
 
-def solved(program: LinearProgram, answers: tuple[str, ...] = (OPTIMAL,)) -> str:
-    """The status, which is one of `answers`."""
-    status = program.run(answers=answers).status
+def solved(
+    program: LinearProgram,
+    answers: tuple[str, ...] = (OPTIMAL,),
+    *,
+    deadline: Deadline | None = None,
+) -> str:
+    """The status, one of `answers`; TimeIsOver where a deadline ends it, by default the run's."""
+    deadline = clock.review().deadline if deadline is None else deadline
+    status = program.run(answers=answers, deadline=deadline).status
     if status not in answers:
         raise SolverFailure(
             f"a routing program ended as {status}, expected {' or '.join(answers)}; demands or "
@@ -201,14 +211,17 @@ def _dual_solutions(instance: Instance, B: Array, unseen: float) -> list[tuple[A
     program = _Flows(instance)
     found: Counter[bytes] = Counter()
     pairs: dict[bytes, tuple[Array, Array]] = {}
-    for number, vector in enumerate(scaled(instance, B)[0], start=1):
-        program.solve(vector)
-        demands, arcs = program.duals()
-        price = np.round(demands, 9)
-        found[price.tobytes()] += 1
-        pairs.setdefault(price.tobytes(), (price, arcs))
-        if number % PRICED_TOGETHER == 0 and _met_once(found) < unseen * number:
-            break
+    with clock.review().stage(f"prices of links at {len(B):,} demand vectors") as stage:
+        for number, vector in enumerate(scaled(instance, B)[0], start=1):
+            program.solve(vector)
+            demands, arcs = program.duals()
+            price = np.round(demands, 9)
+            found[price.tobytes()] += 1
+            pairs.setdefault(price.tobytes(), (price, arcs))
+            if number % PRICED_TOGETHER == 0 and _met_once(found) < unseen * number:
+                break
+            if number < len(B) and not stage.in_time(number, len(B)):
+                break
     return list(pairs.values())
 
 
@@ -253,12 +266,32 @@ def _cost(instance: Instance, B: Array, splits: Array) -> Array:
 
 
 def _least_mlu(instance: Instance, shares: Array) -> Array:
+    values = []
+    for value in _each_least_mlu(instance, shares):
+        clock.refuse_overtime("solving for the optimum of demand vectors")
+        values.append(value)
+    return np.array(values)
+
+
+def _each_least_mlu(instance: Instance, shares: Array) -> Iterator[float]:
     program = _Flows(instance)
-    values = np.empty(len(shares))
-    for position, vector in enumerate(shares):
+    for vector in shares:
         program.solve(vector)
-        values[position] = program.value
-    return values
+        yield program.value
+
+
+def least_mlu_until(instance: Instance, B: Array, deadline: Deadline) -> Array:
+    """The least MLU (n,) of the first of the vectors (N, D): as many as time allows, one at least.
+
+    They are the same as `optimal_routing` gives.
+    """
+    shares, scale = scaled(instance, B)
+    values = []
+    for value in _each_least_mlu(instance, shares):
+        values.append(value)
+        if deadline.passed:
+            break
+    return np.array(values) * scale[: len(values)]
 
 
 def basic_splits(instance: Instance, B: Array) -> tuple[Array, Array]:
@@ -299,6 +332,7 @@ def _canonical(
     program, loads = _Flows(instance, weights), utilisation_per_share(instance)
     result = np.empty((len(shares), len(weights)))
     for position, (vector, bound) in enumerate(zip(shares, bounds, strict=True)):
+        clock.refuse_overtime("solving for the splits of demand vectors")
         if not program.solve(vector, bound):
             raise InvalidInput(
                 f"demand vector {position} cannot be routed within the capacities; "

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
+from cg4ai import clock
 from cg4ai.apps.routing.cells import FlowCell, FlowPrograms
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.functional import Utilisation
@@ -82,7 +82,7 @@ def check_box(instance: Instance) -> Box:
 
 
 def ratio_anchor(
-    instance: Instance, *, target: float = 1.0, leaves: int | None = None, until: float = np.inf
+    instance: Instance, *, target: float = 1.0, leaves: int | None = None
 ) -> RatioAnchor:
     """Cut cells until all keep `target`, or there are so many leaves (None: by the effort)."""
     region = check_box(instance)
@@ -93,8 +93,11 @@ def ratio_anchor(
     root = programs.cell(region.lower / largest, region.upper / largest)
     tree = _Tree([root])
     waiting = [(-root.ratio, 0)]
+    stage = clock.Stage(clock.review(), "cells of demands by which the ratio is proven")
     while (
-        len(waiting) < leaves and _stated(-waiting[0][0]) > target and time.perf_counter() < until
+        len(waiting) < leaves
+        and _stated(-waiting[0][0]) > target
+        and stage.in_time(len(waiting), leaves)
     ):
         _, node = heapq.heappop(waiting)
         for number, half in enumerate(_halves(programs, tree, node), start=len(tree.nodes)):

@@ -14,6 +14,7 @@ from cg4ai.apps.routing.sizes import VALIDATION
 from cg4ai.apps.tables import plain
 from cg4ai.apps.wording import (
     STOPS,
+    cut_short,
     distance_from_optimal,
     preparing,
     remarks,
@@ -54,6 +55,7 @@ MOVED = {
 def report(summary: Mapping[str, Any]) -> str:
     """The result for people: a table, what is guaranteed, where the time went."""
     lines = [
+        *cut_short(summary),
         *about(summary),
         stopped(summary),
         "",

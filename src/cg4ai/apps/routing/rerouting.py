@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cg4ai import clock
 from cg4ai.apps.folders import ARRAYS
 from cg4ai.apps.routing.answers import PRICES, stored_prices
 from cg4ai.apps.routing.data import Instance
@@ -86,7 +86,7 @@ def rerouted(whole: Whole, failure: Failure, effort: Effort, folder: Path) -> di
     that there is no shield), "shielded", or "violated" if a shielded router was found to overload a
     link all the same.
     """
-    started, factor = time.perf_counter(), whole.instance.capacity_factor
+    started, factor = clock.now(), whole.instance.capacity_factor
     left = reduced(whole.instance, failure)
     known: dict[str, Any] = {
         "failure": failure.name,
@@ -103,7 +103,7 @@ def rerouted(whole: Whole, failure: Failure, effort: Effort, folder: Path) -> di
         known |= {"outcome": "unaffected", "text": text}
     else:
         known |= _unroutable(made) or _router(whole, left, made, failure, effort, folder)
-    return {**known, "seconds": time.perf_counter() - started}
+    return {**known, "seconds": clock.now() - started}
 
 
 def _disconnected(instance: Instance, left: Reduced, failure: Failure) -> dict[str, Any]:

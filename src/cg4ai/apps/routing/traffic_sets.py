@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cg4ai import clock
 from cg4ai.apps.routing.demands import DemandSet, node_totals
 from cg4ai.apps.routing.optimal import DualPrices
 from cg4ai.errors import InvalidInput
@@ -149,6 +150,7 @@ def _climbed(instance: Instance, prices: DualPrices, vector: Array) -> tuple[flo
     """The optimum at the end of a climb, and where that is."""
     value, slope = prices.at(vector)
     for _ in range(CLIMBS):
+        clock.refuse_overtime("the search for the worst optimum")
         higher = instance.region.peaks(slope[None]).inputs[0]
         above, slope = prices.at(higher)
         if above <= value * (1 + GAIN):

@@ -9,10 +9,10 @@ from cg4ai.apps import wording
 
 
 def report(summary: Mapping[str, Any]) -> str:
-    lines = [wording.report(dict(summary))]
+    lines = [*wording.cut_short(summary), wording.report(dict(summary))]
     if known := scores(summary):
         lines += ["", *known]
-    return "\n".join([*lines, *wording.cut_short(summary)])
+    return "\n".join(lines)
 
 
 def scores(summary: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import math
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai import clock
 from cg4ai.fanout import own_stream
 from cg4ai.objectives import Batch
 from cg4ai.pricing.gradient.guided import ATTACK_ROWS, WINDOW, Trainer
@@ -195,7 +195,7 @@ def train_captured(
         if until < math.inf:
             # the clock is to tell of steps that were taken; other streams are others' business
             torch.cuda.current_stream().synchronize()
-            if time.perf_counter() >= until:
+            if clock.now() >= until:
                 break
     return {name: value.detach() for name, value in current.items()}
 

@@ -8,7 +8,6 @@ torch's fused kernel, much faster than the same arithmetic tensor by tensor.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
+from cg4ai import clock
 from cg4ai.errors import InvalidInput
 from cg4ai.protocols import Parameters
 
@@ -89,7 +89,7 @@ def train(
 ) -> Parameters:
     """Minimise each model's loss; every tensor's leading axis is models x members per model.
 
-    `until` is a moment of `time.perf_counter` at which training ends, whatever steps are left.
+    `until` is a moment of `clock.now` at which training ends, whatever steps are left.
     """
     rule = (_Plateau if training.schedule == "plateau" else _OneCycle)(
         contiguous(parameters), training, models
@@ -107,7 +107,7 @@ def train(
         gradients = torch.autograd.grad(losses.sum(), values)
         for value in values:
             value.requires_grad_(False)
-        if rule.step(step, losses.detach(), gradients) or time.perf_counter() >= until:
+        if rule.step(step, losses.detach(), gradients) or clock.now() >= until:
             break
     return rule.result
 

@@ -95,7 +95,7 @@ def test_no_group_is_trained_when_little_is_left_to_gain() -> None:
     )
 
     def asked(threshold: float, enough: float) -> bool:
-        requirement = Margin(x, y, threshold, classes=10)
+        requirement = Margin(x, y, threshold, classes=10, form="member")
         rows = RowSet(Layout.single(10), [requirement.rows(0)])
         request = PricingRequest(
             iteration=1,

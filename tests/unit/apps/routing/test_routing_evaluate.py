@@ -21,9 +21,9 @@ from cg4ai.apps.routing.problem import routing_problem, routing_settings
 from cg4ai.apps.routing.separation import Attack, attack
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.runner import Outcome, perform
+from cg4ai.clock import Deadline
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
-from cg4ai.solving.clock import Deadline
 from cg4ai.solving.workspace import Workspace
 from experiments.routing import figures as routing_figures
 

@@ -33,10 +33,10 @@ from cg4ai.apps.routing.traffic_problem import MeasuredDemands, RatioTail, Relat
 from cg4ai.apps.routing.unroutable import CannotBeRouted
 from cg4ai.apps.runner import Outcome, perform
 from cg4ai.checker import verdict
+from cg4ai.clock import Deadline
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.members.feedback import FeedbackArchitecture, Loads
 from cg4ai.members.networks import NetworkArchitecture
-from cg4ai.solving.clock import Deadline
 
 NODES = ("D", "A", "C", "B")
 LINKS = "source,target,capacity\nA,B,10\nB,C,10\nC,D,10\nD,A,10\nA,C,10\n"

@@ -6,8 +6,8 @@ import contextlib
 
 import pytest
 
-from cg4ai.solving import clock as clocks
-from cg4ai.solving.clock import OTHER, Stopwatch
+from cg4ai import clock as clocks
+from cg4ai.clock import OTHER, Stopwatch
 
 
 class Clock:
