@@ -219,7 +219,7 @@ def _beside(summary: Mapping[str, Any]) -> list[str]:
     if "plain_overloaded" in summary:
         count = summary["validation"]
         hit = round(summary["plain_overloaded"] * count)
-        often = f", and some link at {hit:,} of {number_of(count, 'validation vector')}"
+        often = f", and some link at {hit:,} of {count:,} validation vectors"
     return [
         f"Plain networks overload link {'->'.join(summary['plain_worst_link'])} to "
         f"{100 * worst:.4g} % of its capacity at the worst vector found{often}.",

@@ -243,7 +243,7 @@ def test_what_learned_from_traffic_is_measured_on_later_traffic(tmp_path: Path) 
     lines = [f"{time},a,d,{a}\n{time},b,d,{b}" for time, (a, b) in enumerate(volumes)]
     traffic = tmp_path / "traffic.csv"
     traffic.write_text("\n".join(["time,source,target,volume", *lines]) + "\n")
-    asked = settings(tmp_path, traffic=traffic, demands=None, load=0.4)
+    asked = settings(tmp_path, traffic=traffic, demands=None, load=0.4, scale_capacities="auto")
     perform(APPLICATION, asked, out=tmp_path / "run")
     (row,) = study(tmp_path / "run", "b-d", QUICK)
     assert row["outcome"] == "shielded"
