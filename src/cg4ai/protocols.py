@@ -120,7 +120,8 @@ class PricingRequest:
     propose by (smoothed, or equal to `duals.rows`). `loss_weight` is 0 in the phase that
     minimises slack alone; `requirements` are the problem's, in order. `seed` is derived from
     (run seed, iteration, pricer). Training that lasts until `until`, a moment of
-    `time.perf_counter`, ends there with what it has.
+    `time.perf_counter`, ends there with what it has. Costs are rounded in the `unit` of the
+    objective, 1 unless they are very small or large.
     """
 
     iteration: int
@@ -134,6 +135,7 @@ class PricingRequest:
     device: str
     requirements: Sequence[Requirement] = ()
     until: float = math.inf
+    unit: float = 1.0
 
 
 class Pricer(Protocol):

@@ -1,9 +1,9 @@
 """Runs commands in forked children and ends them early: imports are paid for once.
 
 Reads one JSON request per line, answers with one JSON line. A request names `arguments` and at
-most one way to end the child: `signal` after `delay` seconds, `signal` once the file `history` has
-a line, or `kill_at`, the number of the file operation (fsync or rename) just before or after which
-the child kills itself.
+most one way in which the child ends itself, none of which depends on how busy the machine is:
+killed after so many seconds of its own processor time (`cpu`), by a `signal` once the file `seen`
+is not empty, or killed just before or after its file operation (fsync or rename) number `kill_at`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -44,12 +43,30 @@ def kill_at_file_operation(number: int) -> None:
     os.fsync, os.replace = counted(os.fsync), counted(os.replace)
 
 
+def signal_once_seen(path: Path, number: int) -> None:
+    """Make this process send itself a signal at the first fsync that finds a file not empty."""
+    usual, sent = os.fsync, False
+
+    def watched(descriptor: int) -> None:
+        nonlocal sent
+        usual(descriptor)
+        if not sent and path.exists() and path.stat().st_size:
+            sent = True
+            os.kill(os.getpid(), number)
+
+    os.fsync = watched
+
+
 def child(request: dict[str, Any]) -> NoReturn:
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
     if "kill_at" in request:
         kill_at_file_operation(request["kill_at"])
+    if "seen" in request:
+        signal_once_seen(Path(request["seen"]), getattr(signal, request["signal"]))
+    if "cpu" in request:
+        signal.setitimer(signal.ITIMER_PROF, max(request["cpu"], 1e-6))  # SIGPROF kills
     try:
         os._exit(main(request["arguments"]))
     finally:
@@ -57,21 +74,14 @@ def child(request: dict[str, Any]) -> NoReturn:
 
 
 def serve(request: dict[str, Any]) -> dict[str, Any]:
-    started = time.perf_counter()
     process = os.fork()
     if process == 0:
         child(request)
-    if "signal" in request:
-        time.sleep(request.get("delay", 0.0))
-        history = Path(request.get("history", os.devnull))
-        while "history" in request and not (history.exists() and history.read_bytes()):
-            time.sleep(0.002)
-        os.kill(process, getattr(signal, request["signal"]))
-    _, status = os.waitpid(process, 0)
+    _, status, used = os.wait4(process, 0)
     return {
         "killed": os.WIFSIGNALED(status),
         "code": os.waitstatus_to_exitcode(status),
-        "seconds": time.perf_counter() - started,
+        "cpu": used.ru_utime + used.ru_stime,
     }
 
 

@@ -16,6 +16,7 @@ from cg4ai.apps.predicting import Predictor
 from cg4ai.apps.protocol import Guarantee, Interface
 from cg4ai.apps.wording import STRENGTHS, guarantee_of
 from cg4ai.checker.file import FIRST_LINE
+from cg4ai.ensemble.audit import LISTED_ONLY
 from cg4ai.ensemble.claims import WEAKEST_FIRST, mixture_digest
 from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
 from cg4ai.ensemble.shield import anchor_checks
@@ -56,7 +57,11 @@ class Card:
     @property
     def sentence(self) -> str:
         """What is guaranteed, in one sentence."""
-        kept = [f"{one.rule} ({one.strength})" for one in self.guarantees if one.holds]
+        kept = [
+            f"{one.rule} ({one.strength}{', ' + LISTED_ONLY if one.doubtful else ''})"
+            for one in self.guarantees
+            if one.holds
+        ]
         broken = [one.rule for one in self.guarantees if not one.holds]
         if not kept and not broken:
             return "No rule is known to hold, so nothing is guaranteed."

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cg4ai.apps.explaining import ListedSlack
 from cg4ai.apps.folders import trained
-from cg4ai.ensemble.ensemble import DECISIONS, Ensemble
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.export import exported
 from cg4ai.errors import InvalidInput
 from cg4ai.pages.page import asset, page
@@ -55,15 +55,13 @@ def model_page(ensemble: Ensemble, traced: Sequence[Requirement], data: Mapping[
     module = Explained(ensemble.to("cpu"), traced)
     further = {
         "program": packed(exported(module, ensemble.input_size, rows=1)),
-        # as text: a page's numbers end at 2**53
-        "votes": str(ensemble.about[DECISIONS]["seed"]) if ensemble.votes else None,
         "shielded": bool(ensemble.guards),
     }
     return page(
         str(data["title"]),
         asset("model.html"),
         styles=["model.css"],
-        scripts=["program.js", "blake2b.js", "model.js"],
+        scripts=["program.js", "model.js"],
         data={**data, **further},
     )
 
@@ -87,20 +85,20 @@ def listed_data(known: ListedSlack, labels: Sequence[str]) -> dict[str, Any]:
 
 
 class Explained(nn.Module):
-    """Outputs (n, r), how far a shield moved them (n,), shares of votes (n, r), then of each rule
-    its slack (n,) and whether the input lies where it speaks (n,): what a page computes.
+    """Outputs (n, r), how far a shield moved them (n,), scores by which is decided (n, r), then of
+    each rule its slack (n,) and whether the input lies where it speaks (n,): what a page computes.
     """
 
     def __init__(self, ensemble: Ensemble, rules: Sequence[Requirement]) -> None:
         super().__init__()
-        self.module, self.rules, self.votes = ensemble.as_module(), list(rules), ensemble.votes
+        self.module, self.rules, self.ensemble = ensemble.as_module(), list(rules), ensemble
         for rule in rules:
             rule.check(ensemble.input_size, ensemble.output_size)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
         outputs = self.module(inputs)
-        shares = self.module.votes(inputs) if self.votes else outputs
-        found = [outputs, self.module.theta(inputs), shares]
+        decisive = self.ensemble.decision_scores(inputs) if self.ensemble.votes else outputs
+        found = [outputs, self.module.theta(inputs), decisive]
         for rule in self.rules:
             if isinstance(rule, OutputRule):
                 matrix, bound = map(torch.as_tensor, rule.output_set(outputs.shape[1]).rows)

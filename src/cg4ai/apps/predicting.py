@@ -55,7 +55,7 @@ class Asked:
 class Predictions:
     """A row of names and values for each row of a table.
 
-    `outside` (n,): those outside the region in which the rules were established, of which
+    `outside` (n,): those outside the region in which some rule was established, of which
     `warning` speaks; it is empty where there are none. `moved`: at how many rows a shield moved the
     answer, None where nobody asked. What is unknown in a row is None. `note`: why it is unknown in
     all of them how far from the optimum they are. `paths`: of a router, the nodes of the path that
@@ -117,7 +117,8 @@ class Predictor:
         """
         inputs = self.described.inputs(table)
         outside = self.described.outside(inputs)
-        warning = outside_warning(table, outside)
+        missed = [name for name, one in self.ensemble.beyond(inputs).items() if one.any()]
+        warning = outside_warning(table, outside, missed)
         if warning and asked.refuse_outside:
             raise InvalidInput(f"{warning}; correct or remove these rows")
         pause()
@@ -198,12 +199,17 @@ def joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
     return [{**row, **further} for row, further in zip(rows, more, strict=True)]
 
 
-def outside_warning(table: CsvTable, outside: NDArray[np.bool_]) -> str:
-    """How many rows lie outside, and the first of them; empty where none does."""
+def outside_warning(table: CsvTable, outside: NDArray[np.bool_], missed: Sequence[str] = ()) -> str:
+    """How many rows lie outside, and the first of them; empty where none does.
+
+    `missed` names the rules that say nothing of some of them, where these are known.
+    """
     if not outside.any():
         return ""
     first = table.place(int(outside.argmax()))
+    names, several = " and ".join(missed) or "the rules", len(missed) != 1
     return (
-        f"{outside.sum()} of {len(outside)} rows lie outside the region in which the rules were "
-        f"established, first on {first} of {table.path}: nothing is guaranteed there"
+        f"{outside.sum()} of {len(outside)} rows lie outside the region in which {names} "
+        f"{'were' if several else 'was'} established, first on {first} of {table.path}: {names} "
+        f"{'are' if several else 'is'} not guaranteed there"
     )

@@ -159,7 +159,8 @@ class InputColumn:
 
 @dataclass(frozen=True)
 class Interface:
-    """What goes into predictions and what comes out, as tables have it; `region`: of the rules.
+    """What goes into predictions and what comes out, as tables have it; `region`: of rules that are
+    restricted to one, empty if there are none.
 
     A `Signature` has the features instead that columns are encoded to.
     """
@@ -172,12 +173,16 @@ class Interface:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a run says of one rule at its end, in the words of its report."""
+    """What a run says of one rule at its end, in the words of its report.
+
+    `doubtful`: it holds on the listed rows and is likely violated on new ones.
+    """
 
     rule: str
     holds: bool
     strength: str
     words: str
+    doubtful: bool = False
 
 
 class Trained(Protocol):
@@ -197,7 +202,7 @@ class Trained(Protocol):
         ...
 
     def outside(self, inputs: Array) -> NDArray[np.bool_]:
-        """Which inputs (n,) lie outside all that the rules were established for."""
+        """Which inputs (n,) lie outside what some rule over a region was established for."""
         ...
 
     def predictions(

@@ -160,6 +160,7 @@ def audit_entry(audit: Audit, rule: Rule) -> dict[str, Any]:
     return {
         "requirement": audit.requirement,
         "holds": audit.holds,
+        "doubtful": audit.doubtful,
         "strength": audit.strength,
         "place": audit.place,
         "rows": audit.rows,
@@ -177,7 +178,13 @@ def audit_entry(audit: Audit, rule: Rule) -> dict[str, Any]:
 def guarantee_of(entry: Mapping[str, Any]) -> Guarantee:
     """One audit of a summary, for whoever is told what holds."""
     strength = entry["strength"] if entry["holds"] else Strength.VIOLATED
-    return Guarantee(entry["requirement"], entry["holds"], str(strength), entry["statement"])
+    return Guarantee(
+        entry["requirement"],
+        entry["holds"],
+        str(strength),
+        entry["statement"],
+        doubtful=bool(entry.get("doubtful")),
+    )
 
 
 def report(result: dict[str, Any]) -> str:
@@ -225,6 +232,9 @@ def audit_report(entries: Sequence[dict[str, Any]], outputs: Sequence[str] = ())
     searched = [one["requirement"] for one in entries if one["strength"] == "attacked"]
     if searched:
         lines += ["", f"NOT PROVEN at every input: {', '.join(searched)} (searched only)"]
+    doubtful = [one["requirement"] for one in entries if one.get("doubtful")]
+    if doubtful:
+        lines += ["", f"LIKELY VIOLATED on new rows: {', '.join(doubtful)} (by held-out rows)"]
     lines += ["", "What this means"]
     for strength in dict.fromkeys(entry["strength"] for entry in entries):
         lines.append(f"  {strength}: {STRENGTHS[Strength(strength)]}")
@@ -252,7 +262,7 @@ def audit_row(entry: Mapping[str, Any]) -> dict[str, Any]:
     worst, holds = entry["worst_violation"], entry["holds"]
     return {
         "requirement": entry["requirement"],
-        "met": "yes" if holds else "NO",
+        "met": "NO" if not holds else "listed rows only" if entry.get("doubtful") else "yes",
         "strength": entry["strength"],
         "rows met": f"{entry['satisfied']} of {entry['rows']}" if listed else "",
         "closest": f"{max(0.0, -worst):.3g} to spare" if holds else f"missed by {worst:.3g}",

@@ -32,6 +32,9 @@ def rule_bound(terms: RuleTerms, cells: Cells, region: Region | None = None) -> 
     total = _summed(terms, cells)
     for above, below in terms.squares:
         _add_square(total, _summed(above, cells), _summed(below, cells), box)
+    total.constant += terms.missed
+    total.plain += terms.missed
+    total.mass = total.mass + terms.missed
     return total.bounds(terms.limits, box)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,14 @@ from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
 from cg4ai.checker.parts import PartSource, build_part
 from cg4ai.checker.region import Region
-from cg4ai.checker.scale import LARGEST, LARGEST_SUM, within_scale
+from cg4ai.checker.scale import (
+    LARGEST,
+    LARGEST_SUM,
+    UNDERFLOW,
+    UNIT,
+    refuse_large,
+    within_scale,
+)
 from cg4ai.checker.sums import checked_sums
 from cg4ai.checker.terms import Coefficients, Limits, Member, RuleTerms
 from cg4ai.checker.totals import Totals, checked_totals, given
@@ -29,6 +37,7 @@ RULE_ARRAYS = (
     *(
         "square_rule",
         "square_factor",
+        "quadratic",
         "tilt",
         "piece",
         "tree_start",
@@ -39,6 +48,8 @@ RULE_ARRAYS = (
     ),
 )
 SHIELDED = ("members", "mixture")  # what a shield may be of
+SAME_ENTRY = 1e-9  # to which squares are those of a quadratic, of the diagonal entries' mean
+SLIP = 1e-6  # more than the rounding of what outputs do not exceed in size
 LEAST_SHARE = 1e-3  # that shares sum up to: they are divided by their sum
 WEIGHT_SUM = 1e-9  # how far from one the weights of a block may sum
 LARGEST_WHOLE = 2**31 - 1
@@ -226,6 +237,11 @@ class Claim(Heading):
             raise Rejected("two slopes stand at one rule, output and input")
         self.square_factor: Array = self._take("square_factor", (None, size))
         self.square_rule = self._index("square_rule", (len(self.square_factor),), count)
+        # certificates made before 0.8 state squares alone: these are what is proven then
+        stated = "quadratic" in self._arrays
+        self.quadratic: Array | None = None
+        if stated:
+            self.quadratic = self._take("quadratic", (count, size, size))
         dimensions = self._take("tree_dimension", (None,), np.int16)
         bounds = self._take("leaf_bound", (None,), None)
         tree_start = self._starts("tree_start", len(dimensions))
@@ -318,7 +334,41 @@ class Claim(Heading):
             self._blocks_of(self.constant[rule], slope),
             None if self.plain[rule] else Limits(self.limit[own], self.tilt[own]),
             squares,
+            self._missed(rule),
         )
+
+    def _missed(self, rule: int) -> float:
+        """What the quadratic of a rule exceeds its squares by at most, anywhere in the region.
+
+        `y' Q y - sum of (factor . y)^2` is at most the sizes of the entries of Q less those of the
+        factor, rounding included, times the largest outputs.
+        """
+        if self.quadratic is None:
+            return 0.0
+        given, factor = self.quadratic[rule], self.square_factor[self.square_rule == rule]
+        refuse_large(given, given, least=self.size)
+        half, size = given / 2 + given.T / 2, np.abs(given) + np.abs(given.T)
+        products = np.abs(factor).T @ np.abs(factor)
+        entries = np.abs(half - factor.T @ factor) + UNIT * (len(factor) + 8) * (size + products)
+        unit = np.sqrt(np.maximum(np.diag(half), 0.0))
+        # more than rounding: outputs that keep the rule need not be a convex set
+        if not (entries <= SAME_ENTRY * np.outer(unit, unit) + UNDERFLOW).all():
+            raise Rejected(
+                f"the squares of {self.rule_names[rule]} are not those of the quadratic it states"
+            )
+        largest = self._largest
+        return float(largest @ entries @ largest) * (1 + SLIP) + UNDERFLOW * bool(given.any())
+
+    @cached_property
+    def _largest(self) -> Array:
+        """(output_size,): what the mixture's outputs do not exceed in size on the region."""
+        largest = np.zeros(self.output_size)
+        for block, members in zip(self.blocks, self.members, strict=True):
+            for member in members:
+                part = member.part
+                mass = np.ones(part.output_size) if part.groups else part.masses[-1][member.index]
+                largest[block] += member.weight * mass[: len(block)]
+        return largest * (1 + SLIP)
 
     def _blocks_of(self, constant: Array, slope: Array) -> list[tuple[Coefficients, list[Member]]]:
         """The blocks whose outputs have a coefficient other than zero."""

@@ -208,7 +208,11 @@ def components(record: Any, arrays: Any, size: int) -> NDArray[np.integer[Any]]:
             reads = own["constant"] != 0
             reads[own["rule"], own["output"]] |= own["value"] != 0
         elif guard["rules"] == "quadratic":
-            reads = (own["factor"] != 0).any(-1) | (own["linear"] != 0)
+            reads = own["linear"] != 0
+            if "square" in own:
+                reads |= (own["square"] != 0).any(1) | (own["square"] != 0).any(2)
+            else:  # made before 0.8
+                reads |= (own["factor"] != 0).any(-1)
         else:
             reads = np.ones((1, size), bool)
         sets.append(reads)

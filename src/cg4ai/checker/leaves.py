@@ -38,7 +38,7 @@ class LeafBounds:
         """At least the rule's value at every input, rounding included; None: not of this kind."""
         plain = self._region.centre is None and self._region.rows is None
         members = [(member, asked.own) for member, asked in terms.members]
-        if not plain or terms.limits is not None or terms.squares:
+        if not plain or terms.limits is not None or terms.squares or terms.missed:
             return None
         if not all(_piecewise_constant(member) for member, _ in members):
             return None

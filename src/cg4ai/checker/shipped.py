@@ -248,16 +248,19 @@ def _same_guard(claim: Claim, guards: Any, arrays: Mapping[str, NDArray[Any]], w
 def _same_rules(claim: Claim, form: Any, own: Mapping[str, NDArray[Any]]) -> bool:
     """Whether the arrays of a guard are the rules of the claim."""
     if form == "affine":
-        return not len(claim.square_rule) and all(
+        return not (len(claim.square_rule) or claim.quadratic is not None) and all(
             np.array_equal(own[name], getattr(claim, stated)) for name, stated in RULES.items()
         )
-    if form != "quadratic" or not claim.plain.all() or len(claim.slope_value):
+    of_squares = len(claim.square_rule) or claim.quadratic is not None
+    if form != "quadratic" or not of_squares or not claim.plain.all() or len(claim.slope_value):
         return False
-    count, size, width = own["factor"].shape
-    factor = np.moveaxis(own["factor"], 2, 1).reshape(-1, size)
+    if "square" not in own or claim.quadratic is None:
+        raise Rejected(
+            "quadratic rules are compared as they were stated, which folders and certificates made "
+            "before 0.8 do not hold: certify the rule again"
+        )
     return (
-        np.array_equal(factor, claim.square_factor)
-        and np.array_equal(np.repeat(np.arange(count), width), claim.square_rule)
+        np.array_equal(own["square"], claim.quadratic)
         and np.array_equal(own["linear"], claim.constant)
         and np.array_equal(own["limit"], claim.limit)
     )

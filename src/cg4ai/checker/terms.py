@@ -102,12 +102,14 @@ class RuleTerms:
     """A rule as the blocks that enter it: the coefficients of each block and its members.
 
     `limits` are None where the limit is one number, with which the bound is compared. `squares`:
-    sums t of outputs, and -t, whose squares are part of the rule.
+    sums t of outputs, and -t, whose squares are part of the rule; `missed`: what these squares may
+    fall short of the quadratic that the rule states.
     """
 
     blocks: Sequence[tuple[Coefficients, Sequence[Member]]]
     limits: Limits | None = None
     squares: Sequence[tuple[RuleTerms, RuleTerms]] = ()
+    missed: float = 0.0
 
     @cached_property
     def members(self) -> list[tuple[Member, Asked]]:

@@ -117,12 +117,18 @@ def _value(claim: Claim, rule: int) -> str:
         f"{exact(claim.slope_value[at])} x[{claim.slope_input[at]}] y[{claim.slope_output[at]}]"
         for at in own[:TERMS].tolist()
     ]
+    count = len(plain) + len(own)
+    if claim.quadratic is not None:
+        given = claim.quadratic[rule]
+        pairs = np.argwhere(given)
+        products = [
+            f"{exact(given[i, j])} y[{i}]" + ("^2" if i == j else f" y[{j}]")
+            for i, j in pairs[:TERMS].tolist()
+        ]
+        return _cut([*products, *terms], len(pairs) + count) or "0"
     squares = np.flatnonzero((claim.square_rule == rule) & claim.square_factor.any(axis=1))
-    terms = [
-        *(f"({linear_sum(claim.square_factor[at], 'y')})^2" for at in squares[:TERMS].tolist()),
-        *terms,
-    ]
-    return _cut(terms, len(squares) + len(plain) + len(own)) or "0"
+    sums = [f"({linear_sum(claim.square_factor[at], 'y')})^2" for at in squares[:TERMS].tolist()]
+    return _cut([*sums, *terms], len(squares) + count) or "0"
 
 
 def _limit(claim: Claim, rule: int) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -64,14 +63,12 @@ def guarded(commands: typer.Typer, arguments: Sequence[str] | None, name: str) -
     """Run commands with every expected error as one line and an exit code."""
     try:
         commands(args=None if arguments is None else list(arguments), prog_name=name)
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else FAILURE
-    except KeyboardInterrupt:
+    except SystemExit as ended:  # typer makes it of a KeyboardInterrupt, too
+        code = ended.code if isinstance(ended.code, int) else FAILURE
         # whoever presses Ctrl-C twice gets no traceback
-        if threading.current_thread() is threading.main_thread() and arguments is None:
+        if code == INTERRUPTED and arguments is None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return code
     except Cg4aiError as error:
         # notes say in which of several jobs it was
         text = "; ".join([str(error), *getattr(error, "__notes__", ())])

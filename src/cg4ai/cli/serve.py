@@ -17,6 +17,7 @@ OPTIONS = {
     "rows": "--max-rows",
     "seconds": "--time-limit",
     "waiting": "--max-waiting",
+    "connections": "--max-connections",
 }
 
 
@@ -34,11 +35,15 @@ def serve(
         int, typer.Option(metavar="N", help="Most rows of a request.")
     ] = Limits.rows,
     time_limit: Annotated[
-        float, typer.Option(metavar="S", help="Longest time for a request.")
+        float,
+        typer.Option(metavar="S", help="Longest time for a request, from its first byte."),
     ] = Limits.seconds,
     max_waiting: Annotated[
         int, typer.Option(metavar="N", help="Most requests that are being answered at once.")
     ] = Limits.waiting,
+    max_connections: Annotated[
+        int, typer.Option(metavar="N", help="Most connections that are open at once.")
+    ] = Limits.connections,
     watch: Annotated[
         float,
         typer.Option(
@@ -60,7 +65,13 @@ def serve(
     from cg4ai.serving.server import serve as answer
 
     try:
-        limits = Limits(body_mib=max_body, rows=max_rows, seconds=time_limit, waiting=max_waiting)
+        limits = Limits(
+            body_mib=max_body,
+            rows=max_rows,
+            seconds=time_limit,
+            waiting=max_waiting,
+            connections=max_connections,
+        )
     except InvalidSettings as error:
         named = re.sub(r"\b(\w+)(?= must )", lambda one: OPTIONS[one[0]], str(error))
         raise InvalidSettings(named) from error

@@ -24,11 +24,12 @@ from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
 from cg4ai.rules import Concave
 from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.guards import TOLERANCE, FunctionRules, Guard
+from cg4ai.rules.guards import FunctionRules, Guard
 from cg4ai.rules.regions import Ball
+from cg4ai.rules.sizes import variable_units
 
 ROUNDS = 60  # of inputs added to the program of a constant anchor
-MOST = 1.0  # room that is worth having, relative to max(1, |bound|)
+MOST = 1.0  # room that is worth having, relative to the scale of a guard
 SHARE = 0.25  # of the most room there is: an anchor nearer to the data than that has too little
 LEAST = 0.05  # of it that a rule of least loss leaves: it has chosen where, the others have not
 BISECTIONS = 20
@@ -36,7 +37,7 @@ BISECTIONS = 20
 
 @dataclass(frozen=True)
 class Anchor:
-    """An anchor with its least room over all rules and regions, relative to max(1, |bound|).
+    """An anchor with its least room over all rules and regions, relative to `Guard.scale`.
 
     `exact` says whether that is proven by closed form.
     """
@@ -64,6 +65,11 @@ class _Tightest:
     rule: int
     point: Array
 
+    @property
+    def missed(self) -> float:
+        """By how much the rule is missed there, in its own units."""
+        return -self.room * float(self.guard.scale[self.rule])
+
 
 def tightest(guards: Sequence[Guard], anchor: AffineMap) -> _Tightest | None:
     """Where the anchor has least room, by closed form; None where there is none for some rule."""
@@ -73,14 +79,10 @@ def tightest(guards: Sequence[Guard], anchor: AffineMap) -> _Tightest | None:
         if worst is None:
             return None
         slack, points = worst
-        relative = slack / _scale(guard)
+        relative = slack / guard.scale
         rule = int(np.argmin(relative))
         found.append(_Tightest(float(relative[rule]), guard, rule, points[rule]))
     return min(found, key=lambda one: one.room)
-
-
-def _scale(guard: Guard) -> Array:
-    return np.asarray(guard.rules.scale(torch.empty(0, dtype=torch.float64)).numpy())
 
 
 def worst_case(guard: Guard, anchor: AffineMap) -> tuple[Array, Array] | None:
@@ -206,8 +208,7 @@ def _roomiest(guards: Sequence[Guard], space: Space) -> tuple[Anchor | None, NoA
     more = ", ..." if len(forbidden.point) > 6 else ""
     reason = (
         f"no constant or affine anchor keeps {forbidden.guard.name} on its region: the best one "
-        f"misses rule {forbidden.rule} by {-forbidden.room:.3g} (relative to its bound, if that is "
-        f"above 1) at x = [{shown}{more}]"
+        f"misses rule {forbidden.rule} by {forbidden.missed:.3g} at x = [{shown}{more}]"
     )
     return None, NoAnchor(reason, forbidden.guard.name, forbidden.point)
 
@@ -266,8 +267,10 @@ class _Program:
         moved = self.space.outputs(self.slopes, np.zeros(self.space.basis.shape[1]))
         fixed = moved.offsets + at @ moved.slopes.T
         known = (rows.coefficients * fixed).sum(1)
-        self.rows.append(np.column_stack([-rows.coefficients @ self.space.basis, _scale(guard)]))
-        self.limits.append(known - rows.bounds)
+        # in the rule's own units: the solver's tolerances are those of numbers around 1
+        own = -rows.coefficients @ self.space.basis / guard.scale[:, None]
+        self.rows.append(np.column_stack([own, np.ones(len(rows))]))
+        self.limits.append((known - rows.bounds) / guard.scale)
 
     def solve(self, start: Array) -> tuple[float, Array] | None:
         """Room and the constant part of z; None if even the rows without room cannot be met."""
@@ -280,12 +283,14 @@ class _Program:
         limits = np.concatenate([*self.limits, floor])
         if self.others:
             return self._convex(matrix, limits, start)
+        units = variable_units(np.abs(matrix[:, :free]).max(axis=0, initial=0.0))
         cost = np.append(np.zeros(free), -1.0)
         bounds = [(None, None)] * free + [(None, MOST)]
-        answer = linprog(cost, matrix, limits, bounds=bounds, method="highs")
+        scaled = matrix * np.append(units, 1.0)
+        answer = linprog(cost, scaled, limits, bounds=bounds, method="highs")
         if answer.status != 0:
             return None
-        return float(answer.x[-1]), np.asarray(answer.x[:-1])
+        return float(answer.x[-1]), np.asarray(answer.x[:-1] * units)
 
     def _convex(self, matrix: Array, limits: Array, start: Array) -> tuple[float, Array] | None:
         """The same with rules that are concave in the output: a small smooth program."""
@@ -297,7 +302,7 @@ class _Program:
             y = outputs(point[:-1])[None]
             with torch.no_grad():
                 parts = [
-                    one.rules.slack(_centre(one), y)[0].numpy() - point[-1] * _scale(one)
+                    one.rules.slack(_centre(one), y)[0].numpy() / one.scale - point[-1]
                     for one in self.others
                 ]
             return np.concatenate([limits - matrix @ point, *parts])
@@ -309,8 +314,8 @@ class _Program:
                 slack = one.rules.slack(_centre(one), y)[0]
                 for number, value in enumerate(slack):
                     (gradient,) = torch.autograd.grad(value, y, retain_graph=True)
-                    own = gradient[0].numpy() @ self.space.basis
-                    rows.append(np.append(own, -_scale(one)[number])[None])
+                    own = gradient[0].numpy() @ self.space.basis / one.scale[number]
+                    rows.append(np.append(own, -1.0)[None])
             return np.concatenate(rows)
 
         first = np.append(start, 0.0)
@@ -340,9 +345,9 @@ def _steadiest(guards: Sequence[Guard], space: Space) -> Array:
     for guard in guards:
         rules = guard.rules
         first = rules.pieces[:, 0]
-        rows.append(rules.constant @ space.basis / _scale(guard)[:, None])
+        rows.append(rules.constant @ space.basis / guard.scale[:, None])
         varying = rules.tilt[first] - rules.constant @ space.slope
-        targets.append(varying / _scale(guard)[:, None])
+        targets.append(varying / guard.scale[:, None])
     matrix, target = np.concatenate(rows), np.concatenate(targets)
     return np.asarray(np.linalg.lstsq(matrix, target, rcond=1e-9)[0])
 
@@ -355,12 +360,37 @@ def check_given(guards: Sequence[Guard], anchor: AffineMap) -> Anchor:
             "the room of this anchor has no closed form: a rule multiplies outputs by the input, "
             "or is not linear, and the anchor depends on the input, too; give a constant anchor"
         )
-    if least.room < -TOLERANCE:
-        shown = ", ".join(f"{value:.6g}" for value in least.point[:6])
-        more = ", ..." if len(least.point) > 6 else ""
-        raise InvalidInput(
-            f"the anchor does not keep {least.guard.name}: at x = [{shown}{more}] rule "
-            f"{least.rule} is missed by {-least.room:.3g} (relative to its bound, if that is above "
-            "1); a shield needs an anchor that keeps every rule on the whole region"
-        )
-    return Anchor(anchor, least.room)
+    for guard in guards:
+        worst = worst_case(guard, anchor)
+        assert worst is not None
+        if not proven(guard, worst, anchor):
+            refuse_broken(guard, worst[1], anchor.at(worst[1]))
+            raise InvalidInput(
+                f"the anchor is not shown to keep {guard.name}: its proven room is "
+                f"{worst[0].min():.3g}, though no input is known that breaks it; a shield needs an "
+                "anchor with room, such as a constant one"
+            )
+    return Anchor(anchor, max(0.0, least.room))
+
+
+def proven(guard: Guard, worst: tuple[Array, Array], anchor: AffineMap) -> bool:
+    """Whether what `worst_case` found is at least 0 but for rounding."""
+    slack, points = worst
+    return bool((slack >= -np.diag(guard.rounding(points, anchor.at(points)))).all())
+
+
+def refuse_broken(guard: Guard, points: Array, outputs: Array) -> None:
+    """InvalidInput if the outputs (n, r) of an anchor break a rule at its input (n, d)."""
+    with torch.no_grad():
+        slack = guard.rules.slack(torch.as_tensor(points), torch.as_tensor(outputs)).numpy()
+    missed = -(slack + guard.rounding(points, outputs)) / guard.scale
+    if (missed <= 0).all():
+        return
+    at, rule = np.unravel_index(int(np.argmax(missed)), missed.shape)
+    shown = ", ".join(f"{value:.6g}" for value in points[at][:6])
+    more = ", ..." if points.shape[1] > 6 else ""
+    raise InvalidInput(
+        f"the anchor does not keep {guard.name}: at x = [{shown}{more}] rule {rule} is missed by "
+        f"{-slack[at, rule]:.3g}; a shield needs an anchor that keeps every rule on the whole "
+        "region"
+    )

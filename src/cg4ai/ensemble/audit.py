@@ -20,7 +20,7 @@ from cg4ai.rules import DecisionRate, OutputRule, Rate, Shape
 from cg4ai.rules.place import Placed
 from cg4ai.rules.rates import GroupRates
 from cg4ai.rules.regions import Region
-from cg4ai.rules.rows import ConcaveRows, shortfall
+from cg4ai.rules.rows import ConcaveRows, LinearRows, shortfall
 from cg4ai.rules.sizes import RequirementSize, requirement_size
 from cg4ai.separation import BlackBox, GradientAscent, default_separator
 from cg4ai.separation.scan import candidates, predictions
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cg4ai.rules import Requirement
     from cg4ai.rules.rows import Rows
 
+LISTED_ONLY = "on the listed rows; likely violated on new ones"
 SHOWN = 5  # violated rows spelled out when an audit is printed
 # brief searches, with gradients and without
 SCREENING = GradientAscent(starts=1, steps=0)
@@ -73,6 +74,11 @@ class Audit:
         """No violation above the tolerance was found; over a region that is no proof."""
         return len(self.violated) == 0
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether it holds at the listed inputs, and held-out ones say that it will not at new."""
+        return self.holds and any(rate.doubtful for rate in self.rates)
+
     def __str__(self) -> str:
         said = {
             Strength.AUDITED: self._audited,
@@ -101,9 +107,10 @@ class Audit:
 
     def _audited(self) -> str:
         verdict = "holds" if self.holds else "is violated"
+        where = f" {LISTED_ONLY}" if self.doubtful else ""
         return (
-            f"{self.requirement} {verdict} (audited): {self.satisfied} of {self.rows} rows at "
-            f"{self.place} satisfied within {self.tolerance:g}, "
+            f"{self.requirement} {verdict} (audited){where}: {self.satisfied} of {self.rows} rows "
+            f"at {self.place} satisfied within {self.tolerance:g}, "
             f"{self._worst('worst violation')}; nothing is said about other inputs"
         )
 
@@ -189,9 +196,10 @@ def audit(
             search = default_separator(requirement, ensemble.differentiable)
             if (brief or shield is not None) and isinstance(requirement.region, Region):
                 search = SCREENING if ensemble.differentiable else SAMPLING
-            least = tolerance * _size(requirement, ensemble).least
+            least = tolerance * size_over_region(requirement, ensemble).least
             found = search.find(ensemble, requirement, seed=seed, limit=limit, tolerance=least)
-        attacked = _attacked(requirement, found, tolerance, _size(requirement, ensemble))
+        size = size_over_region(requirement, ensemble)
+        attacked = _attacked(requirement, found, tolerance, size)
         if shield is None:
             return attacked
         return replace(attacked, strength=Strength.SHIELDED, room=shield.room)
@@ -208,11 +216,17 @@ class Recomputed(NamedTuple):
 def row_violations(requirement: Requirement, ensemble: Ensemble, rows: Rows) -> Recomputed:
     """What the mixture makes of a requirement's own rows; negative where there is room."""
     if isinstance(requirement, DecisionRate):
+        assert isinstance(rows, LinearRows)
         outputs = votes(torch.as_tensor(ensemble.answers(rows.inputs)))
+        # decisions that rounding can change count as those that are worse for the row
+        doubt = ensemble.unsure(rows.inputs) @ np.abs(rows.coefficients).T
+        unsure = np.einsum("jk,kj->j", np.abs(rows.mixing), doubt)
     else:
         outputs = predictions(ensemble, rows.inputs)
+        unsure = 0.0
     with torch.no_grad():
-        return Recomputed(outputs, shortfall(rows.bounds, rows.values(outputs).numpy()))
+        values = rows.values(outputs).numpy()
+    return Recomputed(outputs, shortfall(rows.bounds, values) + unsure)
 
 
 def _recomputed(
@@ -296,6 +310,8 @@ def _shape(shape: Shape, ensemble: Ensemble, tolerance: float, limit: int) -> Au
     """By the signs in the arrays of every member; inputs are compared all the same."""
     built = np.bool_(shapes.keeps(ensemble, shape))
     violations, inputs = shapes.worst_pairs(ensemble, shape)
+    sums = predictions(ensemble, inputs).numpy() @ shape.functionals(ensemble.output_size).T
+    tolerance = tolerance * (float(np.abs(sums).max()) or 1.0)
     order = np.argsort(-violations, kind="stable")[:limit]
     violated = order[(violations[order] > tolerance) & ~built]
     how = "structure of every member" if built else "pairs of inputs at random"
@@ -319,8 +335,8 @@ def _shown(point: Array) -> str:
     return f"[{shown}{', ...' if len(point) > 6 else ''}]"
 
 
-def _size(requirement: Requirement, ensemble: Ensemble) -> RequirementSize:
-    """Of a requirement over a region, where outputs are as large as at some of its inputs."""
+def size_over_region(requirement: Requirement, ensemble: Ensemble) -> RequirementSize:
+    """Over a region, where outputs are taken to be as large as at some of its inputs."""
 
     def largest() -> float:
         if not isinstance(requirement.region, Region):

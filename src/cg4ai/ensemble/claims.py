@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from cg4ai import arrays
+from cg4ai.ensemble.audit import size_over_region
 from cg4ai.ensemble.constructed import Built, constructed
 from cg4ai.ensemble.ensemble import GUARANTEES, OUTPUT_NAMES, Ensemble
 from cg4ai.errors import InvalidInput
@@ -26,6 +27,7 @@ from cg4ai.records import Array, IntArray, Strength
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Region, region_of
 from cg4ai.rules.rows import LinearRows, Rows, shortfall
+from cg4ai.rules.sizes import requirement_size
 from cg4ai.runs import files
 from cg4ai.separation.scan import predictions, region_violations
 
@@ -165,6 +167,7 @@ def record_audited(
 ) -> int:
     """Recompute the mixture in float64 and note at which inputs it keeps the whole requirement.
 
+    A row may lack `tolerance` x its size, as in `ensemble.audit`.
     A requirement that lists its inputs is recomputed there; over a region give `inputs`
     (n, d), such as those of cuts. Returns how many are noted. Only digests of them are kept, so
     large inputs cost little and are not given away.
@@ -177,7 +180,8 @@ def record_audited(
             raise InvalidInput(f"{requirement.name} holds over {region}; give inputs to audit")
         points = arrays.matrix(inputs, "inputs")
         violations = region_violations(mixture, requirement, points)
-        broken = (violations > tolerance).any(axis=1) | ~region.contains(points)
+        allowed = tolerance * size_over_region(requirement, mixture).least
+        broken = (violations > allowed).any(axis=1) | ~region.contains(points)
         form = getattr(requirement, "normal_form", None)
         about = None if form is None else form.digest
     else:
@@ -201,8 +205,12 @@ def _listed(
             "prediction; use ensemble.audit for them"
         )
     with torch.no_grad():
-        values = rows.values(predictions(mixture, rows.inputs)).numpy()
-    missed = np.flatnonzero(shortfall(rows.bounds, values) > tolerance)
+        outputs = predictions(mixture, rows.inputs)
+        values = rows.values(outputs).numpy()
+    size = requirement_size(
+        requirement, mixture.output_size, outputs=lambda: float(outputs.abs().max())
+    )
+    missed = np.flatnonzero(shortfall(rows.bounds, values) > tolerance * size.of_rows(rows.bounds))
     broken = np.zeros(len(rows.inputs), bool)
     broken[rows.index[missed] if isinstance(rows, LinearRows) else missed] = True  # type: ignore[index]
     return rows, broken

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from scipy import sparse
 from scipy.optimize import linprog
 
@@ -22,6 +21,7 @@ from cg4ai.records import Array
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.guards import Guard
 from cg4ai.rules.regions import Polytope
+from cg4ai.rules.sizes import variable_units
 
 LARGEST = 200_000  # entries of the rows
 
@@ -43,13 +43,14 @@ class Counterpart:
         columns = self.matrix.shape[1]
         cost = np.append(np.zeros(columns - 1), -1.0)
         bounds = [(None, None)] * self.positive + [(0, None)] * (columns - 1 - self.positive)
-        answer = linprog(
-            cost, self.matrix, self.limits, bounds=[*bounds, (None, limit)], method="highs"
-        )
+        units = variable_units(abs(self.matrix).max(axis=0).toarray().ravel())
+        units[-1] = 1.0  # room
+        scaled = self.matrix @ sparse.diags_array(units)
+        answer = linprog(cost, scaled, self.limits, bounds=[*bounds, (None, limit)], method="highs")
         if answer.status != 0:
             return None
         free = self.positive // (size + 1)
-        return np.asarray(answer.x[: free * size].reshape(free, size))
+        return np.asarray((answer.x * units)[: free * size].reshape(free, size))
 
     def leaving(self, room: float) -> tuple[Any, Array]:
         """The rows, with those of the signs, on all of v but the room, which is given."""
@@ -107,23 +108,26 @@ def _rows(guard: Guard, space: Space, origin: Array) -> _Rows:
     matrix, left = np.empty((0, size)), np.empty(0)
     if isinstance(guard.region, Polytope):
         matrix, left = guard.region.matrix, guard.region.limit - guard.region.matrix @ middle
-    each, scale = sparse.identity(count), guard.rules.scale(torch.empty(0)).numpy()
+    each, scale = sparse.identity(count), guard.scale
     slopes = sparse.kron(effect, sparse.identity(size))
     nothing = sparse.csr_matrix((count * size, effect.shape[1]))
     along = sparse.hstack([slopes, nothing])
     whole = sparse.hstack([sparse.kron(effect, (middle - origin)[None]), effect])
     limits = sparse.kron(each, matrix.T)
     known = rules.constant @ space.offset + fixed @ middle
+    # in the rules' own units: the solver's tolerances are those of numbers around 1
+    own = sparse.diags_array(1 / np.concatenate([np.tile(np.repeat(scale, size), 2), scale]))
     return _Rows(
-        sparse.vstack([along, -along, whole]),
-        sparse.vstack(
+        own @ sparse.vstack([along, -along, whole]),
+        own
+        @ sparse.vstack(
             [
                 -sparse.identity(count * size),
                 -sparse.identity(count * size),
                 sparse.kron(each, radius[None]),
             ]
         ),
-        sparse.vstack([-limits, limits, sparse.kron(each, left[None])]),
-        np.concatenate([np.zeros(2 * count * size), scale]),
-        np.concatenate([-fixed.ravel(), fixed.ravel(), rules.limit[first] - known]),
+        own @ sparse.vstack([-limits, limits, sparse.kron(each, left[None])]),
+        np.concatenate([np.zeros(2 * count * size), np.ones(count)]),
+        own @ np.concatenate([-fixed.ravel(), fixed.ravel(), rules.limit[first] - known]),
     )

@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from cg4ai.arrays import matrix, same_columns
 from cg4ai.errors import InvalidInput, OutsideRegion, did_you_mean
 from cg4ai.layout import Layout
-from cg4ai.members.draws import decisions
 from cg4ai.members.mixture import Mixture, Part
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.records import Array, IntArray, Strength
@@ -33,16 +32,18 @@ from cg4ai.rules.regions import Region, region_of
 if TYPE_CHECKING:
     from cg4ai.ensemble.audit import Audit
     from cg4ai.ensemble.claims import Explanation, Ranks
+    from cg4ai.ensemble.deciding import Decider, Decisions
     from cg4ai.ensemble.patched import Patched
     from cg4ai.ensemble.shield import ShieldedEnsemble
     from cg4ai.ensemble.slack import Slack
     from cg4ai.rules import Requirement
+    from cg4ai.rules.arranged import OutputSet
     from cg4ai.rules.guards import Guard
 
 REGIONS = "regions"
 GUARANTEES = "guarantees"
 FEATURE_NAMES, OUTPUT_NAMES = "feature_names", "output_names"  # of columns in and out, if known
-DECISIONS = "decisions"  # that members vote, and the seed by which shares become decisions
+DECISIONS = "decisions"  # how it decides, where a rule on decisions was asked for
 PREDICTED = 16_384  # inputs at once: members hold more numbers inside than they put out
 OUTSIDE = ("warn", "refuse", "ignore")
 MOST = 0.5  # a region with a smaller share of the training inputs is a neighbourhood
@@ -61,6 +62,8 @@ class Ensemble(Mixture):
     ) -> None:
         super().__init__(parts, layout, device=device)
         self.about = dict(about or {})
+        self._settled: tuple[OutputSet | None] | None = None  # where outputs lie, once known
+        self._deciding: tuple[Any, Decider, Mixture] | None = None  # as read from `about`
         self._regions: dict[str, list[Region]] = {}
         self._read: tuple[Any, Any] | None = None  # what `_regions` were read from
         self._warned = False
@@ -93,6 +96,29 @@ class Ensemble(Mixture):
             result = torch.cat([self.outputs(part) for part in parts])
         return result.to(inputs.device) if isinstance(inputs, Tensor) else result.numpy()
 
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """(n, d) float64 -> (n, r) float64, with gradients where the members have them.
+
+        In the set in which all members' outputs lie, exactly: sums of weighted outputs would leave
+        it by rounding.
+        """
+        return self._put_back(super().outputs(inputs))
+
+    def _put_back(self, outputs: Tensor) -> Tensor:
+        """Outputs (n, r) in the set that all members keep by their structure, if there is one."""
+        from cg4ai.ensemble.output_sets import settled
+
+        source = self._known_set()
+        return outputs if source is None else settled(source, outputs)
+
+    def _known_set(self) -> OutputSet | None:
+        """Looked for once, among the members that the ensemble was made of."""
+        from cg4ai.ensemble.output_sets import common_set
+
+        if self._settled is None:
+            self._settled = (common_set(self),)
+        return self._settled[0]
+
     @property
     def takes_missing(self) -> bool:
         """Whether inputs may be NaN: all members are trees that know where these go."""
@@ -100,27 +126,59 @@ class Ensemble(Mixture):
 
     @property
     def votes(self) -> bool:
-        """Whether its members vote on decisions: a rule on decisions was asked for."""
+        """Whether a rule on decisions was asked for: `decide` has thresholds of its own."""
         return DECISIONS in self.about
+
+    def _decider(self) -> tuple[Decider, Mixture]:
+        """How it decides, and its members weighed for that."""
+        from cg4ai.ensemble.deciding import Decider
+
+        record = self.about[DECISIONS]
+        if self._deciding is None or self._deciding[0] is not record:
+            members = sum(len(part.weights) for part in self.parts)
+            decider = Decider.of(record, members, self.output_size)
+            self._deciding = record, decider, decider.mixture(self.parts, self.layout)
+        return self._deciding[1:]
+
+    def decision_scores(self, inputs: Tensor) -> Tensor:
+        """(n, d) float64 -> (n, r): `decide` gives the class of the largest."""
+        from cg4ai.ensemble.deciding import decision_scores
+
+        if not self.votes:
+            return self.traceable(inputs)
+        return decision_scores(*self._decider(), inputs)
 
     def decide(
         self, inputs: Any, *, outside: Literal["warn", "refuse", "ignore"] = "warn"
     ) -> IntArray:
-        """(n, d) -> (n,): one class for each input, always the same one.
+        """(n, d) -> (n,): one class for each input, that of the largest score.
 
-        If members `votes`, by their shares and a hash of the input (`cg4ai.members.draws`), else
-        the class of the largest score. `outside` as for `predict`.
+        Under a rule on decisions (`votes`) by scores of their own (`decision_scores`), whose
+        thresholds keep clear of all inputs that the rule lists. `outside` as for `predict`.
         """
         x = self._checked(inputs)
         if not self.votes:
             return np.asarray(self.predict(x, outside=outside).argmax(1), np.int64)
         self._look(x, outside)
-        parts = torch.split(torch.as_tensor(x), PREDICTED)
-        shares = torch.cat([self.shares(part) for part in parts]).cpu().numpy()
-        return decisions(shares, x, int(self.about[DECISIONS]["seed"]))
+        return self._decisions(x).classes
+
+    def _decisions(self, x: Array) -> Decisions:
+        from cg4ai.ensemble.deciding import decided
+
+        return decided(*self._decider(), x)
+
+    def unsure(self, inputs: Any) -> NDArray[np.bool_]:
+        """(n, d) -> (n, r): for which classes rounding may change whether they are decided for.
+
+        Of decisions under rules on them (`votes`); nothing is claimed of others.
+        """
+        x = self._checked(inputs)
+        if not self.votes:
+            return np.zeros((len(x), self.output_size), bool)
+        return self._decisions(x).unsure
 
     def answers(self, inputs: Any) -> Array:
-        """Outputs (n, r) at inputs (n, d); if members vote, 1 for the class decided for, else 0."""
+        """(n, d) -> (n, r): outputs; under a rule on decisions 1 for the class decided for."""
         if not self.votes:
             return np.asarray(self.predict(inputs, outside="ignore"))
         return np.eye(self.output_size)[self.decide(inputs, outside="ignore")]
@@ -169,11 +227,18 @@ class Ensemble(Mixture):
 
     def outside(self, x: Array) -> NDArray[np.bool_]:
         """(n, d) -> (n,): inputs that some rule says nothing of: outside its regions."""
+        return np.logical_or.reduce([np.zeros(len(x), bool), *self.beyond(x).values()])
+
+    def beyond(self, x: Array) -> dict[str, NDArray[np.bool_]]:
+        """(n, d) -> for each requirement over regions (n,): which inputs lie outside all of these.
+
+        Rules that hold at every input are none of them, nor those about listed inputs.
+        """
         inputs = torch.as_tensor(x)
-        kept = np.ones(len(x), bool)
-        for regions in self.regions().values():
-            kept &= reduce(or_, (region.near(inputs) for region in regions)).numpy()
-        return ~kept
+        return {
+            name: ~reduce(or_, (region.near(inputs) for region in regions)).numpy()
+            for name, regions in self.regions().items()
+        }
 
     def regions(self) -> dict[str, list[Region]]:
         """For each requirement the regions in which it is known to be meant."""
@@ -210,13 +275,14 @@ class Ensemble(Mixture):
             )
         if outside == "ignore" or (outside == "warn" and self._warned):
             return
-        beyond = self.outside(inputs)
-        if not beyond.any():
+        missed = {name: one for name, one in self.beyond(inputs).items() if one.any()}
+        if not missed:
             return
+        beyond, names = np.logical_or.reduce(list(missed.values())), " and ".join(missed)
         text = (
             f"{beyond.sum()} of {len(inputs)} inputs, the first at position {beyond.argmax()}, "
-            f"lie outside the region in which {' and '.join(self.regions())} shall hold: nothing "
-            "is guaranteed there"
+            f"lie outside the region in which {names} shall hold: {names} "
+            f"{'is' if len(missed) == 1 else 'are'} not guaranteed there"
         )
         if outside == "refuse":
             raise InvalidInput(f'{text}; leave them out, or predict with outside="ignore"')
@@ -377,6 +443,7 @@ class EnsembleModule(nn.Module):
 
     def __init__(self, ensemble: Ensemble) -> None:
         super().__init__()
+        ensemble._known_set()
         for name, tensor in ensemble.tensors().items():
             self._store(name, tensor.detach().clone())
         self._ensemble, self._seen = ensemble, self.tensors()
@@ -426,10 +493,6 @@ class EnsembleModule(nn.Module):
     def theta(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (n,): how far a shield moves each output; 0 where there is none."""
         return self._current().theta(inputs.to(torch.float64))
-
-    def votes(self, inputs: Tensor) -> Tensor:
-        """(n, d) -> (n, r): the weight of the members that vote for each class."""
-        return self._current().shares(inputs.to(torch.float64))
 
     def _current(self) -> Ensemble:
         """While the module is traced or called functionally, others stand for its tensors."""

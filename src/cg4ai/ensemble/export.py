@@ -172,20 +172,27 @@ def kept_apart(graph: Any, onnx: Any) -> None:
 
 
 def _lowered(graph: Any, onnx: Any) -> None:
-    """All numbers of 64 bits become such of 32, those of nodes and casts included."""
+    """All numbers of 64 bits become such of 32, those of nodes and casts included.
+
+    Ends that numbers are clamped to are rounded inwards, so that outputs keep those given.
+    """
     double, single = onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT
     ends = np.finfo(np.float32)
 
-    def lowered(tensor: Any) -> None:
+    def lowered(tensor: Any, toward: float | None = None) -> None:
         if tensor.data_type == double:
             values = onnx.numpy_helper.to_array(tensor)
             # what is finite stays so: 0 times infinity would be no number
             bounded = np.where(np.isinf(values), values, np.clip(values, ends.min, ends.max))
             lower = bounded.astype(np.float32)
-            tensor.CopyFrom(onnx.numpy_helper.from_array(lower, tensor.name))
+            if toward is not None:
+                wrong = (lower < bounded) if toward > 0 else (lower > bounded)
+                lower = np.where(wrong, np.nextafter(lower, np.float32(toward)), lower)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(np.asarray(lower), tensor.name))
 
+    inwards = _clamped_to(graph)
     for tensor in graph.initializer:
-        lowered(tensor)
+        lowered(tensor, inwards.get(tensor.name))
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.name == "to" and attribute.i == double:
@@ -195,6 +202,38 @@ def _lowered(graph: Any, onnx: Any) -> None:
     for value in (*graph.input, *graph.output, *graph.value_info):
         if value.type.tensor_type.elem_type == double:
             value.type.tensor_type.elem_type = single
+
+
+def _clamped_to(graph: Any) -> dict[str, float]:
+    """Constants that are least (+inf) or largest (-inf) numbers: where rounding may move them.
+
+    Each gets a name of its own for each use, for one number may be both.
+    """
+    constants = {one.name: one for one in graph.initializer}
+    casts = {one.output[0]: one for one in graph.node if one.op_type in ("Cast", "CastLike")}
+    sides = {"Max": {1: np.inf}, "Min": {1: -np.inf}, "Clip": {1: np.inf, 2: -np.inf}}
+    found: dict[str, float] = {}
+    replaced: dict[str, Any] = {}
+    for clamp in graph.node:
+        for place, toward in sides.get(clamp.op_type, {}).items():
+            node, at = clamp, place
+            while at < len(node.input) and node.input[at] in casts:
+                node, at = casts[node.input[at]], 0
+            if at >= len(node.input) or node.input[at] not in constants:
+                continue
+            source = constants[node.input[at]]
+            own = f"{source.name}_{'least' if toward > 0 else 'most'}"
+            if own not in found:
+                copy = graph.initializer.add()
+                copy.CopyFrom(source)
+                copy.name = own
+                found[own] = toward
+            node.input[at] = own
+            replaced[source.name] = source
+    used = {name for node in graph.node for name in node.input}
+    for name in replaced.keys() - used:
+        graph.initializer.remove(replaced[name])
+    return found
 
 
 def _exact(program: ExportedProgram) -> nn.Module:

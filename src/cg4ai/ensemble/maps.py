@@ -29,6 +29,10 @@ class AffineMap:
     def is_constant(self) -> bool:
         return not self.slopes.any()
 
+    def at(self, inputs: Array) -> Array:
+        """(n, d) -> (n, r)."""
+        return np.asarray(inputs @ self.slopes.T + self.offsets)
+
     def members(self) -> Members:
         """One member that computes it."""
         if self.is_constant:

@@ -7,13 +7,16 @@ The least that `row . y` can be there is known in closed form, and rules are suc
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from cg4ai.members.arranged import ArrangedMembers
+from cg4ai.members.arranged import ArrangedMembers, lacking
 from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.nested import NestedMembers
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.members.trees import TreeMembers
@@ -53,12 +56,105 @@ Form = Hulls | Arrangement
 
 def keeps(ensemble: Ensemble, rule: OutputRule) -> bool:
     """Whether every member that is used keeps it at every input, but for rounding."""
-    matrix, bound = rule.output_set(ensemble.output_size).rows
+    return _within(ensemble, rule.output_set(ensemble.output_size))
+
+
+def _within(ensemble: Ensemble, source: OutputSet) -> bool:
+    """Whether all members that are used, and anchors, have outputs in the set, but for rounding."""
+    matrix, bound = source.rows
     forms = output_forms(ensemble, matrix)
     return bool(forms) and all(
         (least(one, matrix) >= bound - EXACT * (np.abs(bound) + np.abs(matrix) @ _sizes(one))).all()
         for one in forms
     )
+
+
+def common_set(ensemble: Ensemble) -> OutputSet | None:
+    """A set that all members keep by their structure; None where none is known.
+
+    It is the set that members were built for, or that of numbers between 0 and 1. Sums of weighted
+    members leave it by rounding alone, so outputs are put back into it (`settled`).
+    """
+    arranged = next(filter(None, (_built_for(part.members) for part in ensemble.used)), None)
+    if arranged is not None and len(ensemble.layout) == 1:
+        ends = OutputSet(arranged.low, arranged.high)
+        return next((one for one in (arranged, ends) if _within(ensemble, one)), None)
+    size = ensemble.output_size
+    shares = OutputSet(np.zeros(size), np.ones(size))
+    if all(_shares(part.members) for part in ensemble.used):
+        anchored = getattr(ensemble, "anchor", None)
+        if anchored is None or all(_shares(part.members) for part in anchored.used):
+            return shares
+    return None
+
+
+def _built_for(members: Members) -> OutputSet | None:
+    if isinstance(members, ShieldedMembers):
+        return _built_for(members.inner)
+    return members.output_set if isinstance(members, ArrangedMembers) else None
+
+
+def _shares(members: Members) -> bool:
+    """Whether all outputs lie between 0 and 1, but for rounding."""
+    if isinstance(members, ShieldedMembers):
+        return _shares(members.inner) and _shares(members.shield.anchor)
+    if isinstance(members, NestedMembers):
+        return _shares(members.inner)
+    if isinstance(members, ArrangedMembers):
+        ends = members.output_set
+        return bool((ends.low >= 0).all() and (ends.high <= 1).all())
+    if isinstance(members, NetworkMembers):
+        return bool(members.architecture.softmax_groups)
+    if isinstance(members, TreeMembers):
+        if members.link == "softmax":
+            return True
+        factor = members.factor[:, None, None, None]
+        leaves = members.value * factor
+        least, most = (members.initial + end.sum(1) for end in (leaves.amin(2), leaves.amax(2)))
+    elif isinstance(members, ConstantMembers):
+        least = most = members.values
+    else:
+        return False
+    return bool((least >= -EXACT).all() and (most <= 1 + EXACT).all())
+
+
+def settled(source: OutputSet, outputs: Tensor) -> Tensor:
+    """(..., r) -> (..., r): in the set, of outputs that are outside it by rounding alone.
+
+    Ends and orders are kept exactly in the precision of `outputs`, totals as rounding allows. All
+    steps are monotone, so that nothing that rises with an input falls by them. Numbers that are
+    none stay so.
+    """
+    low, high = (
+        _ends(end, outputs, up=up) for end, up in ((source.low, True), (source.high, False))
+    )
+    y = torch.clamp(outputs, low, high)  # type: ignore[call-overload]
+    for one in source.totals:
+        place = torch.tensor(one.outputs, device=y.device)
+        own = y.index_select(-1, place)
+        ends = [
+            torch.as_tensor(end, dtype=y.dtype, device=y.device).expand(y.shape[-1])[place]
+            for end in (low, high)
+        ]
+        moved = own + lacking(own.detach(), *ends, one.value)
+        y = y.index_copy(-1, place, torch.clamp(moved, *ends))
+    for chain in source.chains:
+        place = torch.tensor(chain, device=y.device)
+        y = y.index_copy(-1, place, y.index_select(-1, place).sort(-1).values)
+    return y
+
+
+def _ends(values: Array, like: Tensor, *, up: bool) -> Any:
+    """Ends (r,) in the precision of a tensor, rounded inwards; one number if all are the same."""
+    if like.dtype is not torch.float64:
+        kind = torch.empty(0, dtype=like.dtype).numpy().dtype
+        near = values.astype(kind)
+        wrong = near < values if up else near > values
+        toward = np.array(np.inf if up else -np.inf, kind)
+        values = np.where(wrong, np.nextafter(near, toward), near)
+    if (values == values[0]).all():
+        return float(values[0])
+    return torch.as_tensor(values).to(device=like.device, dtype=like.dtype)
 
 
 def output_forms(ensemble: Ensemble, matrix: Array) -> list[Form]:

@@ -18,7 +18,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.master.highs import OPTIMAL, LinearProgram
 from cg4ai.pricing.reduced_cost import all_values
 from cg4ai.records import Array, IntArray
-from cg4ai.rules import Requirement
+from cg4ai.rules import DecisionRate, Requirement
 from cg4ai.rules.rows import RowSet
 
 TIGHT = 1e-9
@@ -30,8 +30,8 @@ ROOM = 1e-8  # rows are asked for this much more, so that recomputed predictions
 class Changes:
     """How the predictions of two ensembles differ at some inputs.
 
-    `answers` are the positions of inputs whose highest output is another one; `mean` and `largest`
-    are differences of single outputs.
+    `answers` are the positions of inputs that are decided otherwise, which is by the highest output
+    unless rules bind decisions; `mean` and `largest` are differences of single outputs.
     """
 
     inputs: int
@@ -49,9 +49,11 @@ class Changes:
 def changes(before: Ensemble, after: Ensemble, inputs: Any) -> Changes:
     """What became of the predictions at `inputs` (n, d)."""
     x = arrays.table(inputs, "the inputs to compare at")
-    old, new = (one.answers(x) for one in (before, after))
-    several = old.shape[1] > 1
-    other = np.flatnonzero(old.argmax(1) != new.argmax(1)) if several else np.empty(0, np.int64)
+    old, new = (one.predict(x, outside="ignore") for one in (before, after))
+    other = np.empty(0, np.int64)
+    if old.shape[1] > 1:
+        decided = [one.decide(x, outside="ignore") for one in (before, after)]
+        other = np.flatnonzero(decided[0] != decided[1])
     apart = np.abs(new - old)
     return Changes(len(x), other, float(apart.mean()), float(apart.max(initial=0.0)))
 
@@ -70,6 +72,7 @@ def patched(
 ) -> Patched:
     """New weights that keep these requirements and are nearest to the old ones (sum of changes).
 
+    Decisions under a `DecisionRate` have weights of their own and stay as they are.
     InvalidInput where no weights of these members do, with the rows that contradict each other.
     """
     if isinstance(ensemble, ShieldedEnsemble):
@@ -113,6 +116,9 @@ def _rows(ensemble: Ensemble, requirements: Sequence[Requirement]) -> RowSet:
         raise InvalidInput("nothing to patch: give one requirement or more")
     for number, one in enumerate(requirements):
         one.check(ensemble.input_size, ensemble.layout.output_size)
+        if isinstance(one, DecisionRate):
+            _check_decisions(ensemble, one)
+            continue
         listed = one.rows(number)
         if listed is None:
             raise InvalidInput(
@@ -121,6 +127,18 @@ def _rows(ensemble: Ensemble, requirements: Sequence[Requirement]) -> RowSet:
             )
         rows.add(listed)
     return rows
+
+
+def _check_decisions(ensemble: Ensemble, rule: DecisionRate) -> None:
+    """Decisions are not patched: a rule on them is kept already, or refused."""
+    if not ensemble.votes:
+        raise InvalidInput(
+            f"{rule.name} is about decisions, and this ensemble was trained without such a rule: "
+            "weights of its scores do not keep it; train anew"
+        )
+    found = ensemble.audit(rule)
+    if not found.holds:
+        raise InvalidInput(f"decisions are not patched, and {found}; train anew")
 
 
 def _nearest(old: Array, table: Array, bounds: Array, convexity: Any) -> Array | None:

@@ -33,12 +33,26 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class GroupRate:
-    """Of one group, or of one minus another: at all inputs of the rule, and at those held out."""
+    """Of one group, or of one minus another: at all inputs of the rule, and at those held out.
+
+    The rule keeps it between `least` and `most`; None: it has no such end.
+    """
 
     group: str
     value: float
     count: int
     held_out: Estimate | None = None
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether new inputs are likely to break the rule: no value of the interval keeps it."""
+        known = self.held_out
+        if known is None:
+            return False
+        below = self.least is not None and known.high < self.least
+        return below or (self.most is not None and known.low > self.most)
 
     def __str__(self) -> str:
         told = f"{self.group}: {self.value:.4f} of {self.count}"
@@ -61,6 +75,8 @@ def group_rates(
             float(scores[cell.inputs].mean()),
             cell.count,
             _estimate(_held(cell, scores, held), decided=decided),
+            rule.low,
+            rule.high,
         )
         for cell in cells
     ]
@@ -71,6 +87,8 @@ def group_rates(
                 float(scores[a.inputs].mean() - scores[b.inputs].mean()),
                 a.count + b.count,
                 _difference(_held(a, scores, held), _held(b, scores, held)),
+                -rule.tolerance,  # type: ignore[operator]
+                rule.tolerance,
             )
         )
     return tuple(found)

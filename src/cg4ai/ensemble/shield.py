@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from cg4ai import arrays
 from cg4ai.ensemble import claims
-from cg4ai.ensemble.anchors import worst_case
+from cg4ai.ensemble.anchors import proven, refuse_broken, worst_case
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.maps import AffineMap, affine_map
 from cg4ai.errors import InvalidInput
@@ -29,7 +29,7 @@ from cg4ai.members.mixture import Part
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.records import Array, below
 from cg4ai.rules import Requirement
-from cg4ai.rules.guards import TOLERANCE, Guard, guard_of
+from cg4ai.rules.guards import Guard, guard_of
 from cg4ai.rules.regions import Region
 from cg4ai.runs import files
 from cg4ai.separation.scan import candidates, predictions
@@ -79,8 +79,11 @@ class ShieldedEnsemble(Ensemble):
         together = (tuple(range(self.output_size)),)  # one theta for the whole output
         self._blend = Blend(guards, self.output_size, together)
         self.checks = tuple(_checked(one, self.anchor) for one in guards)
-        for one in guards:  # the rules' tensors are made here, not while a graph is traced
-            one.rules.scale(torch.empty(0, dtype=torch.float64, device=self.device))
+        for one in guards:  # tensors are made here, not while a graph is traced
+            x = torch.as_tensor(one.region.middle, device=self.device)[None]
+            with torch.no_grad():
+                y = self.anchor.outputs(x)
+                one.theta(x, one.rules.slack(x, y), y, y)
 
     def __repr__(self) -> str:
         names = ", ".join(one.name for one in self.guards)
@@ -118,7 +121,8 @@ class ShieldedEnsemble(Ensemble):
         """(n, d) float64 -> (n, r) float64, with gradients where members and anchor have them."""
         if inputs.device != self.device:
             return self.outputs(inputs.to(self.device)).to(inputs.device)
-        return self._blend.restored(inputs, super().outputs(inputs), self.anchor.outputs)
+        mixed = super().outputs(inputs)
+        return self._put_back(self._blend.restored(inputs, mixed, self.anchor.outputs))
 
     def theta(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (n,): how far each output is moved towards the anchor."""
@@ -127,7 +131,7 @@ class ShieldedEnsemble(Ensemble):
         return self._moved(inputs)[1]
 
     def traceable(self, inputs: Tensor) -> Tensor:
-        return self._moved(inputs)[0]
+        return self._put_back(self._moved(inputs)[0])
 
     def _moved(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         return self._blend.moved(inputs, super().outputs(inputs), self.anchor.outputs(inputs))
@@ -237,33 +241,22 @@ def kept_by_shield(ensemble: Ensemble, requirement: Requirement) -> AnchorCheck 
 def _checked(one: Guard, anchor: Ensemble) -> AnchorCheck:
     """Look for a rule that the anchor breaks: exactly where that can be done, else at samples."""
     constant = all(isinstance(part.members, ConstantMembers) for part in anchor.used)
-    scale = one.rules.scale(torch.empty(0, dtype=torch.float64)).numpy()
     if constant:
         value = predictions(anchor, np.zeros((1, anchor.input_size)))[0].numpy()
         known: AffineMap | None = AffineMap.constant(value, anchor.input_size)
     else:
         known = affine_map(anchor.used[0].members) if len(anchor) == 1 else None
     worst = None if known is None else worst_case(one, known)
-    if worst is not None:
-        slack, points = worst
-        _refuse_broken(one.name, slack / scale, points)
-        return AnchorCheck(one.name, exact=True, room=float(slack.min()), inputs=len(points))
     points = candidates(one.region, VERTICES, torch.Generator().manual_seed(0))
+    if known is not None and worst is not None:
+        if proven(one, worst, known):
+            room = max(0.0, float(worst[0].min()))
+            return AnchorCheck(one.name, exact=True, room=room, inputs=len(worst[1]))
+        points = np.concatenate([worst[1], points])
     with torch.no_grad():
         x = torch.as_tensor(points, device=anchor.device)
-        found = one.rules.slack(x, anchor.outputs(x)).cpu().numpy()
-    _refuse_broken(one.name, (found / scale).min(axis=1), points)
-    return AnchorCheck(one.name, exact=False, room=float(found.min()), inputs=len(points))
-
-
-def _refuse_broken(name: str, slack: Array, points: Array) -> None:
-    """`slack` (n,), relative to max(1, |bound|), at `points` (n, d)."""
-    worst = int(np.argmin(slack))
-    if not slack[worst] >= -TOLERANCE:
-        place = ", ".join(f"{value:.6g}" for value in points[worst][:6])
-        more = ", ..." if points.shape[1] > 6 else ""
-        raise InvalidInput(
-            f"the anchor does not keep {name}: at x = [{place}{more}] a rule is missed by "
-            f"{-slack[worst]:.3g} (relative to its bound, if that is above 1); a shield needs an "
-            "anchor that keeps every rule on the whole region"
-        )
+        outputs = anchor.outputs(x)
+        found = one.rules.slack(x, outputs).cpu().numpy()
+    refuse_broken(one, points, outputs.cpu().numpy())
+    room = max(0.0, float(found.min()))
+    return AnchorCheck(one.name, exact=False, room=room, inputs=len(points))

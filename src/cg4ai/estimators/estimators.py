@@ -24,6 +24,7 @@ from cg4ai.records import Array, IntArray
 from cg4ai.rules import DecisionRate, Margin, Ordered, Probability, Requirement, Shape
 from cg4ai.solving.problem import Problem
 
+NOISE = 1e-12  # by which sums of weighted probabilities leave [0, 1]
 ROUNDED = 0.02  # of the spread of y: how far the corner of the pinball loss is rounded
 
 
@@ -170,8 +171,9 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
             return np.ones((len(scores), 1))
         if self.scores == "logit":
             scores = np.exp(scores - scores.max(1, keepdims=True))
-            scores = scores / scores.sum(1, keepdims=True)
-        return scores
+            return scores / scores.sum(1, keepdims=True)
+        near = np.clip(scores, 0.0, 1.0)
+        return np.where(np.abs(scores - near) <= NOISE, near, scores)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class of the largest score, (n,); under a `DecisionRate` the class decided for.

@@ -17,7 +17,7 @@ from cg4ai import clock
 from cg4ai.arrays import same_columns
 from cg4ai.clock import Deadline, Review
 from cg4ai.conflicts import contradiction
-from cg4ai.ensemble.audit import Audit
+from cg4ai.ensemble.audit import LISTED_ONLY, Audit
 from cg4ai.ensemble.claims import Explanation
 from cg4ai.ensemble.ensemble import FEATURE_NAMES, OUTPUT_NAMES
 from cg4ai.ensemble.slack import Slack
@@ -122,8 +122,8 @@ class ConstrainedEstimator(ReadingEstimator):
         `sample_weight` (n,) weighs the rows; a weight of 2 means what two copies mean. `progress`
         is called with the record of each iteration. What does not fit is refused before anything
         is trained. Read `audit_` afterwards: it says which requirements hold, and how it is known.
-        A `FitWarning` says so if one is violated, a limit ended training early, or a constant
-        would have predicted as well.
+        A `FitWarning` says so if one is violated, or likely to be on new rows, a limit ended
+        training early, or a constant would have predicted as well.
         """
         started, review = clock.now(), Review(say=self._say, what="fitting")
         with review.entered():
@@ -307,6 +307,13 @@ class ConstrainedEstimator(ReadingEstimator):
         found = [self._misaligned] if self._misaligned else []
         found += [
             f"a requirement is violated: {audit}" for audit in result.audits if not audit.holds
+        ]
+        found += [
+            f"{audit.requirement} holds {LISTED_ONLY}: {rate}"
+            for audit in result.audits
+            if audit.holds
+            for rate in audit.rates
+            if rate.doubtful
         ]
         if result.conflict is not None:
             found.append(f"requirements contradict each other: {result.conflict}")

@@ -10,6 +10,9 @@ With blocks g, members i, rows j and scenarios s it is
 The dummy of a block is the paper's dummy column: a large cost and no contribution to any row. It
 is the same thing as a slack on the block's convexity row, the paper's variant for routing.
 
+Costs that are usually below 1e-3 or above 1e3 are divided by a power of two, the `unit` of the
+objective: what is stored is in it, what is given and answered is not. Penalties are in this unit.
+
 All coefficients live in one dense table; HiGHS holds only the rows that have been violated and the
 columns that have been useful lately. Every solve ends by checking the whole table, so the answer
 is that of the complete master whatever was set aside.
@@ -25,8 +28,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.master.active import EPIGRAPH, MEMBER, SHARED, ActiveProgram, Point, Prices
-from cg4ai.master.table import DUMMY_MULTIPLE, LARGEST, NO_SLACK, OWN_SLACK, Table, require
-from cg4ai.records import Array, IntArray, MasterSolution
+from cg4ai.master.table import (
+    DUMMY_MULTIPLE,
+    LARGEST,
+    NO_SLACK,
+    OWN_SLACK,
+    Table,
+    objective_unit,
+    require,
+)
+from cg4ai.records import Array, Duals, IntArray, MasterSolution
 
 
 class LinearMaster:
@@ -37,8 +48,6 @@ class LinearMaster:
     `activation_batch`: how many violated rows enter HiGHS at a time, most violated first; small
     batches cost more rounds, large ones activate rows that never bind.
     """
-
-    gap = 0.0  # `penalised` is the optimum
 
     def __init__(
         self,
@@ -73,6 +82,8 @@ class LinearMaster:
         self.activation_batch = int(activation_batch)
         self.tolerance = float(tolerance)
         self._cold_restarts_before = 0
+        self._unit: float | None = None  # not known before something has a cost
+        self._gap = 0.0
         self._start(Table(self.blocks), Prices(float(penalty)))
 
     def _start(self, table: Table, prices: Prices) -> None:
@@ -90,6 +101,16 @@ class LinearMaster:
     @property
     def penalty(self) -> float:
         return self._active.prices.penalty
+
+    @property
+    def unit(self) -> float:
+        """The unit of the objective, in which penalties are stated and the table is stored."""
+        return 1.0 if self._unit is None else self._unit
+
+    @property
+    def gap(self) -> float:
+        """How far the last `penalised` is above what the duals prove, but for other columns."""
+        return self._gap
 
     @property
     def cold_restarts(self) -> int:
@@ -111,19 +132,26 @@ class LinearMaster:
 
     @property
     def table(self) -> Table:
-        """All rows and columns with what they cost; not to be written to."""
+        """All rows and columns with what they cost, in the unit; not to be written to."""
         return self._table
 
     def add_epigraph(self, weights: Array, floor: float) -> None:
         """Add variables `t_s >= floor` with cost `weights[s]` >= 0, one per scenario."""
         before = len(self._table.epigraph_weights)
-        self._table.add_epigraph(weights, floor)
+        if floor and self._unit is None:
+            self._unit = 1.0
+        self._table.add_epigraph(weights, floor / self.unit)
         self._active.add_columns(EPIGRAPH, before + np.arange(len(weights)))
 
     def add_columns(self, costs: Array, blocks: IntArray, coefficients: Array) -> None:
         """Add members: `costs` (c,), `blocks` (c,), `coefficients` (n_rows, c)."""
         before = self.n_columns
-        self._table.add_columns(costs, blocks, coefficients)
+        costs, coefficients = np.asarray(costs, float), np.asarray(coefficients, float)
+        if self._unit is None and np.isfinite(costs).all():
+            self._unit = objective_unit(np.abs(costs))
+        if self.unit != 1.0:
+            coefficients = coefficients / self._row_units(self._table.epigraph_of)
+        self._table.add_columns(costs / self.unit, blocks, coefficients)
         self._active.add_columns(MEMBER, np.arange(before, self.n_columns))
 
     def add_rows(
@@ -141,13 +169,25 @@ class LinearMaster:
         until a solve finds them violated.
         """
         known = self._table.slack_of
+        if epigraph is not None:
+            pieces, coefficients = np.asarray(epigraph) >= 0, np.asarray(coefficients, float)
+            if self._unit is None and pieces.any() and np.isfinite(coefficients).all():
+                self._unit = objective_unit(np.abs(coefficients[pieces]).max(1, initial=0.0))
+            if self.unit != 1.0:
+                units = self._row_units(np.asarray(epigraph))
+                coefficients, bounds = coefficients / units, np.asarray(bounds) / units[:, 0]
         self._table.add_rows(coefficients, bounds, slack, epigraph)
         added = self._table.slack_of[len(known) :]
         self._active.add_columns(SHARED, np.setdiff1d(added[added >= 0], known))
 
     def usual_cost(self) -> float:
-        """The median size of what members cost; 0 where pieces of an epigraph are all that does."""
-        return float(np.median(np.abs(self._table.costs)))
+        """The median size of what members cost; of an epigraph the unit, 0 where that is 1."""
+        usual = self.unit * float(np.median(np.abs(self._table.costs)))
+        return usual or (0.0 if self.unit == 1.0 else self.unit)
+
+    def _row_units(self, epigraph: IntArray) -> Array:
+        """(m, 1): what rows are divided by: the unit if they are pieces of the objective, else 1."""
+        return np.where(epigraph >= 0, self.unit, 1.0)[:, None]
 
     def raise_penalty(self) -> bool:
         """Multiply the penalty by its growth, up to its limit; False if it is there already."""
@@ -203,6 +243,7 @@ class LinearMaster:
         return {
             "settings": np.array([float(getattr(self, name)) for name in _SETTINGS]),
             "slack_phase": np.array(self._active.prices.slack_only),
+            "unit": np.array(np.nan if self._unit is None else self._unit),
             "cold_restarts_before": np.array(self.cold_restarts),
             **self._table.state(),
             **self._active.state(),
@@ -215,6 +256,8 @@ class LinearMaster:
         counts = ("blocks", "row_age_limit", "column_age_limit", "activation_batch")
         master = cls(**{k: int(v) if k in counts else v for k, v in values.items()})
         master._cold_restarts_before = int(state["cold_restarts_before"])
+        unit = float(state["unit"])
+        master._unit = None if np.isnan(unit) else unit
         prices = Prices(master.penalty, bool(state["slack_phase"]))
         master._start(Table.restore(master.blocks, state), prices)
         master._active.restore(state)
@@ -259,17 +302,34 @@ class LinearMaster:
         else:
             objective = float(table.costs @ point.weights + table.epigraph_weights @ epigraph)
             penalties = prices.penalty * (total + DUMMY_MULTIPLE * float(point.dummy.sum()))
+        unit = 1.0 if prices.slack_only else self.unit
+        self._gap = unit * max(0.0, objective + penalties - self._proven(point.duals))
         return MasterSolution(
             weights=point.weights,
-            duals=point.duals,
-            objective=objective,
-            penalised=objective + penalties,
+            duals=Duals(self._stated(point.duals.rows, unit), unit * point.duals.blocks),
+            objective=unit * objective,
+            penalised=unit * (objective + penalties),
             slack=slack,
             dummy=point.dummy,
             active_rows=len(self._active.held.rows),
             active_columns=len(self._active.held.members),
             solver_iterations=iterations,
         )
+
+    def _proven(self, duals: Duals) -> float:
+        """What the duals prove of all columns whose reduced cost is at least 0."""
+        table, floor = self._table, self._table.epigraph_floor
+        bound = float(duals.rows @ table.bounds + duals.blocks.sum())
+        if floor and not self._active.prices.slack_only:
+            spent = np.zeros(len(table.epigraph_weights))
+            of = table.epigraph_of >= 0
+            np.add.at(spent, table.epigraph_of[of], duals.rows[of])
+            bound += floor * float((table.epigraph_weights - spent).sum())
+        return bound
+
+    def _stated(self, rows: Array, unit: float) -> Array:
+        """Duals (m,) of the rows as they were given: pieces are stored in the unit themselves."""
+        return rows * np.where(self._table.epigraph_of >= 0, 1.0, unit)
 
 
 # Settings by value in a state, in this order.

@@ -15,6 +15,7 @@ OWN_SLACK, NO_SLACK = -1, -2
 DUMMY_MULTIPLE = 1000.0  # one unit of dummy costs as much as this many units of slack
 SMALL = 1 / 64  # bounds below are small for the tolerances of solvers
 MOST_DOUBLINGS = 20
+USUAL = (1e-3, 1e3)  # sizes of costs that suit solvers and prices of slack as they are
 LARGEST = 1e12  # HiGHS takes larger numbers for infinite, and they would drown the others
 
 _ARRAYS = (
@@ -157,6 +158,15 @@ class Table:
             larger = np.zeros(capacity)
             larger[:rows, :columns] = self._reserved
             self._reserved = larger
+
+
+def objective_unit(sizes: Array) -> float | None:
+    """The power of two that costs of these sizes are divided by; None where all are zero."""
+    known = sizes[sizes > 0]
+    if not len(known):
+        return None
+    usual = float(np.median(known))
+    return 1.0 if USUAL[0] <= usual <= USUAL[1] else float(2.0 ** np.round(np.log2(usual)))
 
 
 def require(condition: bool, message: str) -> None:

@@ -93,7 +93,7 @@ def _summing(z: Tensor, low: Tensor, high: Tensor, total: float, clamp: Clamp) -
     """`clamp(z - tau, low, high)` with the sum `total`: nearest to z in box and sum, (..., k)."""
     z = z - z.detach().amax(-1, keepdim=True)  # tau moves by as much, and keeps its digits
     y = clamp(z - _tau(z, low, high, total), low, high)
-    return y + _lacking(y.detach(), low, high, total)
+    return y + lacking(y.detach(), low, high, total)
 
 
 def _tau(z: Tensor, low: Tensor, high: Tensor, total: float) -> Tensor:
@@ -121,7 +121,7 @@ def _tau(z: Tensor, low: Tensor, high: Tensor, total: float) -> Tensor:
     return torch.where(count > 0, tau, left)
 
 
-def _lacking(y: Tensor, low: Tensor, high: Tensor, total: float) -> Tensor:
+def lacking(y: Tensor, low: Tensor, high: Tensor, total: float) -> Tensor:
     """What rounding left of the total, shared by the outputs as their room allows.
 
     All are moved by the same share of the way to their ends, or those without an end by the same

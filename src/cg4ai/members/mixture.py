@@ -18,7 +18,6 @@ from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members.checks import tensor_members
 from cg4ai.members.trees import TreeMembers
-from cg4ai.objectives import votes
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray, below
 
@@ -149,17 +148,6 @@ class Mixture:
         mixed = reduce(add, (self._mix_blocks(part, share, inputs) for part, share in shared))
         values = mixed.transpose(1, 2).flatten(0, 1)  # (blocks * width, n)
         return (values if self._places is None else values.index_select(0, self._places)).T
-
-    def shares(self, inputs: Tensor) -> Tensor:
-        """(n, d) -> (n, r): the weight of the members that vote for each class; one block."""
-        if inputs.device != self.device:
-            return self.shares(inputs.to(self.device)).to(inputs.device)
-        with torch.no_grad():
-            parts = [
-                torch.tensordot(share[0], votes(part.members.outputs(inputs)), 1)
-                for part, share in zip(self.used, self._shares, strict=True)
-            ]
-        return torch.stack(parts).sum(0)
 
     def theta(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (n,): the weight of the anchor at each input, where members have shields."""

@@ -124,16 +124,8 @@
 
   // ---- what follows -----------------------------------------------------------------------------
 
-  /* The class decided for: by scores, or by shares of votes and the draw of this input. */
-  function decided(scores, shares, inputs) {
-    const best = values => values.reduce((top, value, i) => value > values[top] ? i : top, 0);
-    if (data.votes === null) return best(scores);
-    if (Math.max(...shares) >= 1 - 1e-12) return best(shares);
-    const draw = cg4ai.draw(inputs, data.votes);
-    let down = 0;
-    for (let i = shares.length - 1; i > 0; i--) if ((down += shares[i]) > draw) return i;
-    return 0;
-  }
+  /* The class decided for: the first of the largest score. */
+  const decided = scores => scores.reduce((top, value, i) => value > scores[top] ? i : top, 0);
 
   const listed = data.rules.map(one => one.listed && { ...one.listed, inputs: cg4ai.array(one.listed.inputs) });
 
@@ -150,10 +142,10 @@
   /* All that the page shows for these features; also what tests read. */
   function answer(inputs) {
     const found = run(inputs).map(one => Float64Array.from(one));
-    const [outputs, theta, shares] = found;
+    const [outputs, theta, decisive] = found;
     return {
       outputs, theta: theta[0],
-      decided: data.outputs.kind === "classes" ? decided(outputs.subarray(0, data.outputs.names.length), shares, inputs) : null,
+      decided: data.outputs.kind === "classes" ? decided(decisive.subarray(0, data.outputs.names.length)) : null,
       rules: data.rules.map((one, r) => {
         if (one.at !== null) return { speaks: found[one.at + 1][0] !== 0, slack: found[one.at][0], listed: -1 };
         const place = same(listed[r], inputs);
@@ -212,8 +204,11 @@
 
   function paintOutside(inputs) {
     const far = data.ends ? data.features.filter((_, i) => inputs[i] < data.ends[0][i] || inputs[i] > data.ends[1][i]) : [];
-    element("outside").textContent = far.length
-      ? `Outside the ranges of the training data: ${far.slice(0, 5).join(", ")}${far.length > 5 ? " and more" : ""}. Rules over regions may say nothing here.` : "";
+    // rules that hold at every input speak here, too
+    const silent = data.rules.filter((one, r) => one.at !== null && !found.rules[r].speaks).map(one => one.name);
+    const beyond = far.length ? `Outside the ranges of the training data: ${far.slice(0, 5).join(", ")}${far.length > 5 ? " and more" : ""}.` : "";
+    const unkept = silent.length ? `Outside the region of ${silent.join(" and of ")}: not guaranteed here.` : "";
+    element("outside").textContent = [beyond, unkept].filter(Boolean).join(" ");
   }
 
   let found = null;

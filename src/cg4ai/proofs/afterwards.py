@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from cg4ai import clock
 from cg4ai.clock import Deadline
-from cg4ai.ensemble.audit import Audit
+from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
@@ -18,6 +20,7 @@ from cg4ai.proofs.certify import certify
 from cg4ai.records import StopReason, Strength
 from cg4ai.rules import Requirement
 from cg4ai.rules.regions import Region
+from cg4ai.separation.scan import harvest
 from cg4ai.settings import Settings
 from cg4ai.solving.result import Result
 
@@ -88,6 +91,11 @@ def _tried(
         )
     except InvalidInput as error:  # rules and members that have no bounds
         return found, str(error)
+    if answer.status == "refuted":  # by more than the audit allows, which had not found it
+        points = np.stack(list(answer.violations.values()))
+        effort = {**found.effort, "cells": answer.cells}
+        broken = harvest(ensemble, requirement, points, limit=100, tolerance=0.0, effort=effort)
+        found = audit(requirement, ensemble, found=broken)
     if answer.status != "proven":
         return found, f"{answer.status} within {cells:,} cells ({answer})"
     record_certified(ensemble, requirement, certification=answer)

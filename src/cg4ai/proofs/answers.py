@@ -45,8 +45,10 @@ def _note(work: Certifier, status: Status, limit: str) -> str:
     if status == "proven":
         return f"bounds include a margin of up to {work.margins.max():.2g} for rounding"
     if status == "refuted":
-        return f"rules {_listed(sorted(work.found))} refuted; open cells of all rules are kept"
+        return f"refuted: rules {_listed(sorted(work.found))}; open cells of all rules are kept"
     left = [rule for rule, search in enumerate(work.searches) if search.open]
+    if within := [rule for rule in left if rule in work.tight and work.tight[rule].broken]:
+        return _within_note(work, within)
     if hopeless := [rule for rule in left if work.hopeless(rule)]:
         return _tight_note(work, hopeless)
     if any(work.searches[rule].waiting for rule in left):
@@ -64,6 +66,19 @@ def _note(work: Certifier, status: Status, limit: str) -> str:
             "limit cannot be proven, ask for a limit wider by more than that"
         )
     return note
+
+
+def _within_note(work: Certifier, rules: list[int]) -> str:
+    """Which rules are broken, by no more than an audit allows, and where the first is."""
+    first = work.tight[rules[0]]
+    place = ", ".join(f"{value:.6g}" for value in first.point[:6])
+    more = ", ..." if len(first.point) > 6 else ""
+    return (
+        f"rules {_listed(rules)} hold within the tolerance at most: rule {rules[0]} exceeds its "
+        f"limit by {first.value - work.targets[rules[0]]:.3g} at x = [{place}{more}], and up to "
+        f"{first.allowed:.3g} counts as kept, so it is neither refuted nor can be proven: ask for "
+        "a limit lower by more than that, or a tolerance of 0"
+    )
 
 
 def _tight_note(work: Certifier, rules: list[int]) -> str:

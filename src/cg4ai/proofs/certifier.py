@@ -24,6 +24,7 @@ from cg4ai.proofs.records import Certification, Progress
 from cg4ai.proofs.rules import ProofRules
 from cg4ai.records import Array
 from cg4ai.rules.regions import Ball, Region
+from cg4ai.rules.sizes import RequirementSize
 
 CPU_VALUES = 2**16  # hidden values of a batch of cells that stay in cache
 GPU_VALUES = 2**25
@@ -43,11 +44,29 @@ class Limited:
 
 
 @dataclass(frozen=True)
+class Allowed:
+    """By how much a rule may be broken before it counts as refuted: `tolerance` x its size."""
+
+    tolerance: float
+    size: RequirementSize
+
+    def at(self, bound: float) -> float:
+        """For a row with this bound."""
+        return self.tolerance * float(self.size.of_rows(np.array([bound]))[0])
+
+
+@dataclass(frozen=True)
 class Found:
-    """An input at which a rule is broken, and the rule's value there."""
+    """An input at which a rule is broken, or nearly so, and the rule's value there.
+
+    `broken`: the value is above the limit in exact numbers, by no more than what is `allowed`
+    unless the rule is refuted.
+    """
 
     point: Array
     value: float
+    broken: bool = True
+    allowed: float = 0.0
 
 
 class Certifier:
@@ -63,11 +82,12 @@ class Certifier:
         batch: int,
         memory_limit: int,
         subject: str,
+        allowed: Allowed,
     ) -> None:
         self.started = clock.now()
         self.ensemble, self.rules, self.region, self.batch = ensemble, rules, region, batch
         self.memory_limit = memory_limit
-        self.subject = subject
+        self.subject, self.allowed = subject, allowed
         check_magnitudes(ensemble, rules, region)
         self.lower, self.upper = root(region)
         used = ensemble.to(device).used
@@ -213,11 +233,21 @@ class Certifier:
                 continue
             # matrix products of another size round differently: what is reported is this one
             point = points[at : at + 1]
-            value = float(self._values(point)[0, number])
-            if value > self.targets[number]:
-                self.found[number] = Found(point[0].copy(), value)
+            outputs = self.ensemble.predict(point, outside="ignore")
+            value = float(self.rules.measured(point, outputs)[0, number])
+            broken = self.rules.broken(number, point[0], np.asarray(outputs)[0])
+            allowed = self.allowed.at(float(self.rules.affine.bounds(point)[0, number]))
+            found = Found(point[0].copy(), value, broken, allowed)
+            if broken and value - self.targets[number] > allowed:
+                self.found[number] = found
             elif value > self.targets[number] - self.margins[number] / 2:
-                self.tight.setdefault(number, Found(point[0].copy(), value))
+                self.keep_tight(number, found)
+
+    def keep_tight(self, rule: int, found: Found) -> None:
+        """Remember an input that leaves no room, unless one that leaves less is known."""
+        known = self.tight.get(rule)
+        if known is None or (found.broken, found.value) > (known.broken, known.value):
+            self.tight[rule] = found
 
     def look_first(self) -> None:
         """Test extremes and random points before any cell is bounded."""

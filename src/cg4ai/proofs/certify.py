@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cg4ai import clock
+from cg4ai.ensemble.audit import size_over_region
 from cg4ai.ensemble.claims import subject_digest
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.fanout import checked_jobs
 from cg4ai.proofs.answers import answer_of
 from cg4ai.proofs.certificate import verified_rules
-from cg4ai.proofs.certifier import Certifier, Limited
+from cg4ai.proofs.certifier import Allowed, Certifier, Limited
 from cg4ai.proofs.equalities import certify_equality
 from cg4ai.proofs.leaves import close_by_leaves
 from cg4ai.proofs.outputs import certify_outputs
@@ -45,6 +46,7 @@ def certify(
     all_rules: bool = False,
     verify: bool = True,
     n_jobs: int | None = None,
+    tolerance: float = 1e-6,
 ) -> Certification:
     """Prove `requirement` at every input of its region (or of `region`), or find where it fails.
 
@@ -60,11 +62,17 @@ def certify(
     `time_limit_s`, which includes the check, ends before the checker is done. With `verify` False
     the check is left for later, to `verified`, and nothing is recorded as certified before.
 
+    Refuted is what breaks a rule by more than `tolerance` x its size, as in `ensemble.audit`. Where
+    less than that is found the answer is unknown, since the rule as stated cannot be proven either,
+    and the note says by how much its limit is exceeded.
+
     `n_jobs` parts of search and check go on at a time, by joblib (None: 1, or what
     `joblib.parallel_config` says), each within the memory of a batch; the answer is the same for
     any number unless time ends it.
     """
     started = clock.now()
+    if not 0 <= tolerance < 1:
+        raise InvalidInput(f"tolerance must be at least 0 and below 1, got {tolerance}")
     _check_limits(time_limit_s, cell_limit, batch=batch, memory_limit=memory_limit)
     checked_jobs(n_jobs)
     if isinstance(requirement, Equality):
@@ -86,6 +94,10 @@ def certify(
         batch=batch,
         memory_limit=memory_limit,
         subject=subject_digest(ensemble, rules, place),
+        # a shield moves predictions all the way to its anchor, which has to keep the rule as stated
+        allowed=Allowed(
+            tolerance if shielded is None else 0.0, size_over_region(requirement, ensemble)
+        ),
     )
     before = 0.0
     if resume is not None:

@@ -164,6 +164,7 @@ class Prover:
             device=self.device,
             all_rules=True,
             verify=False,
+            tolerance=0.0,  # what is missed by less is mended, too
         )
         self.memory.learn(answer, seed=seed)
         if answer.status != "proven":

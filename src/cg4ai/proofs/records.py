@@ -90,12 +90,13 @@ class Certification:
 
     proven: every rule holds everywhere, in float64 inference. refuted: at `counterexample` the
     rule `counterexample_rule` has the value `counterexample_value`, recomputed from predictions,
-    above its limit. unknown: a limit was reached; `open_cells` are left and the `bound` of each
-    rule is proven. `cells` counts the cells bounded, over earlier calls too when resumed.
-    `violations` holds an input for every rule refuted, the counterexample among them. `subject` is
-    the digest of mixture, rules and region, without which a proof is about nothing. `exhausted`:
-    no cell left can be halved, so that to resume gains nothing. `checked`: the separate checker
-    has verified the certificate that this makes; without it nothing is recorded as certified.
+    above its limit by more than the tolerance. unknown: a limit was reached; `open_cells` are left
+    and the `bound` of each rule is proven. `cells` counts the cells bounded, over earlier calls too
+    when resumed. `violations` holds an input for every rule refuted, the counterexample among them.
+    `subject` is the digest of mixture, rules and region, without which a proof is about nothing.
+    `exhausted`: no cell left can be halved, so that to resume gains nothing. `checked`: the
+    separate checker has verified the certificate that this makes; without it nothing is recorded as
+    certified.
     `shield`: the proof is about an anchor, towards which the outputs of "members" or of the
     "mixture" are moved, or about the "completion" of members; empty where it is about the mixture
     itself.
@@ -138,7 +139,8 @@ class Certification:
             status: sum(proof.status == status for proof in self.rules) for status in STATUSES
         }
         listed = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-        text = f"{self.status}: rules {listed}; {self.cells} cells, {self.seconds:.1f} s"
+        rules = f" (rules: {listed})" if listed else ""
+        text = f"{self.status}{rules}; {self.cells} cells, {self.seconds:.1f} s"
         if self.status == "refuted":
             text += (
                 f"; rule {self.counterexample_rule} reaches {self.counterexample_value:.9g} "

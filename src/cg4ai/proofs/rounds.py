@@ -126,7 +126,7 @@ def _join(work: Certifier, task: Task, done: Done) -> None:
     if done.found is not None:
         work.found[rule] = done.found
     if done.tight is not None:
-        work.tight.setdefault(rule, done.tight)
+        work.keep_tight(rule, done.tight)
 
 
 def searched(work: Certifier, task: Task) -> Done:

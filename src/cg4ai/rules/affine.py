@@ -31,7 +31,7 @@ from cg4ai.sparse import SparseMatrix
 if TYPE_CHECKING:
     from cg4ai.rules.place import Requirement
 
-AIM = 1e-12  # how far inside a bound a restored output aims, relative to max(1, |bound|)
+AIM = 1e-12  # how far inside a bound a restored output aims, relative to `Guard.scale`
 # what the normal form consists of, in the order in which it is digested
 ARRAYS = {
     "constant": np.float64,
@@ -67,7 +67,6 @@ class _Tensors:
     limit: Tensor
     tilt: Tensor | None
     pieces: Tensor | None
-    scale: Tensor
     fixed: Tensor | None
     inputs: Tensor
     outputs: Tensor | None
@@ -269,9 +268,18 @@ class AffineRules:
             result = torch.addmm(result, products.reshape(-1, len(own.slopes)), own.slopes)
         return result.expand(shape) if result.dim() == 1 else result.reshape(shape)
 
-    def scale(self, like: Tensor) -> Tensor:
-        """(L,) the size of each bound at inputs up to 1, at least 1, on the device of `like`."""
-        return self._on(like).scale
+    def bound_sizes(self, ends: Array) -> Array:
+        """(L,) what no bound exceeds in size at inputs up to `ends` (d,) in size."""
+        each = np.abs(self.limit) + np.abs(self.tilt) @ ends
+        return np.asarray(each[self.pieces].max(axis=1))
+
+    def sizes(self, inputs: Array, outputs: Array) -> Array:
+        """(n, d), (n, r) -> (n, L): the sum of the sizes of a rule's terms, by which it rounds."""
+        x, y = np.abs(inputs), np.abs(outputs)
+        size = y @ np.abs(self.constant).T
+        np.add.at(size.T, self.rule, (np.abs(self.value) * x[:, self.input] * y[:, self.output]).T)
+        each = np.abs(self.limit) + x @ np.abs(self.tilt).T
+        return np.asarray(size + each[:, self.pieces].max(axis=-1))
 
     def _on(self, like: Tensor) -> _Tensors:
         key = (like.dtype, like.device)
@@ -281,7 +289,6 @@ class AffineRules:
 
     def _made(self, dtype: torch.dtype, device: torch.device) -> _Tensors:
         p = self._products
-        sizes = np.abs(self.limit) + np.abs(self.tilt).sum(axis=1)
         in_order = np.array_equal(p.outputs, np.arange(self.output_size))  # then no copy is needed
         fixed, slopes = -self.constant.T, -p.matrix
 
@@ -295,7 +302,6 @@ class AffineRules:
             number(self.limit),
             number(self.tilt.T) if self.tilt.any() else None,
             place(self.pieces) if len(self.limit) > len(self) else None,
-            number(np.maximum(sizes[self.pieces].max(axis=1), 1.0)),
             number(fixed) if fixed.any() else None,
             place(p.inputs),
             None if in_order else place(p.outputs),

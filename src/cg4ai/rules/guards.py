@@ -25,8 +25,11 @@ from cg4ai.rules.place import Requirement, rows_at_centre
 from cg4ai.rules.quadratic import QuadraticRules
 from cg4ai.rules.regions import Region, region_of
 from cg4ai.rules.shared import SharedRules
+from cg4ai.rules.sizes import UNSCALED
 
-TOLERANCE = 1e-9  # a rule counts as kept down to minus this, on the same scale
+TOLERANCE = 1e-9  # of the size of its bound, down to which a prediction counts as keeping a rule
+ROUNDING = 1e-12  # of the sizes of all terms of a rule: more than its value is rounded by
+SMALL = UNSCALED[0]  # bounds below this are in units of their own, others in ones
 # by how much an anchor that breaks a rule as well, outside the region, must be the better: where
 # both are alike, as on a link that all outputs use, rounding would choose
 BETTER = 1e-9
@@ -41,7 +44,8 @@ FORMS: dict[str, Any] = {
 
 class Rules(Protocol):
     """Several rules on one output vector. One that has a closed form of its own for the share of
-    the anchor that each rule needs gives it as `shares(inputs, outputs, anchor)` -> (..., n, L).
+    the anchor that each rule needs gives it as `shares(inputs, outputs, anchor, aim=...)`, `aim`
+    being how far inside its bound, -> (..., n, L).
     """
 
     @property
@@ -53,8 +57,12 @@ class Rules(Protocol):
         """(n, d), (..., n, r) -> (..., n, L), at least 0 where a rule is kept."""
         ...
 
-    def scale(self, like: Tensor) -> Tensor:
-        """(L,) max(1, |bound|) of each rule, on the device of `like`."""
+    def bound_sizes(self, ends: Array) -> Array:
+        """(L,) what no bound exceeds in size at inputs up to `ends` (d,) in size."""
+        ...
+
+    def sizes(self, inputs: Array, outputs: Array) -> Array:
+        """(n, d), (n, r) -> (n, L): the sum of the sizes of a rule's terms, by which it rounds."""
         ...
 
 
@@ -73,9 +81,14 @@ class FunctionRules:
     def slack(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         return -self.requirement.violations(inputs, outputs)
 
-    def scale(self, like: Tensor) -> Tensor:
-        bounds = torch.as_tensor(self.bounds, dtype=like.dtype, device=like.device)
-        return bounds.abs().clamp_min(1.0)
+    def bound_sizes(self, ends: Array) -> Array:
+        return np.abs(self.bounds)
+
+    def sizes(self, inputs: Array, outputs: Array) -> Array:
+        """Of the values: what they are made of is not known."""
+        with torch.no_grad():
+            slack = self.slack(torch.as_tensor(inputs), torch.as_tensor(outputs)).numpy()
+        return np.abs(slack) + np.abs(self.bounds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +117,25 @@ class Guard:
         more = ("everywhere",) if self.everywhere else ()
         return (self.name, rules, repr(self.region.record()), *more)
 
+    @cached_property
+    def sizes(self) -> Array:
+        """(L,): the size of each bound in the region, by the region's own ends."""
+        ends = np.abs(np.stack(self.region.bounds())).max(axis=0)
+        return np.asarray(self.rules.bound_sizes(ends))
+
+    @cached_property
+    def scale(self) -> Array:
+        """(L,): in what room is measured: the sizes, or 1 where that is more.
+
+        Where all bounds are small, as in units of one's own, the largest takes the place of 1.
+        """
+        largest = float(self.sizes.max(initial=0.0))
+        return np.maximum(self.sizes, largest if 0 < largest < SMALL else 1.0)
+
+    def rounding(self, inputs: Array, outputs: Array) -> Array:
+        """(n, d), (n, r) -> (n, L): more than rounding can take from a slack."""
+        return ROUNDING * np.asarray(self.rules.sizes(inputs, outputs))
+
     def theta(self, inputs: Tensor, own: Tensor, outputs: Tensor, anchor: Tensor) -> Tensor:
         """(..., n): the largest share that any broken rule needs of the anchor; see `shares`."""
         return self.shares(inputs, own, outputs, anchor).amax(-1)
@@ -118,13 +150,15 @@ class Guard:
         other = self.rules.slack(inputs, anchor)
         reach = other.clamp_min(0.0)
         # not a number is neither kept nor worse than the anchor
-        worth = BETTER if self.everywhere else 0.0
-        short = ~((own >= 0) | (other <= own + worth))
+        alike = other <= own
+        if self.everywhere:  # where the anchor keeps the rule, it is the better by any amount
+            alike |= (other < 0) & (other <= own + BETTER)
+        short = ~((own >= 0) | alike)
         exact = getattr(self.rules, "shares", None)
         if exact is not None:
-            share = torch.where(short, exact(inputs, outputs, anchor), 0.0)
+            share = torch.where(short, exact(inputs, outputs, anchor, aim=self._aim(own)), 0.0)
         else:
-            aim = torch.minimum(reach, AIM * self.rules.scale(own))
+            aim = torch.minimum(reach, self._aim(own))
             # what is masked must not divide by 0, or its gradient would be no number
             gap = torch.where(short, reach - own, 1.0)
             share = torch.where(short, (aim - own) / gap, 0.0)
@@ -133,20 +167,34 @@ class Guard:
             return share
         return torch.where(self.region.near(inputs).unsqueeze(-1), share, 0.0)
 
+    def _aim(self, like: Tensor) -> Tensor:
+        """(L,): how far inside its bound a restored output aims."""
+        key = (like.dtype, like.device)
+        found = self._aims.get(key)
+        if found is None:
+            found = torch.as_tensor(AIM * self.scale).to(dtype=like.dtype, device=like.device)
+            if not torch.compiler.is_compiling():
+                self._aims[key] = found
+        return found
+
+    @cached_property
+    def _aims(self) -> dict[tuple[torch.dtype, torch.device], Tensor]:
+        return {}
+
     def touched(self, output_size: int) -> NDArray[np.bool_]:
         """(L, r): which outputs each rule reads."""
         reads: NDArray[np.bool_] | None = getattr(self.rules, "reads", None)
         if reads is not None:
             return reads
-        count = len(self.rules.scale(torch.empty(0, dtype=torch.float64)))
-        return np.ones((count, output_size), bool)
+        return np.ones((len(self.sizes), output_size), bool)
 
     def kept(self, inputs: Array, outputs: Tensor) -> NDArray[np.bool_]:
         """(n,): inside the region, and all rules recomputed from the outputs hold."""
         with torch.no_grad():
             x = torch.as_tensor(inputs, device=outputs.device)
-            holds = self.rules.slack(x, outputs) >= -TOLERANCE * self.rules.scale(outputs)
-        return np.asarray(holds.all(-1).cpu().numpy() & self.region.contains(inputs))
+            slack = self.rules.slack(x, outputs).cpu().numpy()
+        allowed = TOLERANCE * self.sizes + self.rounding(inputs, outputs.cpu().numpy())
+        return np.asarray((slack >= -allowed).all(axis=-1) & self.region.contains(inputs))
 
     def record(self) -> dict[str, Any]:
         """As JSON, for `restored`; rules that are a function in Python by their name alone."""

@@ -1,7 +1,7 @@
 """`Quadratic`: convex quadratic functions of the outputs stay below a bound, and their normal form.
 
-Rule l reads `sum_k (factor[l, :, k] . y)^2 + linear[l] . y <= limit[l]`: a matrix that is given as
-a factor times its transpose is positive semidefinite whatever its numbers are.
+Rule l reads `y' square[l] y + linear[l] . y <= limit[l]`. It is computed as a sum of squares
+(`rules.squares`), which is convex whatever its numbers are and never below the rule as given.
 """
 
 from __future__ import annotations
@@ -21,30 +21,37 @@ from torch import Tensor
 from cg4ai import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.affine import AIM, Worst
+from cg4ai.rules.affine import Worst
 from cg4ai.rules.place import Placed, where
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import ConcaveRows, Rows, region_origin
+from cg4ai.rules.squares import EPSILON, sum_of_squares
 
-ARRAYS = ("factor", "linear", "limit")
-ROUNDING = 1e-10  # eigenvalues down to minus this share of the largest count as zero
-ZERO = 1e-14  # and so do those up to this share of it
+ARRAYS = ("square", "linear", "limit")
+LEAST_ABOVE = 1e-9  # relative: by which a rule's least value exceeds a bound that none can keep
 
 
-def quadratic_values(factor: Tensor, linear: Tensor, outputs: Tensor) -> Tensor:
-    """(m, r, K), (m, r) and outputs (..., m, r) -> (..., m): rule j at the outputs of row j."""
+def quadratic_values(factor: Tensor, rest: Tensor, linear: Tensor, *, outputs: Tensor) -> Tensor:
+    """(m, r, k), (m, r) twice and outputs (..., m, r) -> (..., m): rule j at those of row j."""
     along = torch.einsum("...mr,mrk->...mk", outputs, factor)
-    return along.square().sum(-1) + (outputs * linear).sum(-1)
+    return along.square().sum(-1) + (outputs * (outputs * rest + linear)).sum(-1)
 
 
 @dataclass(frozen=True, eq=False)
 class QuadraticRules:
-    """All rules in normal form: `factor` (L, r, K), `linear` (L, r), `limit` (L,)."""
+    """All rules in normal form: `square` (L, r, r) as given, `linear` (L, r), `limit` (L,).
 
-    factor: Array
+    `y' square y` is at most `|factor' y|^2 + rest . y^2`, factor (L, r, k) and rest (L, r): the two
+    are equal but for rounding, and `slack` and all that follows from it are of the second.
+    """
+
+    square: Array
     linear: Array
     limit: Array
     input_size: int
+    name: str = "a quadratic rule"
+    factor: Array = field(init=False, repr=False)
+    rest: Array = field(init=False, repr=False)
     _tensors: dict[tuple[torch.dtype, torch.device], dict[str, Tensor]] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -53,12 +60,23 @@ class QuadraticRules:
         for name in ARRAYS:
             array = arrays.numbers(getattr(self, name), f"{name} of quadratic rules")
             object.__setattr__(self, name, array)
-        shapes = self.factor.shape, self.linear.shape, self.limit.shape
-        if self.factor.ndim != 3 or shapes[1:] != (shapes[0][:2], shapes[0][:1]):
+        shapes = self.square.shape, self.linear.shape, self.limit.shape
+        if (
+            len(shapes[1]) != 2
+            or shapes[0] != (*shapes[1], shapes[1][1])
+            or (shapes[2] != shapes[1][:1])
+        ):
             raise InvalidInput(
-                "quadratic rules need a factor (L, r, K), linear (L, r) and limit (L,), got "
+                "quadratic rules need a square (L, r, r), linear (L, r) and limit (L,), got "
                 f"{shapes[0]}, {shapes[1]} and {shapes[2]}"
             )
+        found = [sum_of_squares(one, self.name) for one in self.square]
+        widest = max((one.factor.shape[1] for one in found), default=0)
+        factor = np.zeros((*self.linear.shape, widest))
+        for own, one in zip(factor, found, strict=True):
+            own[:, : one.factor.shape[1]] = one.factor
+        object.__setattr__(self, "factor", factor)
+        object.__setattr__(self, "rest", np.array([one.rest for one in found]))
 
     def __len__(self) -> int:
         return len(self.limit)
@@ -66,7 +84,8 @@ class QuadraticRules:
     @property
     def reads(self) -> NDArray[np.bool_]:
         """(L, r): which outputs each rule reads."""
-        return np.asarray((self.factor != 0).any(-1) | (self.linear != 0))
+        both = (self.square != 0).any(1) | (self.square != 0).any(2)
+        return np.asarray(both | (self.linear != 0))
 
     @property
     def output_size(self) -> int:
@@ -80,6 +99,8 @@ class QuadraticRules:
     @classmethod
     def restored(cls, stored: Mapping[str, NDArray[Any]], *, input_size: int) -> QuadraticRules:
         """What `arrays` gave; KeyError or InvalidInput if it is damaged."""
+        if "square" not in stored and "factor" in stored:
+            stored = {**stored, "square": _square_of(stored["factor"])}
         return cls(**{name: stored[name] for name in ARRAYS}, input_size=input_size)
 
     @cached_property
@@ -94,18 +115,28 @@ class QuadraticRules:
     def values(self, outputs: Array) -> Array:
         """(n, r) -> (n, L): to be compared with `limit`."""
         along = np.einsum("nr,lrk->nlk", outputs, self.factor)
-        return np.asarray((along**2).sum(-1) + outputs @ self.linear.T)
+        return np.asarray((along**2).sum(-1) + outputs**2 @ self.rest.T + outputs @ self.linear.T)
+
+    def bound_sizes(self, ends: Array) -> Array:
+        """(L,) the size of each bound."""
+        return np.abs(self.limit)
+
+    def sizes(self, inputs: Array, outputs: Array) -> Array:
+        """(n, d), (n, r) -> (n, L): the sum of the sizes of a rule's terms, by which it rounds."""
+        size = np.abs(outputs)
+        squares = np.einsum("nr,lrs,ns->nl", size, np.abs(self.square), size)
+        return np.asarray(squares + size @ np.abs(self.linear).T + np.abs(self.limit))
 
     def slack(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """(n, d), (..., n, r) -> (..., n, L), `limit - value`: at least 0 where a rule is kept."""
         return self._left(outputs, self._along(outputs))
 
-    def scale(self, like: Tensor) -> Tensor:
-        """(L,) max(1, |limit|) of each rule, on the device of `like`."""
-        return self._on(like)["limit"].abs().clamp_min(1.0)
-
-    def shares(self, inputs: Tensor, outputs: Tensor, anchor: Tensor) -> Tensor:
+    def shares(
+        self, inputs: Tensor, outputs: Tensor, anchor: Tensor, *, aim: Tensor | float = 0.0
+    ) -> Tensor:
         """(..., n, L): the smallest t with `outputs + t (anchor - outputs)` in each rule.
+
+        `aim` (L,) inside it, as far as the anchor is.
 
         Along the segment the excess is `A t^2 - (A + c + e) t + c`, less the aim: A >= 0 is the
         squared part of the difference, c > 0 what the outputs lack and e >= 0 what the anchor has
@@ -115,12 +146,13 @@ class QuadraticRules:
         """
         along, there = self._along(outputs), self._along(anchor)
         own, other = self._left(outputs, along), self._left(anchor, there)
-        aim = torch.minimum(other.clamp_min(0.0), AIM * self.scale(outputs))
+        reach = other.clamp_min(0.0)
+        aim = torch.minimum(reach, torch.as_tensor(aim).to(reach))
         broken = ~(own >= 0)  # not a number keeps no rule
         # what is masked must not divide by 0, or its gradient would be no number
         lack = torch.where(broken, aim - own, 1.0)
         spare = torch.where(broken, (other - aim).clamp_min(0.0), 1.0)
-        curve = torch.where(broken, self._squares(there - along), 0.0)
+        curve = torch.where(broken, self._squares(anchor - outputs, there - along), 0.0)
         total = lack + spare + curve
         square = (curve - lack).square() + spare * (spare + 2 * (curve + lack))
         # a double root has no gradient: what is far below rounding is as good as none
@@ -132,13 +164,14 @@ class QuadraticRules:
         """(..., n, r) -> (..., n, L K): what is squared."""
         return outputs @ self._on(outputs)["factor"]
 
-    def _squares(self, along: Tensor) -> Tensor:
-        """(..., n, L K) -> (..., n, L)."""
-        return along.square().reshape(*along.shape[:-1], len(self), -1).sum(-1)
+    def _squares(self, outputs: Tensor, along: Tensor) -> Tensor:
+        """(..., n, r), (..., n, L k) -> (..., n, L)."""
+        summed = along.square().reshape(*along.shape[:-1], len(self), -1).sum(-1)
+        return summed + outputs.square() @ self._on(outputs)["rest"]
 
     def _left(self, outputs: Tensor, along: Tensor) -> Tensor:
         own = self._on(outputs)
-        return own["limit"] - self._squares(along) - outputs @ own["linear"]
+        return own["limit"] - self._squares(outputs, along) - outputs @ own["linear"]
 
     def _on(self, like: Tensor) -> dict[str, Tensor]:
         key = (like.dtype, like.device)
@@ -148,7 +181,12 @@ class QuadraticRules:
 
     def _made(self, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
         factor = np.moveaxis(self.factor, 1, 0).reshape(self.output_size, -1)
-        made = {"factor": factor, "linear": self.linear.T, "limit": self.limit}
+        made = {
+            "factor": factor,
+            "rest": self.rest.T,
+            "linear": self.linear.T,
+            "limit": self.limit,
+        }
         return {
             name: torch.tensor(array, dtype=dtype, device=device) for name, array in made.items()
         }
@@ -176,7 +214,7 @@ class QuadraticRules:
         def on(array: Array) -> Tensor:
             return torch.as_tensor(array[which], dtype=outputs.dtype, device=outputs.device)
 
-        return -quadratic_values(on(self.factor), on(self.linear), outputs)
+        return -quadratic_values(on(self.factor), on(self.rest), on(self.linear), outputs=outputs)
 
     def worst(self, outputs: Array, region: Region) -> Worst:
         """For constant outputs (r,): the slack of each rule, the same at every input."""
@@ -202,8 +240,22 @@ class QuadraticRules:
         both = (lower + upper)[:, None]
         tilt = (both * forms).reshape(count, width, -1).sum(axis=1) + self.linear @ slopes
         fixed = (both[:, 0] * start - lower * upper).reshape(count, width).sum(axis=1)
+        ends = np.abs(np.stack(region.bounds())).max(axis=0)
+        fixed = fixed + self.rest @ (np.abs(offsets) + np.abs(slopes) @ ends) ** 2
         peaks = region.peaks(tilt)
         return Worst(self.limit - fixed - self.linear @ offsets - peaks.values, peaks.inputs)
+
+
+def _square_of(factor: Any) -> Array:
+    """What versions before 0.8 stored a factor of, with which they left out small terms."""
+    given = arrays.numbers(factor, "factor of quadratic rules")
+    if given.ndim != 3 or (given.any(axis=1).sum(axis=1) < given.shape[1]).any():
+        raise InvalidInput(
+            "quadratic rules stored before 0.8 hold a factor in place of the square as given, and "
+            "this one has fewer columns than there are outputs, so small terms may have been left "
+            "out: state the rule again and train, or shield, anew"
+        )
+    return np.asarray(given @ given.transpose(0, 2, 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,32 +277,15 @@ class Quadratic(Placed):
         if square.ndim not in (2, 3) or square.shape[-1] != square.shape[-2] or not square.size:
             raise InvalidInput(f"square must be (r, r) or (L, r, r), got shape {square.shape}")
         several = square.ndim == 3
-        factor = np.stack([self._factor(one) for one in square.reshape(-1, *square.shape[-2:])])
-        used = np.flatnonzero(factor.any(axis=(0, 1)))
-        factor = factor[:, :, used if len(used) else [0]]  # as many columns as the largest rank
+        squares = square.reshape(-1, *square.shape[-2:])
         linear = self._vectors(square.shape[:-1])
         object.__setattr__(self, "square", square)
-        object.__setattr__(self, "bound", self._bounds(len(factor), several))
+        object.__setattr__(self, "bound", self._bounds(len(squares), several))
         object.__setattr__(self, "output_size", square.shape[-1])
         limit = self.bound if self.over_region else self.bound.min(axis=0)
-        rules = QuadraticRules(factor, linear, limit, self.input_size)
+        rules = QuadraticRules(squares, linear, limit, self.input_size, self.name)
         object.__setattr__(self, "_rules", rules)
         self._refuse_impossible(rules)
-
-    def _factor(self, square: Array) -> Array:
-        """(r, r): F with F F' = (square + square') / 2."""
-        values, vectors = np.linalg.eigh((square + square.T) / 2)
-        largest = float(np.abs(values).max())
-        if values[0] < -ROUNDING * largest:
-            shown = ", ".join(f"{number:.4g}" for number in vectors[:6, 0])
-            more = ", ..." if len(values) > 6 else ""
-            raise InvalidInput(
-                f"{self.name} is not convex: its square has the eigenvalue {values[0]:.6g}, along "
-                f"y = [{shown}{more}]; only y' Q y with eigenvalues >= 0 keep the guarantee for a "
-                "mixture"
-            )
-        values[values < ZERO * largest] = 0.0
-        return np.asarray(vectors * np.sqrt(values))
 
     def _vectors(self, shape: tuple[int, ...]) -> Array:
         if self.linear is None:
@@ -275,17 +310,12 @@ class Quadratic(Placed):
     def _refuse_impossible(self, rules: QuadraticRules) -> None:
         """A rule whose least value over all outputs is above its bound."""
         for rule in range(len(rules)):
-            factor, linear = rules.factor[rule], rules.linear[rule]
-            best = -0.5 * np.linalg.pinv(factor @ factor.T, rcond=1e-12) @ linear
-            if np.abs(2 * factor @ (factor.T @ best) + linear).max() > 1e-9 * (
-                1 + np.abs(linear).max()
-            ):
-                continue  # it falls without end
-            least = float(rules.values(best[None])[0, rule])
-            if least > rules.limit[rule] + 1e-9 * max(1.0, abs(rules.limit[rule])):
+            least = _least_value(rules.square[rule], rules.linear[rule])
+            limit = float(rules.limit[rule])
+            if least > limit + LEAST_ABOVE * (abs(least) + abs(limit)):
                 raise InvalidInput(
                     f"no outputs keep rule {rule} of {self.name}: its least value is {least:.6g}, "
-                    f"its bound {rules.limit[rule]:.6g}"
+                    f"its bound {limit:.6g}"
                 )
 
     @property
@@ -319,3 +349,24 @@ class Quadratic(Placed):
         rule = 0 if rows.origin is None else int(rows.origin[j, 1])
         which = f", rule {rule}" if len(self.rules) > 1 else ""
         return f"{self.name}: {where(rows, j)}{which}, quadratic <= {-rows.bounds[j]:.6g}"
+
+
+def _least_value(square: Array, linear: Array) -> float:
+    """The least of `y' square y + linear . y`, minus infinity where it falls without end.
+
+    In units in which the diagonal is 1. Where a direction has no more curvature than rounding may
+    have made, it counts as having none, so that the value is never too high.
+    """
+    unit = np.sqrt(np.diag(square))
+    if linear[unit == 0].any():
+        return -np.inf
+    used = unit > 0
+    half = (square + square.T)[np.ix_(used, used)] / 2 / np.outer(unit[used], unit[used])
+    values, vectors = np.linalg.eigh(half)
+    along = vectors.T @ (linear[used] / unit[used])
+    noise = 4 * EPSILON * len(values)
+    slip = len(values) * noise  # more than the rounding of an eigenvalue
+    flat = values <= 2 * slip
+    if (np.abs(along[flat]) > noise * np.abs(along).max(initial=0.0)).any():
+        return -np.inf
+    return 0.0 - float((along[~flat] ** 2 / (4 * (values[~flat] - slip))).sum())

@@ -65,9 +65,14 @@ class SharedRules:
         limit = (inputs.to(outputs.dtype) @ self._on(outputs)).amax(-1, keepdim=True)
         return self.values.slack(inputs, outputs) + limit
 
-    def scale(self, like: Tensor) -> Tensor:
-        """(L,), the size of limits, which is taken for 1."""
-        return self.values.scale(like)
+    def bound_sizes(self, ends: Array) -> Array:
+        """(L,) what the limit that is shared does not exceed at inputs up to `ends` (d,)."""
+        return np.full(len(self), float((np.abs(self.prices) @ ends).max()))
+
+    def sizes(self, inputs: Array, outputs: Array) -> Array:
+        """(n, d), (n, r) -> (n, L): the sum of the sizes of a rule's terms, by which it rounds."""
+        limit = (np.abs(inputs) @ np.abs(self.prices).T).max(axis=1, keepdims=True)
+        return self.values.sizes(inputs, outputs) + limit
 
     def _on(self, like: Tensor) -> Tensor:
         key = (like.dtype, like.device)

@@ -54,6 +54,12 @@ def requirement_size(
     return replace(made, least=float(made.of_rows(rows.bounds).min()))
 
 
+def variable_units(largest: Array) -> Array:
+    """Powers of two (n,), units for variables whose largest coefficients (n,) suit no solver."""
+    unsuited = (largest > 0) & ((largest < UNSCALED[0]) | (largest > UNSCALED[1]))
+    return np.where(unsuited, 2.0 ** -np.round(np.log2(np.where(unsuited, largest, 1.0))), 1.0)
+
+
 def typical_outputs(objective: AnyObjective) -> float:
     """How large predictions are expected to be: as the targets where those are numbers, else 1."""
     if not isinstance(objective, Supervised) or isinstance(objective, Objective):

@@ -18,6 +18,7 @@ Asgi = Callable[[Message, Receive, Send], Awaitable[None]]
 TOKEN = "CG4AI_TOKEN"
 OPEN = "/health"  # whoever watches over the server has no token
 OTHER = "other"
+DEADLINE = "deadline"  # of a request, in the state that its scope carries
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),

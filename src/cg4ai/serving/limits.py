@@ -15,12 +15,13 @@ BUSY = 503
 
 @dataclass(frozen=True)
 class Limits(Checked):
-    """Of one request its body, rows and seconds; and how many requests there may be at once."""
+    """Of one request its body, rows and seconds; how many requests and connections at once."""
 
     body_mib: float = setting(32.0, least=0.001, most=1024)
     rows: int = setting(10_000, least=1)
     seconds: float = setting(30.0, least=0.001, most=3600)
     waiting: int = setting(64, least=1, most=10_000)
+    connections: int = setting(256, least=1, most=10_000)
 
     @property
     def body_bytes(self) -> int:
@@ -103,5 +104,14 @@ def too_busy(limits: Limits) -> Refusal:
     return Refusal(
         BUSY,
         f"{limits.waiting} requests are being answered already; try again soon",
+        {"Retry-After": "1"},
+    )
+
+
+def too_many_connections(limits: Limits) -> Refusal:
+    return Refusal(
+        BUSY,
+        f"{limits.connections} connections are open already, which is what this server holds; "
+        "try again soon",
         {"Retry-After": "1"},
     )

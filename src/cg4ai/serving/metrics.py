@@ -29,7 +29,7 @@ class Metrics:
         )
         self._seconds = made.Histogram(
             "cg4ai_request_seconds",
-            "From the first byte of a request to the last of its answer.",
+            "From the head of a request to the last byte of its answer.",
             ["endpoint"],
             buckets=SECONDS,
             **own,

@@ -105,7 +105,7 @@ def _request() -> dict[str, Any]:
             },
             "details": switch("What follows, too: of a router each link's utilisation."),
             "explain": switch("How strongly each rule is kept, as /explain says in any case."),
-            "refuse_outside": switch("Refuse rows for which nothing is guaranteed."),
+            "refuse_outside": switch("Refuse rows outside the region of a rule."),
             "fallback": {
                 "type": ["number", "null"],
                 "minimum": 0,

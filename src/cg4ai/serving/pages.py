@@ -37,8 +37,7 @@ def card_page(card: Card, limits: Limits, *, address: str, token: bool, note: st
         'how strongly every rule is kept there. <a href="docs">All endpoints</a>, '
         f'<a href="openapi.json">OpenAPI</a>. {escaped(_limits(limits))}</p>',
         f"<h2>Inputs ({len(interface.inputs)})</h2>",
-        f"<p>Where the rules are meant: {escaped(interface.region)}. Rows outside are answered and "
-        "marked; nothing is guaranteed there.</p>",
+        f"<p>{escaped(_where(interface.region))}</p>",
         _folded(_inputs(interface.inputs), len(interface.inputs), "columns"),
         f"<h2>Outputs ({len(interface.outputs)})</h2>",
         _folded(_list(interface.outputs), len(interface.outputs), "names"),
@@ -81,6 +80,15 @@ def curl(card: Card, *, address: str, token: bool) -> str:
     if len(card.interface.inputs) > FEW:
         return f"{said} {shlex.quote(f'{address}/example')} | {predict} --data @-"
     return f"{predict} --data {shlex.quote(json.dumps({'rows': [card.example]}))}"
+
+
+def _where(region: str) -> str:
+    if not region:
+        return "No rule is restricted to a region of inputs; what each is about stands above."
+    return (
+        f"Rules over regions are meant in {region}. Rows outside are answered and marked; these "
+        "rules are not guaranteed there."
+    )
 
 
 def _copied(command: str) -> str:

@@ -7,17 +7,20 @@ import ipaddress
 import signal
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
 from cg4ai.ensemble.saved import RECORD
 from cg4ai.errors import InvalidInput
 from cg4ai.extras import optional
+from cg4ai.serving.connections import bounded_connections
 from cg4ai.serving.gate import TOKEN
 from cg4ai.serving.limits import BUSY, Limits, Refusal
 from cg4ai.serving.service import Service
@@ -27,6 +30,7 @@ HEADER, SUMMARY = "run.json", "summary.json"
 WATCHED = (RECORD, SUMMARY)
 KEPT_OPEN_S = 75  # an idle connection: longer than proxies do, so that none is closed under them
 GRACE_S = 5  # beyond the time of a request, for those that are being answered at the end
+OTHER_FILES = 128  # that a server has open beside its connections
 
 State = tuple[tuple[int, int, int] | None, ...]
 
@@ -42,32 +46,43 @@ class Place:
 
 
 def serve(folder: Path, place: Place, limits: Limits) -> None:
-    """Answer requests until the process is told to end; KeyboardInterrupt by Ctrl-C."""
+    """Answer requests until the process is told to end; KeyboardInterrupt by Ctrl-C.
+
+    What ends it is its own, from before it says that it is there until the last answer: between
+    uvicorn's handlers and those around them a signal would be lost, and uvicorn hands SIGINT on to
+    a process that may ignore it, as a shell's background jobs do.
+    """
     for package in ("fastapi", "prometheus_client", "uvicorn"):
         optional(package)  # what is missing is said before anything is loaded
     torch.set_num_threads(1)  # one thread computes, and members are small
-    with _listening(place) as listener:
+    _allow_files(limits)
+    with Signals() as signals, _listening(place) as listener:
         service = Service(folder, limits)
         address = _address(listener)
         app = made_app(service, token=place.token, address=address)
+        signals.server = server = _uvicorn(app, service)
         _say(service, place, address)
-        with _ended_by_sigterm():
-            asyncio.run(_run(_uvicorn(app, limits), service, listener, place))
+        asyncio.run(_run(server, service, listener, place, signals))
+        if signals.ended_by == signal.SIGINT:
+            raise KeyboardInterrupt
 
 
-def _uvicorn(app: Any, limits: Limits) -> Any:
+def _uvicorn(app: Any, service: Service) -> Any:
     uvicorn = optional("uvicorn")
-    return uvicorn.Server(
+    server = uvicorn.Server(
         uvicorn.Config(
             app,
+            http=bounded_connections(service.limits, service.metrics),
             log_level="warning",
             access_log=False,
             server_header=False,
             ws="none",
             timeout_keep_alive=KEPT_OPEN_S,
-            timeout_graceful_shutdown=int(limits.seconds) + GRACE_S,
+            timeout_graceful_shutdown=int(service.limits.seconds) + GRACE_S,
         )
     )
+    server.capture_signals = nullcontext  # `Signals` has them
+    return server
 
 
 def _say(service: Service, place: Place, address: str) -> None:
@@ -119,6 +134,24 @@ def _listening(place: Place) -> Iterator[socket.socket]:
         listener.close()
 
 
+def _allow_files(limits: Limits) -> None:
+    """Have the process open as many files as its connections, and those turned away, need."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    needed = 2 * limits.connections + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise InvalidInput(
+            f"{limits.connections} connections need {needed} files, and this process may open "
+            f"{hard}; lower --max-connections, or raise ulimit -n"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
 def _address(listener: socket.socket) -> str:
     host, port, *_ = listener.getsockname()
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -127,21 +160,57 @@ def _address(listener: socket.socket) -> str:
 # ---- signals and new runs ------------------------------------------------------------------------
 
 
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """uvicorn finishes its requests and then hands the signal on: this makes of it exit code 0."""
+class Signals:
+    """What ends a server and what has it load anew; nothing of it is lost while it starts or ends.
 
-    def end(*_: object) -> None:
-        raise SystemExit(0)
+    Before there is a `server`, SIGINT and SIGTERM end the process at once. Afterwards they have it
+    finish its requests, and `ended_by` is the first of them; another Ctrl-C does not wait. SIGHUP
+    before `reload` is set is remembered in `reload_asked`.
+    """
 
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    def __init__(self) -> None:
+        self.server: Any = None
+        self.ended_by: int | None = None
+        self.reload: Callable[[], object] | None = None
+        self.reload_asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            handlers: dict[str, Callable[[int, Any], None]] = {
+                "SIGINT": self._end,
+                "SIGTERM": self._end,
+                "SIGHUP": self._load_anew,  # not on Windows
+            }
+            for name, handler in handlers.items():
+                if hasattr(signal, name):
+                    number = getattr(signal, name)
+                    self._before[number] = signal.signal(number, handler)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _end(self, number: int, _: Any) -> None:
+        if self.server is None:
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(0)
+        if self.ended_by is None:
+            self.ended_by = number
+        elif number == signal.SIGINT:
+            self.server.force_exit = True
+        self.server.should_exit = True
+
+    def _load_anew(self, *_: object) -> None:
+        if self.reload is None:
+            self.reload_asked = True
+        else:
+            self.reload()
 
 
-async def _run(server: Any, service: Service, listener: socket.socket, place: Place) -> None:
+async def _run(
+    server: Any, service: Service, listener: socket.socket, place: Place, signals: Signals
+) -> None:
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Task[Any]] = set()  # the loop itself keeps no hold of them
 
@@ -150,13 +219,15 @@ async def _run(server: Any, service: Service, listener: socket.socket, place: Pl
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    if hasattr(signal, "SIGHUP"):
-        loop.add_signal_handler(signal.SIGHUP, begin_reload)
+    signals.reload = partial(loop.call_soon_threadsafe, begin_reload)
+    if signals.reload_asked:
+        begin_reload()
     if place.watch_s > 0:
         tasks.add(loop.create_task(watch(service, place.watch_s)))
     try:
         await server.serve(sockets=[listener])
     finally:
+        signals.reload = None
         for task in tasks:
             task.cancel()
 

@@ -80,13 +80,20 @@ class Service:
     # ---- predictions ------------------------------------------------------------------------
 
     async def answer(
-        self, body: AsyncIterator[bytes], *, declared: int = 0, explain: bool = False
+        self,
+        body: AsyncIterator[bytes],
+        *,
+        declared: int = 0,
+        explain: bool = False,
+        deadline: Deadline | None = None,
     ) -> bytes:
         """JSON for the body of a request, which says itself that it has `declared` bytes.
 
-        A `Refusal` where it is too much, or an `InvalidInput` where it is wrong.
+        Its time ends at `deadline`, which counts from the first byte of its head where a socket
+        is read; without one it begins now. A `Refusal` where it is too much, or an
+        `InvalidInput` where it is wrong.
         """
-        deadline, loaded = Deadline.after(self.limits.seconds), self.current
+        deadline, loaded = deadline or Deadline.after(self.limits.seconds), self.current
         self.places.take()
         try:
             content = await self._read(body, declared, deadline)

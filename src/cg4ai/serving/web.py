@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cg4ai.extras import optional
 from cg4ai.serving import openapi, replies
-from cg4ai.serving.gate import OPEN, Gate
+from cg4ai.serving.gate import DEADLINE, OPEN, Gate
 from cg4ai.serving.limits import Refusal
 from cg4ai.serving.pages import card_page, endpoints_page
 from cg4ai.serving.service import Service
@@ -124,7 +124,12 @@ class Endpoints:
             raise Refusal(415, "the request is compressed; send its body as it is")
         length = request.headers.get("content-length", "")
         declared = int(length) if re.fullmatch(rf"[0-9]{{1,{MOST_DIGITS}}}", length) else 0
-        answer = await self.service.answer(_body(request), declared=declared, explain=explain)
+        answer = await self.service.answer(
+            _body(request),
+            declared=declared,
+            explain=explain,
+            deadline=request.scope.get("state", {}).get(DEADLINE),
+        )
         return replies.body(answer, replies.JSON)
 
     async def example(self, request: Request) -> Response:

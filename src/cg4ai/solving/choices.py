@@ -53,7 +53,7 @@ def best_mixture(run: RunState) -> Mixture:
         return known
     if isinstance(run.work.master, LinearMaster):
         lower = np.minimum(lower, 0.0)
-        paid = solution.penalised - run.price_of_margin(solution)
+        paid = solution.penalised - run.work.master.gap - run.price_of_margin(solution)
         return replace(known, bound=paid + float(lower.sum()), lower=lower)
     for stack in run.work.columns.stacks:  # of which some may be of another class
         np.minimum.at(lower, stack.blocks, reduced_costs(request, stack.members, stack.blocks))
@@ -123,7 +123,14 @@ def chosen(run: RunState) -> Choice:
         )
         run.has_time("the choice of one model")
         if not run.work.add_missing(integral(run.work, choice)):
-            return choice
+            unit = run.work.master.unit
+            linear = isinstance(run.work.master, LinearMaster)
+            return scaled(choice, unit) if linear else choice
+
+
+def scaled(choice: Choice, unit: float) -> Choice:
+    """The choice from a table in another unit of the objective."""
+    return replace(choice, objective=unit * choice.objective, bound=unit * choice.bound)
 
 
 def _table(work: Workspace) -> Table:
@@ -159,7 +166,7 @@ def solution_of(run: RunState, choice: Choice) -> MasterSolution:
         weights=integral(work, choice),
         duals=Duals(np.zeros(len(work.rows)), np.zeros(len(work.layout))),
         objective=choice.objective,
-        penalised=choice.objective + work.master.penalty * float(slack.sum()),
+        penalised=choice.objective + work.master.unit * work.master.penalty * float(slack.sum()),
         slack=slack,
         dummy=np.zeros(len(work.layout)),
     )

@@ -15,6 +15,7 @@ from cg4ai.conflicts import Conflict
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_constructed
 from cg4ai.ensemble.constructed import Built
+from cg4ai.ensemble.deciding import Decider
 from cg4ai.ensemble.ensemble import DECISIONS, Ensemble, record_regions
 from cg4ai.master import LinearMaster
 from cg4ai.members.shielded import ShieldedMembers
@@ -35,7 +36,7 @@ from cg4ai.solving.conflicting import conflict_of
 from cg4ai.solving.estimating import estimate
 from cg4ai.solving.searching import LAST_SEARCH, searched
 from cg4ai.solving.steps import Settled
-from cg4ai.solving.voting import decided
+from cg4ai.solving.voting import decided, own_votes
 from cg4ai.solving.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -211,17 +212,16 @@ def finish(run: RunState, reason: StopReason) -> Result:
     settled = run.phase.settle(run, reason)
     single = settled.single
     run.work.note_dummies(settled.solution)
-    seed: int | None = None
-    if any(isinstance(one, DecisionRate) for one in run.problem.requirements):
-        seed = run.settings.seed  # one member's votes are decisions already
-    if seed is not None and single is None:
+    rated = any(isinstance(one, DecisionRate) for one in run.problem.requirements)
+    decider: Decider | None = None
+    if rated and single is None:
         with run.watch.timed("weights"):
-            chosen = decided(run.work, settled.weights, run.settings.seed)
-        settled, seed = replace(settled, weights=chosen.weights), chosen.seed
+            chosen = decided(run.work, settled.weights)
+        settled, decider = replace(settled, weights=chosen.weights), chosen.decider
         run.notes += [chosen.note] if chosen.note else []
     ensemble = run.work.whole_ensemble(settled.weights)
-    if seed is not None:
-        ensemble.about[DECISIONS] = {"seed": seed}
+    if rated:
+        ensemble.about[DECISIONS] = (decider or own_votes(ensemble)).record()
     asked = run.problem.asked or run.problem.requirements
     record_regions(ensemble, asked, inputs=run.problem.objective.inputs)
     with run.watch.timed("audits"), clock.review().stage("auditing the rules"):

@@ -49,11 +49,15 @@ class Scenarios:
         if outputs is not None and self.outputs is not None:
             self.outputs = torch.cat([self.outputs, outputs], dim=1)
 
-    def missing(self, weights: Array) -> LinearRows | None:
-        """The rows that the master lacks to see this mixture's value; marked as known to it."""
+    def missing(self, weights: Array, unit: float) -> LinearRows | None:
+        """The rows that the master lacks to see this mixture's value; marked as known to it.
+
+        What is short by less than a share of the `unit` of the objective counts as seen.
+        """
         if self.outputs is None:
             return None
         floor = self.objective.floor
+        tolerance = TOLERANCE * unit if self.in_master.any() else 0.0
         mixing = torch.as_tensor(weights, device=self.device)
         used = torch.nonzero(mixing).squeeze(1)
         mixture = torch.einsum("m,mnr->nr", mixing[used], self.outputs[used])
@@ -62,7 +66,7 @@ class Scenarios:
         values = values - (self.levels - floor)[:, None]
         known = np.where(self.in_master, values, floor).max(axis=1)
         which = values.argmax(axis=1)
-        short = np.flatnonzero(values.max(axis=1) > np.maximum(known, floor) + TOLERANCE)
+        short = np.flatnonzero(values.max(axis=1) > np.maximum(known, floor) + tolerance)
         if not len(short):
             return None
         self.in_master[short, which[short]] = True

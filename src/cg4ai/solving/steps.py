@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SINGLE = "single"  # the name of the phase in which one model is sought in place of a mixture
 SINGLE_SHARE = 0.5  # of the time limit, kept for that
+ROUNDED = 4e-15  # of the terms of a sum, about 16 roundings
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +279,7 @@ def request_for(run: RunState, solution: MasterSolution, guide: Array, job: str)
         rows=run.work.rows,
         objective=run.problem.objective,
         loss_weight=1.0 if run.phase.charges_loss else 0.0,
+        unit=run.work.unit if run.phase.charges_loss else 1.0,
         ensemble=run.work.ensemble(solution),
         device=run.settings.device,
         requirements=run.problem.requirements if run.phase.binds_rules else (),
@@ -300,10 +302,17 @@ def _bound(run: RunState, solution: MasterSolution, answers: _Answers) -> float 
     if answers.lower is None or not holds or run.work.restricted:
         return None
     known = solution.penalised - run.work.master.gap - run.price_of_margin(solution)
-    bound = known + float(answers.lower.sum())
+    bound = known + float(answers.lower.sum()) - _rounding(run, solution, answers.lower)
     if run.phase.charges_loss:
         run.bound = bound if run.bound is None else max(run.bound, bound)
     return bound
+
+
+def _rounding(run: RunState, solution: MasterSolution, lower: Array) -> float:
+    """What sums of large numbers, such as the price of a dummy column, may have lost."""
+    duals, bounds = solution.duals, run.work.rows.bounds
+    terms = abs(solution.penalised) + np.abs(lower).sum() + np.abs(duals.blocks).sum()
+    return ROUNDED * float(terms + duals.rows @ np.abs(bounds[: len(duals.rows)]))
 
 
 def _remember(run: RunState, solution: MasterSolution, answers: _Answers) -> None:

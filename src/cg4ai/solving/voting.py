@@ -1,18 +1,19 @@
-"""Problems with rules on decisions: members vote, and one decision per input is made of shares."""
+"""Problems with rules on decisions: members vote, then thresholds on their scores decide."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from cg4ai.ensemble.deciding import Decider
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.draws import decisions
 from cg4ai.objectives import Objective, Supervised, votes
 from cg4ai.pricing.rebuilt import within
 from cg4ai.pricing.votes import VotePricer
@@ -21,15 +22,15 @@ from cg4ai.records import Array
 from cg4ai.rules import DecisionRate, Requirement
 from cg4ai.rules.rows import LinearRows, shortfall
 from cg4ai.solving.problem import Problem
+from cg4ai.solving.thresholds import Listed, best_thresholds
 from cg4ai.solving.workspace import Workspace
 
-SEEDS = 32  # of the hash, tried in turn: with one of them decisions may keep what shares keep
 FREE = 2.0  # more than rates can differ by
 UNKEPT = (
     "the margin of a rule on decisions cannot be kept by the members that were found: the rule is "
     "kept as asked, at the listed inputs, and may be missed by more on new ones"
 )
-ROUNDS = 10  # of weighing anew, with what decisions lacked as a margin
+WORTH_SAYING = 0.01  # of all rows: how many more wrong decisions are
 
 
 def voted(problem: Problem) -> Problem:
@@ -48,7 +49,7 @@ def voted(problem: Problem) -> Problem:
     others = " and ".join(
         one.name for one in problem.requirements if not isinstance(one, DecisionRate)
     )
-    note = f"{others}: about scores; decisions are made by votes, which {ruled[0].name} binds"
+    note = f"{others}: about scores; decisions have thresholds, which {ruled[0].name} binds"
 
     def change(pricer: Any) -> Pricer:
         return VotePricer(pricer, objective.loss)
@@ -82,95 +83,79 @@ def _labelled(problem: Problem, rule: Requirement) -> Supervised:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Weights, the seed of the hash with them, and what is to be said."""
+    """Weights of the mixture, how it decides, and what is to be said."""
 
     weights: Array
-    seed: int
+    decider: Decider
     note: str
 
 
-class _Votes:
-    """Every column's votes at the inputs of the rules on decisions, as asked and with margins.
+def decided(work: Workspace, weights: Array) -> Decided:
+    """Weights and thresholds with which the decisions at the listed inputs keep the rules.
 
-    `easier` (m,) is what rows of the master change by where margins are given up: a rule that is
-    stricter than asked becomes the one asked, one at held-out inputs alone asks for nothing.
+    Margins that no weights keep are given up first, and so are those that no thresholds were found
+    for, with a warning.
     """
-
-    def __init__(self, work: Workspace) -> None:
-        self.batches: list[LinearRows] = []
-        self.places: list[slice] = []
-        self.asked: list[Array | None] = []  # bounds; None: decisions need not keep these rows
-        self.easier = np.zeros(len(work.rows))
-        start = 0
-        for batch in work.rows.batches:
-            place = slice(start, start + len(batch))
-            start = place.stop
-            if not (isinstance(batch, LinearRows) and batch.votes):
-                continue
-            rule = work.problem.requirements[batch.requirement]
-            assert isinstance(rule, DecisionRate)
-            asked: DecisionRate = rule.asked or rule
-            whole = len(asked.points) == len(batch.inputs)
-            bounds = asked.rows(batch.requirement).bounds if whole else None
-            self.easier[place] = -FREE if bounds is None else bounds - batch.bounds
-            self.batches.append(batch)
-            self.places.append(place)
-            self.asked.append(bounds)
-        self.votes = [
-            votes(work.columns.outputs(batch.inputs)).cpu().numpy() for batch in self.batches
-        ]
-
-    def _shares(self, weights: Array) -> list[Array]:
-        used = np.flatnonzero(weights > 0)
-        share = weights[used] / weights[used].sum()
-        return [np.tensordot(share, own[used], 1) for own in self.votes]
-
-    def lacking(self, weights: Array, seed: int) -> Array:
-        """(m,): by how much decisions miss each row as asked, 0 for all other rows."""
-        result = np.zeros(len(self.easier))
-        of_each = zip(self.batches, self.places, self.asked, self._shares(weights), strict=True)
-        for batch, place, bounds, shares in of_each:
-            if bounds is not None:
-                decided = np.eye(shares.shape[1])[decisions(shares, batch.inputs, seed)]
-                values = batch.values(torch.as_tensor(decided)).numpy()
-                result[place] = np.maximum(shortfall(bounds, values), 0.0)
-        return result
-
-    def without_margin(self, weights: Array, tolerance: float) -> NDArray[np.bool_]:
-        """(m,): the rows with a margin that shares of votes miss."""
-        short = np.zeros(len(self.easier))
-        for batch, place, shares in zip(
-            self.batches, self.places, self._shares(weights), strict=True
-        ):
-            values = replace(batch, votes=False).values(torch.as_tensor(shares)).numpy()
-            short[place] = shortfall(batch.bounds, values)
-        return np.asarray((short > tolerance) & (self.easier < 0))
-
-
-def decided(work: Workspace, weights: Array, seed: int) -> Decided:
-    """Weights and a seed with which the decisions at the listed inputs keep the rules.
-
-    Decisions miss rows that shares keep by what the hash makes of the few inputs without a clear
-    vote. Some seeds miss none. If none does, the rows are tightened by what was missed. Margins
-    that no weights keep are given up first, with a warning.
-    """
-    votes, tolerance = _Votes(work), work.settings.feasibility_tolerance
-    margins, note = np.zeros(len(votes.easier)), ""
-    if votes.without_margin(weights, tolerance).any():
-        margins, note = votes.easier, UNKEPT
-        weights = work.tightened(margins).weights
+    note = ""
+    if (missed := _missed_margins(work, weights)).any():
+        note = UNKEPT
+        weights = work.tightened(missed).weights
+    ensemble = work.whole_ensemble(weights)
+    listed = Listed(ensemble, work.problem)
+    trained = _rates(work.problem.requirements)
+    asked = _rates(work.problem.asked or work.problem.requirements)
+    found = best_thresholds(listed, asked if note else trained)
+    if not (found.kept or note or all(one in asked for one in trained)):
+        note, found = UNKEPT, best_thresholds(listed, asked)
+    if note:
         warnings.warn(note, FitWarning, stacklevel=2)
-    best = Decided(weights, seed, note)
-    least = np.inf
-    for _ in range(ROUNDS):
-        found = [(votes.lacking(weights, seed + k), seed + k) for k in range(SEEDS)]
-        lacking, chosen = min(found, key=lambda one: float(one[0].max()))
-        worst = float(lacking.max())
-        if worst < least:
-            best, least = Decided(weights, chosen, note), worst
-        if worst <= tolerance:
-            return best
-        margins = margins + lacking
-        weights = work.tightened(margins).weights
-    missed = f"decisions miss a rule by {least:.3g}, which its shares keep"
-    return replace(best, note="; ".join(filter(None, (note, missed))))
+    notes = [note] if note else []
+    if not found.kept:
+        notes.append(
+            f"no thresholds were found with which decisions keep the rules: they miss one by "
+            f"{found.missed:.3g}"
+        )
+    if found.error > listed.error_of_votes + WORTH_SAYING:
+        notes.append(
+            f"decisions are wrong at {found.error:.1%} of the rows; drawn at random by shares of "
+            f"votes they would be at {listed.error_of_votes:.1%}"
+        )
+    return Decided(weights, found.decider, "; ".join(notes))
+
+
+def own_votes(ensemble: Ensemble) -> Decider:
+    """The decisions of the only member of a mixture: the class of its largest score."""
+    count = sum(len(part.weights) for part in ensemble.parts)
+    return Decider(np.full(count, 1 / count), np.zeros(ensemble.output_size))
+
+
+def _rates(requirements: Sequence[Requirement]) -> list[DecisionRate]:
+    return [one for one in requirements if isinstance(one, DecisionRate)]
+
+
+def _missed_margins(work: Workspace, weights: Array) -> Array:
+    """(m,): by how much rows of the master change where a margin is missed by shares of votes.
+
+    A rule that is stricter than asked becomes the one asked, one at held-out inputs alone asks for
+    nothing. All 0 if no margin is missed.
+    """
+    easier, short = np.zeros(len(work.rows)), np.zeros(len(work.rows))
+    used = np.flatnonzero(weights > 0)
+    share = weights[used] / weights[used].sum()
+    start = 0
+    for batch in work.rows.batches:
+        place = slice(start, start + len(batch))
+        start = place.stop
+        if not (isinstance(batch, LinearRows) and batch.votes):
+            continue
+        rule = work.problem.requirements[batch.requirement]
+        assert isinstance(rule, DecisionRate)
+        asked: DecisionRate = rule.asked or rule
+        whole = len(asked.points) == len(batch.inputs)
+        bounds = asked.rows(batch.requirement).bounds if whole else None
+        easier[place] = -FREE if bounds is None else bounds - batch.bounds
+        cast = votes(work.columns.outputs(batch.inputs)).cpu().numpy()[used]
+        values = replace(batch, votes=False).values(torch.as_tensor(np.tensordot(share, cast, 1)))
+        short[place] = shortfall(batch.bounds, values.numpy())
+    missed = (short > work.settings.feasibility_tolerance) & (easier < 0)
+    return easier if missed.any() else np.zeros(len(easier))

@@ -354,8 +354,13 @@ class Workspace:
         if proposed.lower_bound is None:
             return s.epsilon
         finest = 0.1 * min(s.gap_tolerance, s.feasibility_tolerance) / len(self.layout)
-        finest *= self.objective_size
-        return min(s.epsilon, max(finest, ROUNDING))
+        finest = max(finest * self.objective_size, ROUNDING * self.unit)
+        return max(min(s.epsilon, finest), ROUNDING * self.unit)
+
+    @property
+    def unit(self) -> float:
+        """The unit of the objective, which rounding of costs is in; 1 while slack is minimised."""
+        return self.master.unit
 
     # ---- master ------------------------------------------------------------------------------
 
@@ -373,7 +378,7 @@ class Workspace:
 
     def add_missing(self, weights: Array) -> bool:
         """Add the pieces of an epigraph and tangents that this mixture lacks; whether it did."""
-        rows = None if self.scenarios is None else self.scenarios.missing(weights)
+        rows = None if self.scenarios is None else self.scenarios.missing(weights, self.unit)
         if rows is not None:
             self._add_rows(rows)
         return self.add_tangents(weights) or rows is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from cg4ai.apps.csvdata import csv_table
 from cg4ai.apps.jsondata import parsed, read_table, rows_of_document
-from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.errors import MOST_COMPARED, InvalidInput, did_you_mean
 
 REQUEST = Path("the request")
 NAMES = st.text("abc xyz", min_size=1).map(str.strip).filter(bool)
@@ -116,7 +115,6 @@ def test_numbers_keep_their_digits() -> None:
 
 def test_a_million_names_are_not_all_compared() -> None:
     """A row of the length that a server reads would keep it busy for half a minute."""
-    names = [f"c{number}" for number in range(1_000_000)]
-    started = time.perf_counter()
+    names = (f"c{number}" for number in range(1_000_000))
     assert did_you_mean("c10000000", names)
-    assert time.perf_counter() - started < 1
+    assert next(names) == f"c{MOST_COMPARED}"

@@ -1,5 +1,7 @@
 """Anchors that are found keep every rule on the whole region; where there is none it is said."""
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +40,7 @@ def sampled_room(guards, anchor, count=20_000):
     for guard in guards:
         x = torch.cat([guard.region.sample(count, made), guard.region.extremes(64, made)])
         y = x @ torch.as_tensor(anchor.slopes).T + torch.as_tensor(anchor.offsets)
-        slack = guard.rules.slack(x, y) / guard.rules.scale(y)
+        slack = guard.rules.slack(x, y) / torch.as_tensor(guard.scale)
         least = min(least, float(slack.min()))
     return least
 
@@ -174,3 +176,56 @@ def test_a_given_anchor_that_breaks_a_rule_is_refused_with_the_worst_input():
     with pytest.raises(InvalidInput, match=r"does not keep cap: at x = \[1, .*missed by 0.5"):
         check_given(guards, tilted)
     assert check_given(guards, constant(0.5, 0.0)).room == pytest.approx(0.5)
+
+
+# ---- units -------------------------------------------------------------------------------------
+
+UNITS = [(1e-9, 1.0), (1.0, 1e-9), (1e-9, 1e-9), (1e9, 1.0), (1.0, 1e9), (1e-9, 1e9)]
+
+
+def cap_in_units(inputs: float, outputs: float) -> Linear:
+    """In its own units `y0 <= 1 + x0` for x0 in [-1, 1]: a constant anchor is at most 0."""
+    bound = AffineBound(outputs, np.array([outputs / inputs, 0.0]))
+    box = Box([-inputs, -inputs], [inputs, inputs])
+    return Linear(box, [1.0, 0.0], bound, "<=", name="cap")
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), UNITS)
+@pytest.mark.parametrize("missed", [0.9, 1e-6, 1e-10])
+def test_an_anchor_that_breaks_its_rule_is_refused_in_any_units(inputs, outputs, missed):
+    (guard,) = guards_of(cap_in_units(inputs, outputs))
+    with pytest.raises(InvalidInput, match=re.escape(f"at x = [{-inputs:.6g}, ")):
+        check_given([guard], constant(missed * outputs, 0.0))
+    assert check_given([guard], constant(0.0, 0.0)).room == pytest.approx(0.0, abs=1e-15)
+    assert check_given([guard], constant(-0.5 * outputs, 0.0)).room > 0
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), UNITS)
+def test_anchors_are_found_in_any_units_and_none_where_there_is_none(inputs, outputs):
+    cap = cap_in_units(inputs, outputs)
+    floor = Linear(cap.inputs, [1.0, 0.0], -0.5 * outputs, ">=", name="floor")
+    found = anchor_for(guards_of(cap, floor))
+    assert found.room >= 0.04
+    y = found.map.at(np.array([[-inputs, 0.0], [inputs, 0.0]]))[:, 0] / outputs
+    assert (y >= -0.5).all()
+    assert (y <= np.array([0.0, 2.0])).all()
+    above = Linear(cap.inputs, [1.0, 0.0], 2 * outputs, ">=", name="above")
+    below = Linear(cap.inputs, [1.0, 0.0], outputs, "<=", name="below")
+    assert isinstance(anchor_for(guards_of(above, below)), NoAnchor)
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-9, 1.0, 1e9])
+def test_a_prediction_that_breaks_a_rule_is_not_called_shielded(unit):
+    (guard,) = guards_of(Linear(BOX, [1.0, 0.0], unit, "<="))
+    outputs = torch.tensor([[1.0, 0.0], [1 + 1e-6, 0.0]], dtype=torch.float64) * unit
+    assert guard.kept(np.zeros((2, 2)), outputs).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-9, 1.0])
+def test_a_shield_that_acts_everywhere_restores_small_violations(unit):
+    (guard,) = guards_of(Linear(BOX, [1.0, 0.0], unit, "<="))
+    guard = replace(guard, everywhere=True)
+    outputs = torch.tensor([[1.5, 0.0]], dtype=torch.float64) * unit
+    x, anchor = torch.zeros(1, 2, dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64)
+    theta = guard.theta(x, guard.rules.slack(x, outputs), outputs, anchor)
+    assert theta.item() == pytest.approx(1 / 3, rel=1e-2)

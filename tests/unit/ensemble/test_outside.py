@@ -64,7 +64,7 @@ def test_the_warning_names_the_line_of_the_caller() -> None:
 
 def test_outside_can_be_refused_or_ignored() -> None:
     ensemble = trained()
-    with pytest.raises(InvalidInput, match="nothing is guaranteed there; leave them out"):
+    with pytest.raises(InvalidInput, match="cap is not guaranteed there; leave them out"):
         ensemble.predict(BEYOND, outside="refuse")
     np.testing.assert_allclose(quietly(ensemble, INSIDE, outside="refuse")[:, 0], 1.0)
     quietly(ensemble, BEYOND, outside="ignore")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from cg4ai import Box, Ensemble, Linear
+from cg4ai import Box, DecisionRate, Ensemble, Linear
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
-from cg4ai.members import ConstantMembers
+from cg4ai.members import ConstantMembers, affine
 from cg4ai.members.mixture import Part
 
 
@@ -74,3 +74,25 @@ def test_what_weights_cannot_do_is_named() -> None:
         before.patched(Linear(Box([0.0], [1.0]), [1.0, 0.0], 0.1))
     with pytest.raises(InvalidInput, match="nothing to patch"):
         before.patched([])
+
+
+def test_decisions_stay_as_they_are_and_rules_on_them_are_not_patched() -> None:
+    slopes = np.zeros((2, 1, 2))
+    slopes[:, 0, 1] = [1.0, 2.0]
+    part = Part(affine(slopes, np.zeros((2, 2))), np.zeros(2, np.int64), np.array([0.5, 0.5]))
+    x = np.array([[-1.0], [1.0], [-2.0], [2.0]])
+    equal = DecisionRate(x, [0, 0, 1, 1], tolerance=0.1)
+    higher = Linear([[1.0]], [0.0, 1.0], 1.8)
+    plain = Ensemble((part,), Layout.single(2))
+    with pytest.raises(InvalidInput, match="trained without such a rule"):
+        plain.patched([equal, higher])
+    about = {"decisions": {"weights": [1.0, 0.0], "offsets": [0.0, 0.0], "agreement": False}}
+    made = Ensemble((part,), Layout.single(2), about=about).patched([equal, higher], inputs=x)
+    assert made.ensemble.audit(equal).holds
+    assert made.ensemble.audit(higher).holds
+    assert len(made.changes.answers) == 0
+    assert made.changes.largest > 0
+    with pytest.raises(InvalidInput, match="not patched"):
+        made.ensemble.patched([DecisionRate(x[[0, 1, 3]], [0, 0, 1], tolerance=0.1), higher])
+    same = made.ensemble.patched(equal).ensemble
+    np.testing.assert_allclose(same.predict(x), made.ensemble.predict(x), atol=1e-12)

@@ -247,7 +247,7 @@ def test_the_anchor_is_checked_in_closed_form(region: Box | Ball, worst: float) 
     mixture = networks()
     room = mixture.shielded([1.0, 3.0], Linear(region, KnownProducts(), [worst + 0.5, 99], "<="))
     assert room.checks[0].room == pytest.approx(0.5)
-    with pytest.raises(InvalidInput, match=r"does not keep Linear: at x = .* rule is missed by"):
+    with pytest.raises(InvalidInput, match=r"does not keep Linear: at x = .* rule 0 is missed by"):
         mixture.shielded([1.0, 3.0], Linear(region, KnownProducts(), [worst - 0.5, 99], "<="))
 
 

@@ -14,10 +14,8 @@ from experiments.side_by_side import keep_only, moment_after, stopped_at
 
 def test_what_is_at_work_is_interrupted_when_the_time_is_over() -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGALRM)
-    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt), stopped_at(time.time() + 0.1):
         time.sleep(30)
-    assert time.monotonic() - started < 20
     with stopped_at(None):
         pass
     with stopped_at(time.time() + 30):

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from browser import chromium
 from cg4ai.ensemble.export import exported
 from cg4ai.errors import InvalidInput
-from cg4ai.members.draws import draws
 from cg4ai.pages.page import page
 from cg4ai.pages.program import array_data, packed
 
@@ -120,18 +119,6 @@ def test_every_operation_gives_what_torch_gives(browser: Any, tmp_path: Path) ->
                     atol=1e-14,
                     err_msg=name,
                 )
-
-
-def test_draws_are_those_that_decide_by_votes(browser: Any, tmp_path: Path) -> None:
-    rng = np.random.default_rng(2)
-    cases = [(rng.normal(size=size), seed) for size in (1, 15, 16, 17, 40) for seed in (0, 2**63)]
-    cases.append((np.array([-0.0, 1.0]), 5))
-    opened(browser, tmp_path, None, "blake2b.js")
-    found = browser.execute_script(
-        "return arguments[0].map(([inputs, seed]) => cg4ai.draw(inputs, seed));",
-        [[inputs.tolist(), str(seed)] for inputs, seed in cases],
-    )
-    assert found == [float(draws(inputs[None], seed)[0]) for inputs, seed in cases]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,3 +50,15 @@ def test_what_cannot_be_proven_says_why() -> None:
     result = proven_afterwards(model.result_, [rule], Settings())
     assert result.audits[0].strength == "attacked"
     assert "Concave is not proven" in result.note
+
+
+def test_a_violation_that_the_search_missed_is_in_the_audit() -> None:
+    """A proof that refutes by more than an audit allows: the rule no longer counts as held."""
+    model = ConstrainedRegressor(
+        members="affine", random_state=0, settings={"guarantee": "attacked"}
+    ).fit(*data(), [CAP])
+    tighter = replace(CAP, bound=0.5, name="tighter")
+    blind = replace(model.audit_[0], requirement="tighter")
+    result = proven_afterwards(replace(model.result_, audits=(blind,)), [tighter], Settings())
+    assert not result.audits[0].holds
+    assert not result.feasible

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import certification_limits_cases as limits
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from cg4ai.checker import Rejected, check
 from cg4ai.checker.shipped import compare
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, Shield, ShieldedMembers
 from cg4ai.members.mixture import Part
@@ -46,7 +49,7 @@ def test_a_constant_anchor_is_proven_by_its_value(tmp_path):
     data = certificate_bytes(ensemble, requirement=rule, certification=answer)
     verdict = check(data)
     assert verdict.bounds[0] == pytest.approx(value(constant), abs=1e-9)
-    assert ")^2" in str(verdict)
+    assert "2 y[0]^2 + 0.5 y[0] y[1] + 0.5 y[1] y[0] + 1 y[1]^2" in str(verdict)
     ensemble.save(tmp_path / "same")
     compare(verdict.claim, tmp_path / "same")
     other = Quadratic(limits.HOSE, 1.001 * SQUARE, rule.bound + 0.01, LINEAR, name="cap")
@@ -103,12 +106,79 @@ def test_forged_squares_are_refused():
         return limits.altered(data, lambda claim, arrays: arrays.update({name: new(arrays[name])}))
 
     for name, new, reason in (
-        ("square_factor", lambda f: 1.1 * f, "not proven"),
+        ("square_factor", lambda f: 1.1 * f, "not those of the quadratic"),
+        ("quadratic", lambda q: 1.1 * q, "not those of the quadratic"),
+        ("quadratic", lambda q: q + np.diag([0.0, 1e-3]), "not those of the quadratic"),
+        ("quadratic", lambda q: q * np.nan, "holds nan"),
+        ("quadratic", lambda q: q[:, :1], "quadratic has the shape"),
         ("square_factor", lambda f: f * np.nan, "holds nan"),
         ("square_factor", lambda f: f[:1], "square_rule has the shape"),
-        ("square_factor", lambda f: f * 1e59, "not proven"),
+        ("square_factor", lambda f: f * 1e59, "not those of the quadratic"),
         ("square_rule", lambda r: r + 1, "square_rule must lie"),
         ("square_rule", lambda r: r.astype(float), "dtype"),
     ):
         with pytest.raises(Rejected, match=reason):
             check(changed(name, new))
+
+
+def members_of(values):
+    part = Part(ConstantMembers(np.array([values]), 3), np.zeros(1, np.int64), np.ones(1))
+    return Ensemble((part,), Layout.single(len(values)))
+
+
+def rotated(units):
+    """A full matrix whose outputs are in these units, with its eigenvectors across them."""
+    turn = np.array([[0.8, -0.6], [0.6, 0.8]])
+    return turn @ np.diag([1.0, 0.5]) @ turn.T / np.outer(units, units)
+
+
+@pytest.mark.parametrize("units", [(1.0, 1e8), (1e-9, 1e9), (1e6, 1e-6), (1e9, 1e9)])
+@pytest.mark.parametrize("full", [False, True])
+def test_outputs_in_other_units_are_not_left_out(units, full, tmp_path):
+    """At half of each unit the rule has the value of the same rule without units."""
+    square = rotated(units) if full else np.diag(1 / np.square(units))
+    mixture = members_of(0.5 * np.array(units))
+    exact = float(exact_value(square, 0.5 * np.array(units)))
+    broken = Quadratic(limits.BOX, square, 0.999 * exact, name="cap")
+    assert certify(mixture, broken).status == "refuted"
+    assert not mixture.audit(broken).holds
+    kept = Quadratic(limits.BOX, square, 1.001 * exact, name="cap")
+    answer = certify(mixture, kept)
+    assert (answer.status, answer.checked) == ("proven", True)
+    verdict = check(certificate_bytes(mixture, requirement=kept, certification=answer))
+    np.testing.assert_array_equal(verdict.claim.quadratic[0], square)
+    assert exact <= verdict.bounds[0] <= kept.bound
+    with pytest.raises(InvalidInput, match="does not keep cap"):
+        mixture.shielded(0.5 * np.array(units), broken)
+
+
+def exact_value(square, outputs):
+    return sum(
+        Fraction(float(square[i, j])) * Fraction(float(y)) * Fraction(float(z))
+        for i, y in enumerate(outputs)
+        for j, z in enumerate(outputs)
+    )
+
+
+def test_certificates_of_squares_alone_prove_these_squares():
+    """Earlier versions stated no more; what their squares leave out is no part of the claim."""
+    constant = np.array([0.4, -0.3])
+    rule = Quadratic(limits.BOX, SQUARE, value(constant) + 1e-3, LINEAR, name="cap")
+    ensemble = members_of(constant)
+    data = certificate_bytes(ensemble, requirement=rule, certification=certify(ensemble, rule))
+    verdict = check(limits.altered(data, lambda claim, arrays: arrays.pop("quadratic")))
+    assert verdict.claim.quadratic is None
+    assert ")^2" in str(verdict)
+
+
+def test_a_quadratic_that_its_squares_only_nearly_are_is_bounded_as_stated():
+    """Outputs along which a matrix of nearly dependent rows is almost flat."""
+    close = 1 - 2.0**-40
+    rule = np.array([[1.0, -close], [-close, 1.0]])
+    outputs = np.array([1e6, 1e6])
+    exact = float(exact_value(rule, outputs))
+    assert exact > 1.0
+    mixture = members_of(outputs)
+    assert certify(mixture, Quadratic(limits.BOX, rule, 0.5 * exact)).status == "refuted"
+    answer = certify(mixture, Quadratic(limits.BOX, rule, 0.99999 * exact))
+    assert answer.status in ("refuted", "unknown")

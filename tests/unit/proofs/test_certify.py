@@ -12,6 +12,7 @@ from scipy.optimize import linprog
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 
 from cg4ai.checker import check
+from cg4ai.ensemble.claims import record_audited
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
@@ -97,7 +98,12 @@ def test_affine_members_are_bounded_exactly():
     assert answer.cells == 1
     assert answer.rules[0].dimensions.tolist() == [-1]
     assert answer.rules[0].bound == pytest.approx(top, abs=1e-10)
-    assert certify(ensemble, Linear(box, coefficients, top - 1e-9, sense="<=")).status == "refuted"
+    below = Linear(box, coefficients, top - 1e-9, sense="<=")
+    assert certify(ensemble, below, tolerance=0.0).status == "refuted"
+    within = certify(ensemble, below)
+    assert (within.status, within.counterexample) == ("unknown", None)
+    assert "1e-09" in within.note
+    assert ensemble.audit(below).holds
 
 
 def test_constants_are_exact_up_to_the_margin():
@@ -370,7 +376,7 @@ def test_progress_is_told_and_text_says_what_was_found(monkeypatch):
     assert told[-1].rules_closed == told[-1].rules == 1
     assert len(told) > 2
     assert told[0].excess >= told[-1].excess
-    assert str(answer).startswith("proven: rules 1 proven")
+    assert str(answer).startswith("proven (rules: 1 proven)")
 
 
 def test_another_region_can_be_given():
@@ -405,3 +411,21 @@ def test_absent_outputs_are_left_out_soundly():
     answer = certify(ensemble, Linear(BOX, rows, [1.0 + 1e-9, 1e-9], sense="<="))
     assert answer.status == "proven"
     assert answer.cells == 2
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+@pytest.mark.parametrize(("excess", "holds"), [(2.45e-8, True), (1e-4, False)])
+def test_proof_audit_and_claims_agree_in_any_units(unit, excess, holds):
+    """What an audit allows is no refutation; what it does not allow is one."""
+    ensemble = one(ConstantMembers(np.array([[(1 + excess) * unit]]), 2))
+    rule = Linear(BOX, [1.0], unit, sense="<=")
+    audit = ensemble.audit(rule)
+    assert audit.holds is holds
+    answer = certify(ensemble, rule)
+    assert answer.status == ("unknown" if holds else "refuted")
+    assert certify(ensemble, rule, tolerance=0.0).status == "refuted"
+    points = np.array([[0.0, 0.0], [0.1, 0.2]])
+    assert record_audited(ensemble, rule, inputs=points) == (2 if holds else 0)
+    listed = Linear(points, [1.0], unit, sense="<=")
+    assert ensemble.audit(listed).holds is holds
+    assert record_audited(ensemble, listed) == (2 if holds else 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -208,7 +209,7 @@ def test_a_guard_comes_back_from_what_is_stored() -> None:
     assert torch.equal(again.rules.slack(x, y), guard.rules.slack(x, y))
     moved = guard.rules.with_tensors(guard.rules.tensors(torch.device("cpu")))
     assert torch.equal(moved.slack(x, y), guard.rules.slack(x, y))
-    other = QuadraticRules(guard.rules.factor, linear, bound + 1, 2)
+    other = QuadraticRules(guard.rules.square, linear, bound + 1, 2)
     assert other.digest != guard.rules.digest
 
 
@@ -224,7 +225,7 @@ def test_single_precision_stays_single() -> None:
     [
         ((BOX, np.ones(3), 1.0), r"square must be \(r, r\)"),
         ((BOX, np.ones((2, 3)), 1.0), "square must be"),
-        ((BOX, np.diag([1.0, 1.0, -0.5]), 1.0), r"eigenvalue -0.5, along y = \[-?0, -?0, -?1\]"),
+        ((BOX, np.diag([1.0, 1.0, -0.5]), 1.0), r"is -0.5 at y = \[-?0, -?0, -?1\]"),
         ((BOX, np.eye(3), 1.0, np.ones(2)), "linear must have shape"),
         ((BOX, np.eye(3), [1.0, 2.0]), "one number or 1"),
         ((X, np.eye(3), np.ones(5)), "one number or 6"),
@@ -239,8 +240,57 @@ def test_refused(arguments: tuple[Any, ...], message: str) -> None:
         Quadratic(*arguments)
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 5), st.sampled_from([0.0, 9.0]))
+def test_no_term_is_lost_whatever_the_units(seed: int, size: int, rank: int, spread: float) -> None:
+    """Against exact fractions: entry by entry, and never less than the rule as given."""
+    rng = np.random.default_rng(seed)
+    half = rng.integers(-3, 4, (size, rank)) if seed % 2 else rng.normal(size=(size, rank))
+    units = 10.0 ** rng.uniform(-spread, spread, size)
+    square = half @ half.T * np.outer(units, units)
+    rules = Quadratic(BOX, square, 1e40).rules
+    diagonal = np.diag(square)
+    for i, j in np.ndindex(square.shape):
+        squares = sum(Fraction(a) * Fraction(b) for a, b in rules.factor[0][[i, j]].T.tolist())
+        missed = float(squares - Fraction(square[i, j]) / 2 - Fraction(square[j, i]) / 2)
+        assert abs(missed) <= 1e-13 * np.sqrt(diagonal[i] * diagonal[j])
+    assert (rules.rest <= 1e-13 * diagonal).all()
+    outputs = rng.normal(size=size) / units
+    exact = sum(
+        Fraction(square[i, j]) * Fraction(outputs[i]) * Fraction(outputs[j])
+        for i, j in np.ndindex(square.shape)
+    )
+    scale = float(np.abs(square * np.outer(outputs, outputs)).sum())
+    assert rules.values(outputs[None])[0, 0] == pytest.approx(float(exact), abs=1e-13 * scale)
+
+
+@pytest.mark.parametrize(
+    "square",
+    [
+        np.diag([1.0, -1e-14]),
+        [[0.0, 1e-20], [1e-20, 1.0]],
+        [[1.0, 1 + 1e-9], [1 + 1e-9, 1.0]],
+        [[1e-20, 1.0], [1.0, 1e19]],
+        np.diag([1e200, 1.0]),
+    ],
+)
+def test_squares_that_are_not_convex_or_out_of_range_are_refused(square: Any) -> None:
+    with pytest.raises(InvalidInput):
+        Quadratic(BOX, square, 1.0)
+
+
+def test_guards_of_earlier_versions_are_read_where_their_factor_is_whole() -> None:
+    square, linear, bound = random_rule(7, rank=3)
+    stored = {"factor": np.linalg.cholesky(square), "linear": linear, "limit": bound}
+    again = QuadraticRules.restored(stored, input_size=2)
+    np.testing.assert_allclose(again.square, square, atol=1e-12)
+    with pytest.raises(InvalidInput, match="fewer columns"):
+        QuadraticRules.restored({**stored, "factor": stored["factor"][..., :2]}, input_size=2)
+
+
 def test_rounding_in_the_matrix_and_rules_without_least_value_are_accepted() -> None:
-    Quadratic(BOX, np.diag([1.0, 1.0, -1e-14]), 1.0)
+    half = np.random.default_rng(0).normal(size=(3, 2))
+    Quadratic(BOX, half @ half.T, 1.0)
     Quadratic(BOX, np.diag([1.0, 1.0, 0.0]), -5.0, [0.0, 0.0, 1.0])
 
 

@@ -57,9 +57,9 @@ class Stuck:
     free: threading.Event = field(default_factory=threading.Event)
     begun: int = 0
 
-    def __call__(self, table: Any, outside: Any) -> str:
+    def __call__(self, table: Any, outside: Any, missed: Any = ()) -> str:
         self.begun += 1
-        assert self.free.wait(20)
+        assert self.free.wait(60)
         return ""
 
 
@@ -129,41 +129,52 @@ def test_compressed_bodies_are_not_opened(finished_runs: Path) -> None:
 def test_a_body_that_does_not_come_is_given_up(finished_runs: Path) -> None:
     async def body() -> AsyncIterator[bytes]:
         yield BODY[:5]
-        await asyncio.sleep(20)
+        await asyncio.Event().wait()
 
     with client(finished_runs, seconds=0.2, waiting=1) as server:
-        started = time.perf_counter()
         found = server.post("/predict", content=body())
-        assert time.perf_counter() - started < 5
         assert found.status_code == 408
         assert "did not arrive within 0.2 s" in error_of(found)
         assert server.get("/health").json()["ready"]
 
 
-def test_a_computation_that_takes_too_long_is_given_up_and_health_answers_meanwhile(
-    finished_runs: Path, stuck: Stuck
-) -> None:
-    with client(finished_runs, seconds=0.3, waiting=2) as server:
+def test_health_answers_while_predictions_are_computed(finished_runs: Path, stuck: Stuck) -> None:
+    with client(finished_runs, waiting=2) as server:
 
-        async def both() -> tuple[httpx.Response, float]:
+        async def both() -> httpx.Response:
             asked = asyncio.create_task(server.client.post("/predict", content=BODY))
             while not stuck.begun:
                 await asyncio.sleep(0.01)
-            started = time.perf_counter()
             assert (await server.client.get("/health")).status_code == 200
-            took = time.perf_counter() - started
-            return await asked, took
+            assert not asked.done()
+            stuck.free.set()
+            return await asked
 
-        found, took = server.run(both())
+        assert server.run(both()).status_code == 200
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What `time.perf_counter` says, moved by hand: how long work takes is not what is tested."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_a_computation_that_takes_too_long_is_given_up(
+    finished_runs: Path, stuck: Stuck, clock: list[float]
+) -> None:
+    with client(finished_runs, seconds=0.3) as server:
+        found = server.post("/predict", content=BODY)
         assert found.status_code == 504
         assert "no answer within 0.3 s" in error_of(found)
-        assert took < 0.2
         stuck.free.set()
+    with client(finished_runs) as server:
         assert server.post("/predict", content=BODY).status_code == 200
 
 
 def test_work_gives_up_at_the_next_step_once_its_time_is_over(
-    finished_runs: Path, monkeypatch: pytest.MonkeyPatch
+    finished_runs: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
 ) -> None:
     """A thousand linear programs must not go on when nobody waits for them any more."""
     service = Service(finished_runs / "route", Limits(seconds=0.3))
@@ -173,7 +184,7 @@ def test_work_gives_up_at_the_next_step_once_its_time_is_over(
     def slowly(*given: Any, **named: Any) -> Any:
         nonlocal parts
         parts += 1
-        time.sleep(0.1)
+        clock[0] += 0.1
         return answered(*given, **named)
 
     monkeypatch.setattr(Router, "answered", slowly)
@@ -181,15 +192,15 @@ def test_work_gives_up_at_the_next_step_once_its_time_is_over(
         asked = {"rows": [ROW] * 5000, "fallback": 0.5}
         assert server.post("/predict", json=asked).status_code == 504
         server.run(until(lambda: service.places.taken == 0))
-    assert parts < 10
+    assert 1 < parts < 10
 
 
 async def until(reached: Any) -> None:
-    for _ in range(500):
+    for _ in range(6000):
         if reached():
             return
         await asyncio.sleep(0.01)
-    pytest.fail("it was not reached within 5 s")
+    pytest.fail("it was not reached within a minute")
 
 
 # ---- many at once ------------------------------------------------------------------------------
@@ -218,7 +229,7 @@ def test_more_requests_than_allowed_are_sent_away_at_once(
 
 
 def test_what_was_given_up_keeps_its_place_until_the_worker_is_past_it(
-    finished_runs: Path, stuck: Stuck
+    finished_runs: Path, stuck: Stuck, clock: list[float]
 ) -> None:
     """Else bodies would pile up behind a step that takes long."""
     service = Service(finished_runs / "route", Limits(seconds=0.1, waiting=2))
@@ -231,10 +242,11 @@ def test_what_was_given_up_keeps_its_place_until_the_worker_is_past_it(
         assert server.run(two()) == [504, 504]
         assert service.places.taken == 2
         assert server.post("/predict", content=BODY).status_code == 503
+        server.run(until(lambda: stuck.begun == 1))
+        clock[0] += 1
         stuck.free.set()
         server.run(until(lambda: service.places.taken == 0))
         assert stuck.begun == 1  # the other one was not begun when its time was over
-        assert server.post("/predict", content=BODY).status_code == 200
 
 
 def test_places_are_counted() -> None:

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import linprog
+from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from cg4ai import (
@@ -23,17 +26,20 @@ from cg4ai import (
     Monotone,
     Problem,
     Range,
+    fit_with_requirements,
     load,
     solve,
 )
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import affine
-from cg4ai.members.draws import draws
+from cg4ai.members.mixture import Part
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.trees import TreePricer
 from cg4ai.settings import Settings
 from cg4ai.solving import snapshots
+from cg4ai.solving.thresholds import Listed, best_thresholds
 from cg4ai.solving.voting import voted
 from cg4ai.solving.workspace import Workspace
 
@@ -56,20 +62,20 @@ def odds(decided: Any, labels: Any, group: Any) -> float:
     return max(gap(decided[labels == k], group[labels == k]) for k in (0, 1))
 
 
-def shares(model: Any, inputs: Any) -> Any:
-    """(n,): the weight of all members that give class 1 the larger score."""
-    total = np.zeros(len(inputs))
-    for part in model.ensemble_.parts:
-        scores = part.members.outputs(torch.as_tensor(inputs)).numpy()
-        total += part.weights @ (scores[..., 1] > scores[..., 0])
-    return total
-
-
 def by_hand(model: Any, inputs: Any) -> Any:
-    """Decisions from the members' own outputs, their weights and the documented draws."""
-    return (
-        shares(model, inputs) > draws(inputs, model.ensemble_.about["decisions"]["seed"])
-    ).astype(int)
+    """Decisions from the members' own outputs and what is recorded about decisions."""
+    record = model.ensemble_.about["decisions"]
+    parts = model.ensemble_.parts
+    scores = np.concatenate(
+        [part.members.outputs(torch.as_tensor(inputs)).numpy() for part in parts]
+    )
+    decisive = np.einsum("m,mnr->nr", record["weights"], scores) + record["offsets"]
+    decided = (decisive[:, 1] > decisive[:, 0]).astype(int)
+    if record["agreement"]:
+        lead = scores[..., 1] - scores[..., 0]
+        decided[(lead > 1e-6).all(0)] = 1
+        decided[(lead < -1e-6).all(0)] = 0
+    return decided
 
 
 X, Y, G = people(1500)
@@ -216,11 +222,11 @@ def test_beside_rules_over_regions_scores_keep_these_and_decisions_the_rate(memb
     inside = np.random.default_rng(8).uniform([1.0, 0.5, -1.0, -1.0], [2.5, 2.0, 0, 1], (500, 4))
     assert np.diff(model.predict_proba(inside)).min() >= 0.2 - 1e-9
     assert model.predict(inside).all(), "every member votes for it there"
-    assert "decisions are made by votes" in model.result_.note
+    assert "decisions have thresholds" in model.result_.note
 
 
 @pytest.mark.parametrize("members", ["tree", "network"])
-def test_beside_monotone_scores_and_shares_of_votes_never_fall(members: Any) -> None:
+def test_beside_monotone_scores_and_decisions_never_fall(members: Any) -> None:
     rises = Monotone({1: +1}, name="rises")
     model = ConstrainedClassifier(members=members, **QUICK)
     with warnings.catch_warnings():
@@ -235,7 +241,7 @@ def test_beside_monotone_scores_and_shares_of_votes_never_fall(members: Any) -> 
     )
     before, after = (model.predict_proba(one)[:, 1] for one in (EVERYWHERE, higher))
     assert (after >= before - 1e-12).all()
-    assert (shares(model, higher) >= shares(model, EVERYWHERE) - 1e-12).all()
+    assert (model.predict(higher) >= model.predict(EVERYWHERE)).all()
 
 
 def test_beside_a_range_of_logits_and_listed_rules() -> None:
@@ -312,3 +318,133 @@ def test_rows_of_a_checkpoint_still_read_votes() -> None:
     decided, scored = (batch.values(scores[: len(batch.inputs)]) for batch in restored.rows.batches)
     assert decided.tolist() == [0.0, 0.0], "nobody is voted for"
     assert scored.tolist() == [0.4]
+
+
+def groups_behind_components(count: int = 1500) -> tuple[Any, Any, Any, Any]:
+    """Fifteen features for PCA, labels, groups, and fresh rows."""
+    random = np.random.default_rng(11)
+    group = random.integers(0, 2, 2 * count)
+    inputs = random.normal(size=(2 * count, 15)) @ random.normal(size=(15, 15))
+    inputs[:, 0] += 1.5 * group
+    score = inputs[:, :3] @ [0.6, 0.4, -0.5] + 0.8 * random.logistic(size=2 * count)
+    labels = (score > 0.3).astype(int)
+    return inputs[:count], labels[:count], group[:count], inputs[count:]
+
+
+@pytest.mark.parametrize("members", [LogisticRegression(), DecisionTreeClassifier(max_depth=5)])
+def test_decisions_do_not_hang_on_the_last_bits_of_their_inputs(members: Any) -> None:
+    inputs, labels, group, fresh = groups_behind_components()
+    rule = DecisionRate(inputs, group, tolerance=0.05)
+    model = make_pipeline(
+        StandardScaler(), PCA(8), ConstrainedClassifier(members=members, random_state=0)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        model = fit_with_requirements(model, inputs, labels, [rule])
+    for rows in (inputs, fresh):
+        together = model.predict(rows)
+        alone = np.concatenate([model.predict(row[None]) for row in rows])
+        assert alone.tolist() == together.tolist()
+        assert model.predict(rows + 1e-12).tolist() == together.tolist()
+        assert model.predict(rows[::-1])[::-1].tolist() == together.tolist()
+    single = model.predict(inputs.astype(np.float32))
+    assert single.tolist() == model.predict(inputs).tolist()
+    assert gap(single, group) <= 0.05 + 1e-9
+    ensemble = model[-1].ensemble_
+    within = model[:-1].transform(inputs)
+    assert not ensemble.unsure(within).any()
+    scores = ensemble.decision_scores(torch.as_tensor(within)).numpy()
+    assert np.abs(scores[:, 1] - scores[:, 0]).min() > 1e-7, "no listed row is at the threshold"
+
+
+def test_decisions_within_rounding_of_a_threshold_are_counted_against_the_rule() -> None:
+    voters = affine(np.array([[[0.0, 1.0]]]), np.zeros((1, 2)))
+    x = np.array([[-1.0], [1.0], [-1.0], [1e-13], [1.0], [-1.0]])
+    rule = DecisionRate(x, [0, 0, 0, 1, 1, 1], tolerance=0.1)
+    model = Ensemble((Part(voters, np.zeros(1, np.int64), np.ones(1)),), Layout.single(2))
+    model.about["decisions"] = {"weights": [1.0], "offsets": [0.0, 0.0], "agreement": False}
+    assert model.decide(x).tolist() == [0, 1, 0, 1, 1, 0]
+    assert model.unsure(x).any(1).tolist() == [False, False, False, True, False, False]
+    assert not model.audit(rule).holds
+    moved = x.copy()
+    moved[3] = -0.5
+    assert model.audit(DecisionRate(moved, rule.groups, tolerance=0.1)).holds
+
+
+def test_ensembles_that_decided_by_a_hash_give_scores_and_no_decisions(tmp_path: Path) -> None:
+    voters = affine(np.array([[[0.0, 1.0]]]), np.zeros((1, 2)))
+    model = Ensemble((Part(voters, np.zeros(1, np.int64), np.ones(1)),), Layout.single(2))
+    model.about["decisions"] = {"seed": 3}
+    model.save(tmp_path / "old")
+    again = load(tmp_path / "old")
+    assert again.predict([[2.0]]).tolist() == [[0.0, 2.0]]
+    with pytest.raises(InvalidInput, match="hash of its input"):
+        again.decide([[2.0]])
+    with pytest.raises(InvalidInput, match="hash of its input"):
+        again.audit(DecisionRate([[2.0], [1.0]], [0, 1], tolerance=0.1))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"weights": [0.5, 0.5], "offsets": [0.0, 0.0], "agreement": False},
+        {"weights": [1.0], "offsets": [0.0], "agreement": False},
+        {"weights": [1.0], "offsets": [0.0, np.nan], "agreement": False},
+        {"weights": [0.9], "offsets": [0.0, 0.0], "agreement": False},
+        {"weights": [1.0], "offsets": [0.0, 0.0], "agreement": 1},
+        {"weights": [1.0], "offsets": [0.0, 0.0]},
+        [],
+    ],
+)
+def test_records_of_decisions_that_do_not_fit_are_refused(record: Any) -> None:
+    voters = affine(np.array([[[0.0, 1.0]]]), np.zeros((1, 2)))
+    model = Ensemble((Part(voters, np.zeros(1, np.int64), np.ones(1)),), Layout.single(2))
+    model.about["decisions"] = record
+    with pytest.raises(InvalidInput, match=r"decides|decisions need"):
+        model.decide([[2.0]])
+
+
+def test_thresholds_are_the_best_of_all_for_a_mixture_of_two() -> None:
+    """Against all thresholds of a fine grid of mixtures, by brute force."""
+    x, y, group = people(300, seed=4)
+    slopes = np.zeros((2, 4, 2))
+    slopes[:, :, 1] = [[1.0, 0.8, -0.5, 0.0], [-1.0, 1.0, 0.0, 0.5]]
+    voters = affine(slopes, np.zeros((2, 2)))
+    rule = DecisionRate(x, group, tolerance=0.03)
+    problem = Problem(
+        objective=Supervised(x, y, "cross_entropy"),
+        requirements=[rule],
+        pricers=[TreePricer(LogisticRegression())],
+        layout=Layout.single(2),
+    )
+    mixture = Ensemble((Part(voters, np.zeros(2, np.int64), np.full(2, 0.5)),), Layout.single(2))
+    found = best_thresholds(Listed(mixture, problem), [rule])
+    assert found.kept
+    least = 1.0
+    for share in np.linspace(0, 1, 201):
+        score = x @ (share * slopes[0, :, 1] + (1 - share) * slopes[1, :, 1])
+        for threshold in np.append(np.sort(score) - 1e-9, np.inf):
+            decided = (score > threshold).astype(int)
+            if gap(decided, group) <= 0.03:
+                least = min(least, float((decided != y).mean()))
+    assert found.error <= least + 0.02
+    mixture.about["decisions"] = found.decider.record()
+    decided = mixture.decide(x)
+    assert gap(decided, group) <= 0.03
+    assert found.error == pytest.approx((decided != y).mean())
+
+
+def test_what_held_out_rows_contradict_is_said_of_listed_rows_alone() -> None:
+    inputs, labels, group = people(1500, seed=5)
+    rule = DecisionRate(inputs, group, tolerance=0.01)
+    tree = DecisionTreeClassifier(max_depth=9, min_samples_leaf=3, random_state=0)
+    model = ConstrainedClassifier(members=tree, random_state=0, validation_fraction=0.4)
+    with pytest.warns(FitWarning, match="likely violated on new ones"):
+        model.fit(inputs, labels, [rule])
+    (audit,) = model.audit_
+    assert audit.holds
+    assert audit.doubtful
+    known = audit.rates[-1].held_out
+    assert known is not None
+    assert known.low > 0.01 or known.high < -0.01
+    assert "holds (audited) on the listed rows; likely violated on new ones" in str(audit)

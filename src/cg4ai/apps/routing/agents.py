@@ -65,15 +65,14 @@ class AgentLoads(Utilisation):
     """
 
     def __init__(self, instance: Instance, sees: Sees) -> None:
-        super().__init__(instance)
-        whole, columns, agents, arcs = self.per_flow, [], [], []
+        whole, columns, agents, arcs = instance.incidence / instance.capacity, [], [], []
         for number, agent in enumerate(agents_of(instance, sees)):
             own = np.isin(instance.path_demand, agent.demands)
             for arc in np.flatnonzero(whole[own].any(axis=0)).tolist():
                 columns.append(np.where(own, whole[:, arc], 0.0))
                 agents.append(number)
                 arcs.append(arc)
-        self.per_flow = np.stack(columns, axis=1)
+        super().__init__(instance, np.stack(columns, axis=1))
         self.agent: IntArray = np.array(agents, np.int64)
         self.arc: IntArray = np.array(arcs, np.int64)
 

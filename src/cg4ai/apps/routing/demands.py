@@ -7,6 +7,7 @@ matrix adds up the demands of a node (hose) or all of them (a budget).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -21,6 +22,10 @@ DemandSet = Box | Polytope
 NEAR = 0.1  # the edge: a vector within so much of the largest in its direction
 POOL = 4096  # vectors of a polytope from which fresh ones are made
 UNIT = 1e-12  # a direction shorter than this, relative to the set, leads nowhere
+Mix = Literal["uniform", "sparse", "lognormal", "gravity", "corner"]
+MIXES: tuple[Mix, ...] = get_args(Mix)
+ON = 0.1  # of the demands of a sparse vector
+SPREAD = 1.0  # of the logarithms of lognormal demands, and of the nodes' weights
 
 
 def demand_box(largest: Array, least: float = 0.0) -> Box:
@@ -184,6 +189,17 @@ class FreshDemands:
             inside[:edge] = lower + out * far * (1 - NEAR * share[:edge])
         return inside
 
+    def scaled(self, share: Tensor) -> Tensor:
+        """Shares (n, D) of the way from the smallest to the largest demand, as vectors of the set.
+
+        What lies outside is moved towards all smallest demands, just as far as it must be.
+        """
+        lower, width = self.lower.to(share.device), self.width.to(share.device)
+        way = share * width
+        if self.pool is not None:
+            way = way * self._reach(lower.expand_as(way), way).clamp_max(1.0)
+        return lower + way
+
     def _reach(self, start: Tensor, way: Tensor) -> Tensor:
         """(n, 1): how many times `way` (n, D) leads from `start` (n, D) to the end of the set."""
         device = start.device
@@ -194,3 +210,74 @@ class FreshDemands:
         scale = torch.cat([self.width, self.width, self.limit.abs()]).to(device)
         steps = torch.where(pace > UNIT * scale, room.clamp_min(0.0) / pace, torch.inf)
         return steps.amin(1, keepdim=True).clamp_max(1e6)
+
+
+class MixedDemands:
+    """Demand vectors of several mixes, all in one set.
+
+    uniform: uniformly distributed in the set. sparse: a tenth of the demands, at random, between
+    their smallest and largest, the others at their smallest. lognormal: each demand by a factor of
+    its own. gravity: by a factor of its source times one of its target. corner: where the set ends,
+    see `FreshDemands`. Lognormal and gravity vectors are as large as the box allows; what a
+    polytope does not contain is scaled down into it.
+    """
+
+    any_device = True
+
+    def __init__(
+        self,
+        region: DemandSet,
+        ends: Sequence[tuple[str, str]],
+        *,
+        others: float = 0.0,
+        edge: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        """`others`: of a batch the share of each of sparse, lognormal and gravity.
+
+        `edge`: that of the corner; the rest is uniform.
+        """
+        self.fresh = FreshDemands(region, edge=edge, seed=seed)
+        self.inner = FreshDemands(region, seed=seed) if edge else self.fresh
+        self.outer = FreshDemands(region, edge=1.0, seed=seed)
+        self.others = others
+        names = {name: number for number, name in enumerate(dict.fromkeys(sum(ends, ())))}
+        self.ends = torch.tensor([[names[node] for node in pair] for pair in ends]).T  # (2, D)
+        self.nodes = len(names)
+        self._ends: dict[torch.device, Tensor] = {}
+
+    def __call__(self, count: int, generator: torch.Generator) -> Tensor:
+        """(count, D) float64 on the generator's device."""
+        each = round(self.others * count)
+        if not each:
+            return self.fresh(count, generator)
+        kinds: tuple[Mix, ...] = ("sparse", "lognormal", "gravity")
+        parts = [self.fresh(count - len(kinds) * each, generator)]
+        return torch.cat([*parts, *(self.draw(mix, each, generator) for mix in kinds)])
+
+    def draw(self, mix: Mix, count: int, generator: torch.Generator) -> Tensor:
+        """(count, D) vectors of one mix."""
+        if mix == "uniform":
+            return self.inner(count, generator)
+        if mix == "corner":
+            return self.outer(count, generator)
+        return self.fresh.scaled(self._shares(mix, count, generator))
+
+    def _shares(self, mix: Mix, count: int, generator: torch.Generator) -> Tensor:
+        """(count, D): of the way from the smallest to the largest demand."""
+        device = generator.device
+        if device not in self._ends:
+            self._ends[device] = self.ends.to(device)
+        ends, kind = self._ends[device], {"dtype": torch.float64, "device": device}
+        size = ends.shape[1]
+        if mix == "sparse":
+            order = torch.rand((count, size), generator=generator, **kind)
+            # at least one, so that there is something to route
+            on = order <= order.amin(1, keepdim=True).clamp_min(ON)
+            return on * torch.rand((count, size), generator=generator, **kind)
+        if mix == "lognormal":
+            way = torch.randn((count, size), generator=generator, **kind)
+        else:
+            weight = torch.randn((2, count, self.nodes), generator=generator, **kind)
+            way = weight[0][:, ends[0]] + weight[1][:, ends[1]]
+        return (SPREAD * (way - way.amax(1, keepdim=True))).exp()

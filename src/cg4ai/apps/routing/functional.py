@@ -52,10 +52,11 @@ class _OfFlows:
 
 
 class Utilisation(_OfFlows):
-    """One function per arc: load over capacity."""
+    """One function per arc: load over capacity; or others of flows, as `per_flow` (P, functions)."""
 
-    def __init__(self, instance: Instance) -> None:
-        super().__init__(instance.path_demand, instance.incidence / instance.capacity)
+    def __init__(self, instance: Instance, per_flow: Array | None = None) -> None:
+        whole = instance.incidence / instance.capacity if per_flow is None else per_flow
+        super().__init__(instance.path_demand, whole)
         self._sparse = SparseMatrix.of(np.ascontiguousarray(self.per_flow.T))
 
     def values(self, inputs: Tensor, outputs: Tensor) -> Tensor:

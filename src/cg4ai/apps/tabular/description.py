@@ -116,16 +116,22 @@ class Model:
             f"a model of {subject.target}: {task} from {len(inputs)} columns",
             tuple(inputs),
             outputs if subject.classification else subject.outputs,
-            "every feature within its range in the training data",
+            self._where(),
         )
+
+    def _where(self) -> str:
+        """Where the rules over regions are meant; empty if there are none."""
+        names = [] if self.ensemble is None else list(self.ensemble.regions())
+        return f"the region of {' and of '.join(names)}" if names else ""
 
     def inputs(self, table: CsvTable) -> Array:
         return self.subject.inputs(table)
 
     def outside(self, inputs: Array) -> NDArray[np.bool_]:
-        """Rows with a feature outside its range in the training data, which boxes are made of."""
-        subject = self.subject
-        return np.asarray(((inputs < subject.lower) | (inputs > subject.upper)).any(axis=1))
+        """Rows outside the region of some rule; rules that hold at every input have none."""
+        if self.ensemble is None:
+            return np.zeros(len(inputs), bool)
+        return self.ensemble.outside(inputs)
 
     def predictions(self, inputs: Array, outputs: Array, *, details: bool) -> list[dict[str, Any]]:
         """The prediction, and for classes the score of each."""

@@ -39,7 +39,9 @@ def story(saved: Saved) -> Story:
     """Of a run that has ended."""
     summary, about = saved.summary or {}, saved.description
     audits = summary["audits"]
-    over_regions = any(one["strength"] in ("attacked", "shielded", "bounded") for one in audits)
+    over_regions = any(
+        one["strength"] in ("attacked", "shielded", "bounded", "certified") for one in audits
+    )
     return Story(
         title=f"{_task(about).capitalize()} of {about['target']}",
         asked=tuple(_asked(saved, len(audits))),
@@ -89,7 +91,9 @@ def _finding(entry: Mapping[str, Any]) -> Finding:
 
 def _figures(summary: Mapping[str, Any]) -> Iterator[KeyFigure]:
     met = sum(bool(one["holds"]) for one in summary["audits"])
-    yield KeyFigure(f"{met} of {len(summary['audits'])}", "rules met")
+    doubtful = sum(bool(one.get("doubtful")) for one in summary["audits"])
+    likely = f", {doubtful} of them likely violated on new rows" if doubtful else ""
+    yield KeyFigure(f"{met} of {len(summary['audits'])}", f"rules met{likely}")
     score = summary.get("score")
     if score is not None:
         where = "held-out rows" if score["held_out"] else "rows of training"

@@ -21,7 +21,8 @@ from cg4ai.master.convex.program import (
     tolerance_units,
 )
 from cg4ai.master.convex.sequential import minimise
-from cg4ai.records import Array, IntArray, MasterSolution
+from cg4ai.master.table import objective_unit
+from cg4ai.records import Array, Duals, IntArray, MasterSolution
 
 
 class ConvexMaster:
@@ -61,6 +62,7 @@ class ConvexMaster:
         self._loss = loss
         self._growth, self._limit, self._tolerance = penalty_growth, penalty_limit, tolerance
         self._slack_only = False
+        self._unit: float | None = None  # not known before there is a loss
         self._outputs: Tensor | None = None
         self._blocks: IntArray = np.empty(0, np.int64)
         self._coefficients: Array = np.empty((0, 0))
@@ -97,6 +99,11 @@ class ConvexMaster:
     def gap(self) -> float:
         """Certified: the last `penalised` is at most this far above the least; inf if unsolved."""
         return self._gap
+
+    @property
+    def unit(self) -> float:
+        """The unit of the loss, a power of two in which it is minimised and penalties are stated."""
+        return 1.0 if self._unit is None else self._unit
 
     def gradient(self) -> Array:
         """d loss / d outputs of the mixture (n, r) at the last solution; 0 if slack alone counts.
@@ -191,7 +198,10 @@ class ConvexMaster:
         """
         if self._outputs is None:
             raise InvalidInput("the master knows no outputs yet; call add_columns before solve")
-        objective = MixtureLoss(no_loss if self._slack_only else self._loss, self._outputs)
+        if self._unit is None and not self._slack_only:
+            self._unit = objective_unit(np.array([self.usual_cost()]))
+        unit = 1.0 if self._slack_only else self.unit
+        objective = MixtureLoss(no_loss if self._slack_only else self._scaled_loss, self._outputs)
         program = self._program(objective)
         result = minimise(
             program,
@@ -206,13 +216,13 @@ class ConvexMaster:
         # Rows near their bound stay in the solver's sight; the others left it for good reason.
         near = values - self._bounds < 1e-6 * (1.0 + np.abs(self._bounds))
         self._active = result.active & (near | (self._beta > 0))
-        self._gradient = objective.output_gradient(weights)[1].cpu().numpy()
-        self._gap = max(0.0, point.gap)
+        self._gradient = unit * objective.output_gradient(weights)[1].cpu().numpy()
+        self._gap = unit * max(0.0, point.gap)
         return MasterSolution(
             weights=weights.copy(),
-            duals=point.duals,
-            objective=point.value,
-            penalised=point.merit,
+            duals=Duals(unit * point.duals.rows, unit * point.duals.blocks),
+            objective=unit * point.value,
+            penalised=unit * point.merit,
             slack=np.maximum(0.0, self._bounds - values),
             dummy=np.maximum(0.0, 1.0 - program.block_sums(weights)),
             active_rows=int(result.active.sum()),
@@ -228,6 +238,7 @@ class ConvexMaster:
             "active": self._active.copy(),
             "penalty": np.array(self.penalty),
             "slack_only": np.array(self._slack_only),
+            "unit": np.array(np.nan if self._unit is None else self._unit),
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -243,7 +254,13 @@ class ConvexMaster:
         self._active = np.array(state["active"], dtype=np.bool_)
         self.penalty = float(state["penalty"])
         self._slack_only = bool(state["slack_only"])
+        unit = float(state["unit"])
+        self._unit = None if np.isnan(unit) else unit
         self._gradient, self._gap = None, np.inf
+
+    def _scaled_loss(self, outputs: Tensor) -> Tensor:
+        loss = self._loss(outputs)
+        return loss if self.unit == 1.0 else loss / self.unit
 
     def _program(self, objective: MixtureLoss) -> Program:
         return Program(

@@ -74,7 +74,7 @@ class FinitePricer:
     def price(self, request: PricingRequest) -> PricingResult:
         priced = self._priced(request)
         members, blocks, costs = min(priced, key=lambda stack: float(stack[2].min()))
-        chosen = best_per_block(costs, blocks, limit=self.per_call)
+        chosen = best_per_block(costs, blocks, limit=self.per_call, unit=request.unit)
         return PricingResult(
             members=members.take(chosen) if len(chosen) else None,
             blocks=blocks[chosen],
@@ -90,9 +90,11 @@ class FinitePricer:
         return np.where(np.isfinite(bound), bound, 0.0)
 
 
-def best_per_block(costs: Array, blocks: IntArray, *, limit: int) -> IntArray:
+def best_per_block(
+    costs: Array, blocks: IntArray, *, limit: int, unit: float = 1.0
+) -> IntArray:
     """Positions of the `limit` lowest negative costs of each block, best first."""
     order = np.argsort(costs, kind="stable")
-    order = order[costs[order] < -TOLERANCE]
+    order = order[costs[order] < -TOLERANCE * unit]
     chosen = [order[blocks[order] == block][:limit] for block in np.unique(blocks[order])]
     return np.concatenate([np.empty(0, np.int64), *chosen])

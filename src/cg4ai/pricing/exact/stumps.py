@@ -197,7 +197,7 @@ class StumpPricer:
             stumps, bound = _enumerate(request, terms, positions, leaves)
             gamma = float(request.duals.blocks[block])
             bounds[block] = bound - gamma - ROUNDING * abs(gamma)
-            good = [stump for stump in stumps if stump.cost - gamma < -TOLERANCE]
+            good = [stump for stump in stumps if stump.cost - gamma < -TOLERANCE * request.unit]
             chosen += good[: self.per_call]
             blocks += [block] * len(good[: self.per_call])
         return PricingResult(

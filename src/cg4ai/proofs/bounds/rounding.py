@@ -104,25 +104,25 @@ def margins(members: Parts, rules: AffineRules) -> Array:
 
 
 def square_margins(members: Parts, rules: ProofRules) -> Array:
-    """(L,): the same for rules with squares: t^2 moves by 2 |t| times what t does."""
+    """(L,): the same for rules with squares: t^2 moves by 2 |t| times what t does.
+
+    Also what the quadratic of a rule may exceed these squares by.
+    """
     result = margins(members, rules.affine)
     for rule in np.unique(rules.square_rule).tolist():
         margin, size = _margins(members, rules.forms(rule))
         result[rule] += float((2 * size * margin + RELATIVE * size**2).sum())
+    if len(rules.quadratic):
+        _, size = _sizes(members)
+        for rule in range(len(rules)):
+            result[rule] += float(size @ rules.residual(rule) @ size) * (1 + RELATIVE)
     return result
 
 
 def _margins(members: Parts, rules: AffineRules) -> tuple[Array, Array]:
     """(L,) each: margins, and what no value of a rule exceeds in size."""
     parts, layout, lower, upper = members.parts, members.layout, members.lower, members.upper
-    error, size = np.zeros(layout.output_size), np.zeros(layout.output_size)
-    for part, absent in zip(parts, members.absent, strict=True):
-        errors, sizes = output_errors(part, lower, upper, absent=absent)
-        for i, block in enumerate(part.blocks):
-            positions = layout.blocks[int(block)]
-            count = len(positions)
-            error[positions] += part.weights[i] * errors[i, :count]
-            size[positions] += part.weights[i] * sizes[i, :count]
+    error, size = _sizes(members)
     # a mixture of linear outputs may be one sum over all members and hidden units
     terms = sum(len(part.members) * _width(part) for part in parts)
     largest = np.abs(rules.constant)
@@ -134,6 +134,19 @@ def _margins(members: Parts, rules: AffineRules) -> tuple[Array, Array]:
     summed = _gamma(terms + layout.output_size + rules.input_size + FUNCTION_ULPS) * total
     passes = BOUND_FACTOR * (2 + max(part.members.output_size for part in parts))
     return np.asarray(passes * (largest @ error + summed) + RELATIVE * total), total
+
+
+def _sizes(members: Parts) -> tuple[Array, Array]:
+    """(r,) each: the rounding error and the largest size of every output of the mixture."""
+    error, size = (np.zeros(members.layout.output_size) for _ in range(2))
+    for part, absent in zip(members.parts, members.absent, strict=True):
+        errors, sizes = output_errors(part, members.lower, members.upper, absent=absent)
+        for i, block in enumerate(part.blocks):
+            positions = members.layout.blocks[int(block)]
+            count = len(positions)
+            error[positions] += part.weights[i] * errors[i, :count]
+            size[positions] += part.weights[i] * sizes[i, :count]
+    return error, size
 
 
 def _width(part: Part) -> int:

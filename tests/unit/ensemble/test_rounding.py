@@ -1,0 +1,138 @@
+"""What is said of outputs holds for the numbers that come out, not for those before rounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.metrics import log_loss
+
+from cg4ai import ConstrainedClassifier, Ordered, Range, SumTo
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.export import exported, onnx_model
+from cg4ai.layout import Layout
+from cg4ai.members import affine
+from cg4ai.members.arranged import ArrangedMembers
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.conversion import from_sklearn
+from cg4ai.members.mixture import Part
+from cg4ai.rules.arranged import OutputRule, joined
+
+INPUTS = np.concatenate([np.random.default_rng(1).normal(size=(200, 3)), np.zeros((1, 3))]) * 3
+
+
+def mixture(members: Any, weights: Any) -> Ensemble:
+    part = Part(members, np.zeros(len(members), np.int64), np.asarray(weights))
+    return Ensemble((part,), Layout.single(members.output_size))
+
+
+def arranged(rules: list[OutputRule], unit: float, count: int, seed: int) -> Ensemble:
+    random = np.random.default_rng(seed)
+    slopes, offsets = random.normal(size=(count, 3, 4)), random.normal(size=(count, 4))
+    members = ArrangedMembers(affine(unit * slopes, unit * offsets), joined(rules, 4))
+    return mixture(members, random.dirichlet(np.ones(count)))
+
+
+def shares(count: int, seed: int, size: int = 3) -> Ensemble:
+    """Softmax members, many of which are sure."""
+    random = np.random.default_rng(seed)
+    slopes = random.normal(size=(count, 3, size)) * 10.0 ** random.uniform(-2, 3, (count, 1, 1))
+    members = affine(slopes, random.normal(size=(count, size)), output="softmax")
+    return mixture(members, random.dirichlet(np.ones(count)))
+
+
+many = st.integers(2, 40)
+seeds = st.integers(0, 10_000)
+units = st.integers(-9, 9).map(lambda power: 10.0**power)
+
+
+@settings(deadline=None, max_examples=25)
+@given(unit=units, count=many, seed=seeds)
+def test_ranges_and_orders_hold_for_the_floats(unit: float, count: int, seed: int) -> None:
+    low, high = sorted(np.random.default_rng(seed).normal(size=2) * unit)
+    rules: list[OutputRule] = [Range(low, high), Ordered((2, 0, 3))]
+    model = arranged(rules, unit, count, seed)
+    for found in (
+        model.predict(INPUTS),
+        np.concatenate([model.predict(x[None]) for x in INPUTS[:20]]),
+        model.as_module()(torch.as_tensor(INPUTS)).numpy(),
+        model.predict(INPUTS, explain=True).outputs,
+    ):
+        assert found.min() >= low
+        assert found.max() <= high
+        assert (np.diff(found[:, [2, 0, 3]], axis=1) >= 0).all()
+
+
+@settings(deadline=None, max_examples=25)
+@given(unit=units, count=many, seed=seeds)
+def test_sums_hold_to_rounding_and_their_least_numbers_exactly(
+    unit: float, count: int, seed: int
+) -> None:
+    rules: list[OutputRule] = [SumTo(unit), Ordered((0, 1, 2, 3)), Range(None, 0.9 * unit)]
+    found = arranged(rules, unit, count, seed).predict(INPUTS)
+    assert found.min() >= 0
+    assert found.max() <= 0.9 * unit
+    assert (np.diff(found, axis=1) >= 0).all()
+    assert np.abs(found.sum(1) - unit).max() <= 1e-14 * unit
+
+
+@settings(deadline=None, max_examples=25)
+@given(count=many, seed=seeds)
+def test_probabilities_lie_between_zero_and_one(count: int, seed: int) -> None:
+    model = shares(count, seed)
+    for found in (model.predict(INPUTS), model.as_module()(torch.as_tensor(INPUTS)).numpy()):
+        assert found.min() >= 0
+        assert found.max() <= 1
+        assert np.abs(found.sum(1) - 1).max() <= 1e-14
+
+
+def test_weights_whose_sum_is_rounded_upwards_do_not_matter() -> None:
+    """Six members that say exactly 1: their weighted sum was 1.0000000000000002."""
+    values = np.tile([[0.0, 1.0]], (6, 1))
+    weights = np.array([0.1, 0.2, 0.3, 0.1, 0.2, 0.1000000000000002])
+    assert weights @ values[:, 1] > 1
+    found = mixture(ConstantMembers(values, 3), weights).predict(INPUTS)
+    assert found.max() <= 1
+
+
+def test_forests_give_scores_that_scikit_learn_takes() -> None:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(300, 3))
+    y = (x[:, 0] > 0).astype(int)
+    forests = [RandomForestClassifier(23, random_state=k).fit(x, y) for k in range(3)]
+    stacks = [from_sklearn(one) for one in forests]
+    weights = (0.1, 0.2, 0.7000000000000002)
+    parts = tuple(
+        Part(stack, np.zeros(1, np.int64), np.array([weight]))
+        for stack, weight in zip(stacks, weights, strict=True)
+    )
+    found = Ensemble(parts, Layout.single(2)).predict(x)
+    assert found.max() <= 1
+    assert log_loss(y, found) < 0.5
+    model = ConstrainedClassifier(members=RandomForestClassifier(7), random_state=0).fit(x, y)
+    chances = model.predict_proba(x)
+    assert chances.min() >= 0
+    assert chances.max() <= 1
+    log_loss(y, chances)
+
+
+@pytest.mark.parametrize("low", [-0.3, 0.1, 1 / 3])
+def test_exports_keep_ends_and_orders_in_both_precisions(low: float) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    high = low + 0.1
+    model = arranged([Range(low, high), Ordered((1, 2))], 1.0, 9, 4)
+    graph = exported(model.as_module(), 3).module()(torch.as_tensor(INPUTS)).numpy()
+    for precision in ("float64", "float32"):
+        data = onnx_model(model, precision=precision)  # type: ignore[arg-type]
+        session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
+        (found,) = session.run(None, {"inputs": INPUTS.astype(precision)})
+        for outputs in (graph, found.astype(np.float64)):
+            assert outputs.min() >= low
+            assert outputs.max() <= high
+            assert (outputs[:, 2] >= outputs[:, 1]).all()
