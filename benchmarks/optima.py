@@ -256,7 +256,16 @@ def random_requirements(
     rows: list[Row] = []
     hard = float(rng.choice([0.0, 0.3, 1.5], p=[0.5, 0.3, 0.2]))  # how far beyond `inside`
     for number in range(int(rng.integers(1, 4))):
-        kinds = ["linear", "linear", "square", "square", "norm", "absolute", "exponential", "lowest"]
+        kinds = [
+            "linear",
+            "linear",
+            "square",
+            "square",
+            "norm",
+            "absolute",
+            "exponential",
+            "lowest",
+        ]
         kind = str(rng.choice([*kinds, *(["margin", "margin"] if r > 1 else [])]))
         shared = bool(rng.random() < 0.3)
         slack = "shared" if shared else "row"
