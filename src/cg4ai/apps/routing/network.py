@@ -124,8 +124,9 @@ class NetworkBuilder:
             self._new("link", identifier, place)
         ends = self._ends(source, target, what="link", place=place)
         if not SMALLEST <= capacity <= LARGEST:
+            named = shown(link_name([source, target]), quoted=False)
             raise InvalidInput(
-                f"{place}: the link {shown(f'{source}->{target}', quoted=False)} has capacity "
+                f"{place}: the link {named} has capacity "
                 f"{capacity:g}, expected {SMALLEST:g} to {LARGEST:g}; give it a capacity, choose "
                 "another unit or remove it"
             )
