@@ -13,6 +13,7 @@ are digests.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 from collections.abc import Collection, Mapping, Sequence
@@ -125,7 +126,7 @@ class Checkpoints:
 
     def _pointed(self) -> str | None:
         path = self.folder / "latest.json"
-        if not path.exists():
+        if not os.path.lexists(path):
             return None
         slot = files.read_json(path).get("slot")
         if not isinstance(slot, str) or not SLOT.fullmatch(slot):

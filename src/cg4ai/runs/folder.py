@@ -50,6 +50,8 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         path = folder / LOCK
+        if os.path.lexists(path) and not (path.is_file() and not path.is_symlink()):
+            raise files.damaged(path, "it is no regular file")  # a pipe would be waited for
         self._lock = FileLock(path, timeout=0, thread_local=False)
         try:
             self._lock.acquire()
@@ -71,7 +73,7 @@ class FolderLock:
 def _holder(path: Path) -> str:
     """Who wrote its name into the lock; where that cannot be read, still somebody."""
     with contextlib.suppress(OSError):
-        return path.read_text(errors="replace")[:200].strip() or "another process"
+        return files.read_bytes(path)[:200].decode(errors="replace").strip() or "another process"
     return "another process"
 
 
@@ -221,7 +223,7 @@ class Run:
     def summary(self) -> dict[str, Any] | None:
         """What `finish` wrote, or None while the run has not ended."""
         path = self.folder / "summary.json"
-        return files.read_json(path) if path.exists() else None
+        return files.read_json(path) if os.path.lexists(path) else None
 
     def _check_writable(self) -> None:
         if self._lock is None:

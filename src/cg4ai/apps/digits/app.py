@@ -44,6 +44,7 @@ from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Margin, Probability
+from cg4ai.runs.files import read_given
 from cg4ai.runs.folder import Run
 from cg4ai.solving.result import Result
 
@@ -334,7 +335,7 @@ def added_images(file: Path, split: Split, asked: DigitsSettings) -> Rule:
 def _named_images(file: Path, split: Split, asked: DigitsSettings) -> tuple[Array, IntArray]:
     known = split.digits
     try:
-        given = json.loads(file.read_text(encoding="utf-8"))
+        given = json.loads(read_given(file).decode())
         if "scenario" in given:
             return _of_scenario(given["scenario"], split, asked)
         chosen = np.asarray(given["images"], np.int64)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
 import shutil
 import time
@@ -147,7 +148,7 @@ def _studied(job: Job, *, until: float) -> dict[str, Any]:
 def _stored(job: Job) -> dict[str, Any] | None:
     """The outcome that is there already, if it was made by the same effort for this router."""
     file = job.place / OUTCOME
-    if not file.exists():
+    if not os.path.lexists(file):
         return None
     row = files.read_json(file)
     links = [list(link) for link in job.failure.links]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps.csvdata import CsvTable, read_csv
+from cg4ai.apps.csvdata import CsvTable, read_csv, read_data
 from cg4ai.apps.protocol import InputColumn, Interface, Proposition, Rule, Signature
 from cg4ai.apps.tabular.encoding import Column, Encoding
 from cg4ai.apps.tabular.rulefile import Subject, read_rules, rule_files
@@ -80,7 +80,7 @@ def rules_digest(path: Path) -> str:
     """Of a rules file and all row files it names."""
     digest = hashlib.sha256()
     for file in rule_files(path):
-        digest.update(file.read_bytes())
+        digest.update(read_data(file))
     return digest.hexdigest()
 
 
@@ -178,7 +178,7 @@ class Model:
         data = Path(str(self.settings.get("data")))
         if not data.is_file():
             return None
-        digest = hashlib.sha256(data.read_bytes()).hexdigest()
+        digest = hashlib.sha256(read_data(data)).hexdigest()
         return read_csv(data) if digest == self.description.get("data_sha256") else None
 
     def files(self, file: Path) -> list[Path]:
