@@ -23,7 +23,7 @@ import math
 import os
 import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from pathlib import Path, PurePath
 from typing import IO, Any
@@ -227,6 +227,69 @@ def jsonable(obj: Any, where: str = "", *, quoted: bool = False) -> Any:
         f"cannot write {type(obj).__name__} as JSON at {where.lstrip('.') or 'the top'}: use "
         "numbers, texts, booleans, None, lists, mappings, dataclasses or NumPy arrays"
     )
+
+
+def finite_numbers(value: Any, what: str) -> NDArray[np.float64]:
+    """A list of finite floats from a file; ValueError for all else, integers too."""
+    numbers = isinstance(value, list) and all(type(one) is float for one in value)
+    if not numbers or not all(map(math.isfinite, value)):
+        raise ValueError(f"{what} must be a list of finite floats, got {value!r:.80}")
+    return np.array(value, np.float64)
+
+
+def refuse_other(stated: Mapping[str, Any], written: Mapping[str, Any], optional: Collection[str]) -> None:
+    """ValueError unless what is `stated` is what would be `written`, types and all.
+
+    Of what is stated only the fields that are written, and those that may be, are compared.
+    """
+    names = {*written, *(name for name in optional if name in stated)}
+    own = {name: stated[name] for name in names if name in stated}
+    found = difference(own, plain(dict(written)))
+    if found is not None:
+        raise ValueError(found)
+
+
+def plain(content: Any) -> Any:
+    """`content` as it reads back after it was written."""
+    return _restored(jsonable(content, quoted=True))
+
+
+def difference(one: Any, other: Any, where: str = "it") -> str | None:
+    """Where two contents of JSON files first differ, types and all; None where they are the same.
+
+    1, 1.0 and true are three values; not a number is the same as itself.
+    """
+    if type(one) is not type(other):
+        return f"{where} is {one!r:.60}, expected {other!r:.60}"
+    if isinstance(one, dict):
+        for name in one.keys() | other.keys():
+            if name not in one or name not in other:
+                return f"{where} {'lacks' if name not in one else 'has a field'} {name!r:.60}"
+        pairs = [(one[name], other[name], f"{name} of {where}") for name in one]
+    elif isinstance(one, list):
+        if len(one) != len(other):
+            return f"{where} has {len(one)} entries, expected {len(other)}"
+        pairs = [(a, b, f"entry {k} of {where}") for k, (a, b) in enumerate(zip(one, other))]
+    else:
+        same = one == other or (one != one and other != other)
+        return None if same else f"{where} is {one!r:.60}, expected {other!r:.60}"
+    found = (difference(*pair) for pair in pairs)
+    return next((each for each in found if each is not None), None)
+
+
+def arrays_difference(one: Mapping[str, NDArray[Any]], other: Mapping[str, NDArray[Any]]) -> str:
+    """The first array that is not the same in both, in dtype, shape and numbers; empty: none."""
+    for name in sorted(one.keys() | other.keys()):
+        if name not in one or name not in other:
+            return f"{'lacks' if name not in one else 'has'} the array {name!r:.60}"
+        a, b = (_storable(name, each[name]) for each in (one, other))
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return (
+                f"has the array {name!r} of {a.dtype} {a.shape}, expected {b.dtype} {b.shape}"
+            )
+        if not np.array_equal(a, b, equal_nan=a.dtype.kind == "f"):
+            return f"has other numbers in the array {name!r} than are read from it"
+    return ""
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -161,11 +161,13 @@ class DigitsApplication:
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> Classifier:
         try:
-            return Classifier(
-                Recipe(rule=description["rule"], threshold=float(description["threshold"])),
-                str(description["outputs"]),
-                settings,
-            )
+            threshold, outputs = description["threshold"], description["outputs"]
+            if type(threshold) not in (int, float) or outputs not in ("logits", "probabilities"):
+                raise ValueError(f"a threshold of {threshold!r:.40} and outputs {outputs!r:.40}")
+            if (ensemble.input_size, ensemble.output_size) != (PIXELS, CLASSES):
+                raise ValueError("its mixture has other inputs than pixels, or other classes")
+            recipe = Recipe(rule=description["rule"], threshold=float(threshold))
+            return Classifier(recipe, outputs, settings)
         except (KeyError, TypeError, ValueError) as error:
             raise RunFolderError(
                 f"the run does not say what its classifier demands ({error}): name a folder that "
