@@ -22,8 +22,8 @@ from cg4ai.checker.claim import Heading, checked, fields, whole
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
 from cg4ai.checker.scale import UNDERFLOW, factors, refuse_large
-from cg4ai.checker.words import exact, linear_sum
 from cg4ai.checker.stored import MemberState, below, member_state
+from cg4ai.checker.words import exact, linear_sum
 
 KEYS = {
     *("kind", "title", "requirement", "input_size", "output_size", "forms", "made_by", "about"),

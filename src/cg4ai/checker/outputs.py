@@ -21,8 +21,8 @@ from cg4ai.checker.equality import EXACT, ROUNDOFF, components
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
 from cg4ai.checker.scale import UNDERFLOW, factors, refuse_large
-from cg4ai.checker.words import exact, linear_sum
 from cg4ai.checker.stored import MemberState, below, member_state
+from cg4ai.checker.words import exact, linear_sum
 
 KEYS = {
     *("kind", "title", "requirement", "input_size", "output_size", "forms", "made_by", "about"),

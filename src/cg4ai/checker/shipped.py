@@ -22,8 +22,6 @@ from cg4ai.checker.shape import ShapeClaim
 from cg4ai.checker.shipped_network import demand_set, links_of, links_on_paths, named_by_ends
 from cg4ai.checker.shipped_ratio import compare_ratio
 from cg4ai.checker.shipped_sums import below_zero, sums_kept
-from cg4ai.checker.totals import merged_slopes
-from cg4ai.errors import RunFolderError
 from cg4ai.checker.stored import (
     RECORD,
     MemberState,
@@ -37,6 +35,8 @@ from cg4ai.checker.stored import (
     read_folder,
     text,
 )
+from cg4ai.checker.totals import merged_slopes
+from cg4ai.errors import RunFolderError
 
 SHARED = ("normalise_shift", "normalise_scale")  # one for all members of a stack
 BuiltClaim = (

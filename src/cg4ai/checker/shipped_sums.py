@@ -18,8 +18,8 @@ from cg4ai.checker.equality import components
 from cg4ai.checker.linearised import Part
 from cg4ai.checker.parts import CONFIGS, PartSource, build_part
 from cg4ai.checker.region import Region
-from cg4ai.checker.sums import Positions, shows_sums
 from cg4ai.checker.stored import MemberState, below, member_state
+from cg4ai.checker.sums import Positions, shows_sums
 
 if TYPE_CHECKING:
     from cg4ai.checker.shipped import Shipped

@@ -1,8 +1,8 @@
 """Read what a run's folder holds, by a reader that shares nothing with the one that loads it.
 
 docs/format.md states every field with its JSON type and every array with its dtype. Whatever could
-be read in two ways is refused here: a number for a text, 1 for 1.0, a key that stands twice, a field
-that is not known. What loads the folder is as strict, so that both speak of the same mixture.
+be read in two ways is refused here: a number for a text, 1 for 1.0, a key that stands twice, an
+unknown field. What loads the folder is as strict, so that both speak of the same mixture.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RECORD, ARRAYS = "ensemble.json", "members.safetensors"
 FORMAT, VERSION = "cg4ai-ensemble", 3
 SEAL = "sha256"
 DEEPEST = 100  # levels of lists and objects
-INTEGERS = 2**63
+INTEGERS = 2**64
 WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 QUOTE = "'"
 DTYPES = {
@@ -179,7 +179,7 @@ def _finite(digits: str) -> float:
 
 def _integer(digits: str) -> int:
     if len(digits) > 20 or abs(int(digits)) >= INTEGERS:
-        raise ValueError(f"{digits[:40]} takes more than 63 bits")
+        raise ValueError(f"{digits[:40]} takes more than 64 bits")
     return int(digits)
 
 
@@ -370,16 +370,25 @@ Dimensions = tuple[int, ...]  # how many axes an array may have
 FLOAT, WHOLE = np.dtype(np.float64), np.dtype(np.int64)
 TREE = {
     **dict.fromkeys(("feature", "left", "right"), (WHOLE, 3)),
-    **{"threshold": (FLOAT, 3), "value": (FLOAT, 4), "initial": (FLOAT, 2), "factor": (FLOAT, 1)},
+    "threshold": (FLOAT, 3),
+    "value": (FLOAT, 4),
+    "initial": (FLOAT, 2),
+    "factor": (FLOAT, 1),
 }
 TREE_MAY = {"missing": (WHOLE, 3), "subset": (WHOLE, 3), "subsets": (WHOLE, 3)}
 FLOWS = {
     **dict.fromkeys(("feature", "left", "right"), (WHOLE, 2)),
-    **{"threshold": (FLOAT, 2), "slope": (FLOAT, 4), "offset": (FLOAT, 3), "group": (WHOLE, 1)},
+    "threshold": (FLOAT, 2),
+    "slope": (FLOAT, 4),
+    "offset": (FLOAT, 3),
+    "group": (WHOLE, 1),
 }
 AFFINE = {
     **dict.fromkeys(("rule", "output", "input", "piece"), (WHOLE, 1)),
-    **{"constant": (FLOAT, 2), "value": (FLOAT, 1), "limit": (FLOAT, 1), "tilt": (FLOAT, 2)},
+    "constant": (FLOAT, 2),
+    "value": (FLOAT, 1),
+    "limit": (FLOAT, 1),
+    "tilt": (FLOAT, 2),
 }
 RULES = {
     "affine": AFFINE,

@@ -63,7 +63,7 @@ class Checkpoints:
         Only after that is anything removed, so a kill at any moment leaves the checkpoint before
         or this one.
         """
-        content = files.jsonable({"iteration": iteration, "meta": meta}, "checkpoint")
+        content = files.plain({"iteration": iteration, "meta": meta}, "checkpoint")
         reserve = self._current
         if reserve is None:
             with contextlib.suppress(RunFolderError):  # a damaged pointer is about to be replaced

@@ -44,7 +44,7 @@ SEAL = "sha256"
 STACK = ("kind", "config")
 QUOTE = "'"  # before a text that would be read as one of the words of NON_FINITE
 DEEPEST = 100  # levels of lists and objects in JSON
-LARGEST_INTEGER = 2**63  # none in JSON is as large
+LARGEST_INTEGER = 2**64  # none in JSON is as large
 
 
 def write_json(path: str | Path, content: Mapping[Any, Any]) -> None:
@@ -189,8 +189,8 @@ def jsonable(obj: Any, where: str = "", *, quoted: bool = False) -> Any:
     """`obj` in strict JSON types: dataclasses become dicts, sequences and arrays lists.
 
     Enums give their value, paths their text, non-finite floats the strings named above, and
-    integer keys of mappings their digits. `where` is the place named in errors. With `quoted`, texts
-    that are such strings are told apart from them, for files that are read back.
+    integer keys of mappings their digits. `where` is the place named in errors. With `quoted`,
+    texts that are such strings are told apart from them, for files that are read back.
     """
 
     def inside(value: Any, place: str) -> Any:
@@ -210,7 +210,7 @@ def jsonable(obj: Any, where: str = "", *, quoted: bool = False) -> Any:
         if abs(obj) < LARGEST_INTEGER:
             return obj
         raise InvalidInput(
-            f"cannot write an integer of more than 63 bits at {where.lstrip('.') or 'the top'}"
+            f"cannot write an integer of more than 64 bits at {where.lstrip('.') or 'the top'}"
         )
     if isinstance(obj, float):
         return obj if math.isfinite(obj) else _non_finite_name(obj)
@@ -229,6 +229,11 @@ def jsonable(obj: Any, where: str = "", *, quoted: bool = False) -> Any:
     )
 
 
+def content_digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 of what a JSON file says, whatever the order of its fields."""
+    return _json_digest(jsonable(content, quoted=True))
+
+
 def finite_numbers(value: Any, what: str) -> NDArray[np.float64]:
     """A list of finite floats from a file; ValueError for all else, integers too."""
     numbers = isinstance(value, list) and all(type(one) is float for one in value)
@@ -237,7 +242,9 @@ def finite_numbers(value: Any, what: str) -> NDArray[np.float64]:
     return np.array(value, np.float64)
 
 
-def refuse_other(stated: Mapping[str, Any], written: Mapping[str, Any], optional: Collection[str]) -> None:
+def refuse_other(
+    stated: Mapping[str, Any], written: Mapping[str, Any], optional: Collection[str]
+) -> None:
     """ValueError unless what is `stated` is what would be `written`, types and all.
 
     Of what is stated only the fields that are written, and those that may be, are compared.
@@ -249,9 +256,9 @@ def refuse_other(stated: Mapping[str, Any], written: Mapping[str, Any], optional
         raise ValueError(found)
 
 
-def plain(content: Any) -> Any:
-    """`content` as it reads back after it was written."""
-    return _restored(jsonable(content, quoted=True))
+def plain(content: Any, where: str = "") -> Any:
+    """`content` as it reads back after it was written; `where` is the place named in errors."""
+    return _restored(jsonable(content, where, quoted=True))
 
 
 def difference(one: Any, other: Any, where: str = "it") -> str | None:
@@ -269,7 +276,9 @@ def difference(one: Any, other: Any, where: str = "it") -> str | None:
     elif isinstance(one, list):
         if len(one) != len(other):
             return f"{where} has {len(one)} entries, expected {len(other)}"
-        pairs = [(a, b, f"entry {k} of {where}") for k, (a, b) in enumerate(zip(one, other))]
+        pairs = [
+            (a, b, f"entry {k} of {where}") for k, (a, b) in enumerate(zip(one, other, strict=True))
+        ]
     else:
         same = one == other or (one != one and other != other)
         return None if same else f"{where} is {one!r:.60}, expected {other!r:.60}"
@@ -284,9 +293,7 @@ def arrays_difference(one: Mapping[str, NDArray[Any]], other: Mapping[str, NDArr
             return f"{'lacks' if name not in one else 'has'} the array {name!r:.60}"
         a, b = (_storable(name, each[name]) for each in (one, other))
         if a.dtype != b.dtype or a.shape != b.shape:
-            return (
-                f"has the array {name!r} of {a.dtype} {a.shape}, expected {b.dtype} {b.shape}"
-            )
+            return f"has the array {name!r} of {a.dtype} {a.shape}, expected {b.dtype} {b.shape}"
         if not np.array_equal(a, b, equal_nan=a.dtype.kind == "f"):
             return f"has other numbers in the array {name!r} than are read from it"
     return ""
@@ -483,7 +490,7 @@ def _finite(digits: str) -> float:
 
 def _whole(digits: str) -> int:
     if len(digits) > len(str(LARGEST_INTEGER)) or abs(int(digits)) >= LARGEST_INTEGER:
-        raise ValueError(f"the integer {digits[:40]} takes more than 63 bits")
+        raise ValueError(f"the integer {digits[:40]} takes more than 64 bits")
     return int(digits)
 
 

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import certificate_cases as cases
@@ -28,8 +29,8 @@ from cg4ai.apps.routing import Instance, instance
 from cg4ai.apps.routing.description import described
 from cg4ai.apps.routing.description import restored as network_of
 from cg4ai.apps.routing.guarantee import write_shield_proof
-from cg4ai.apps.routing.local import budget_shield, local_networks
 from cg4ai.apps.routing.joint import capacity_shield, joint_network
+from cg4ai.apps.routing.local import budget_shield, local_networks
 from cg4ai.apps.routing.problem import capacity
 from cg4ai.apps.routing.settings import Recipe
 from cg4ai.apps.tabular.description import described as describe_table
@@ -58,6 +59,7 @@ from cg4ai.rules.guards import guard_of
 from cg4ai.runs import files
 from cg4ai.seeds import generator
 
+MOST = 4  # values that are tried at each place: a sample
 BOX = Box([0.0, 0.0], [1.0, 1.0])
 CAP = Linear(BOX, [[1.0, 0.0, 0.0]], 50.0, "<=", name="cap")
 TIGHT = Linear(BOX, [[1.0, 1.0, 0.0], [0.0, -1.0, 1.0]], [0.6, 0.7], "<=", name="tight")
@@ -286,7 +288,9 @@ def seen(case: Case) -> bool:
 
 def view(case: Case) -> tuple[Any, Any]:
     content, arrays = read_folder(case.folder)
-    return {name: content[name] for name in content.keys() - {"format", "version", "arrays"}}, arrays
+    return {
+        name: content[name] for name in content.keys() - {"format", "version", "arrays"}
+    }, arrays
 
 
 def refused_or_same(case: Case, expected: np.ndarray[Any, Any], what: str) -> bool:
@@ -312,7 +316,7 @@ def kept(case: Case, ensemble: Ensemble) -> bool:
     elif kind == "EqualityClaim":
         np.testing.assert_allclose(y.sum(axis=1), 2.0, atol=1e-6)
     elif kind == "ShapeClaim":
-        up = ensemble.predict(case.inputs + [[0.1, 0.0]], outside="ignore")
+        up = ensemble.predict(case.inputs + np.array([0.1, 0.0]), outside="ignore")
         assert (up >= y - 1e-9).all()
     elif case.claim.shield is not None:  # whatever is behind the shield, it is the claim's
         assert (ensemble.theta(torch.as_tensor(case.inputs)) >= 0).all()
@@ -332,15 +336,17 @@ def test_no_changed_field_is_read_in_two_ways(case: Case, folder: Path) -> None:
     content = stored(folder)
     expected = load(folder).predict(case.inputs, outside="ignore")
     refused = tried = 0
+    random = Random(0)
     for place in places({name: one for name, one in content.items() if name != "sha256"}):
         if place[0] == "about" and case.describes is network_of and len(place) > 3:
             continue
-        for value in (..., *others(at(content, place))):
+        values = list(others(at(content, place)))
+        for value in (..., *random.sample(values, MOST)):
             made = changed(content, place, value)
             (folder / "ensemble.json").write_text(json.dumps(seal(made)))
             tried += 1
             refused += refused_or_same(case, expected, f"{place} = {value!r:.60}")
-    assert tried > 150
+    assert tried > 100
     assert refused > 0.8 * tried
 
 
@@ -372,19 +378,23 @@ def test_no_changed_array_is_read_in_two_ways(case: Case, folder: Path) -> None:
         assert loaded(case) is None
 
 
-def twice(text: str) -> str:
-    return text.replace('"weights": [', '"weights": [[9.0]], "weights": [', 1)
+def before_weights(more: str) -> Callable[[str], str]:
+    return lambda text: text.replace('"weights": [', f'{more}"weights": [', 1)
+
+
+def in_weights(more: str) -> Callable[[str], str]:
+    return lambda text: text.replace('"weights": [[', f'"weights": [[{more}, ', 1)
 
 
 @pytest.mark.parametrize(
     ("what", "change"),
     [
-        ("a key twice", twice),
-        ("bare words", lambda text: text.replace('"weights": [[', '"weights": [[NaN, ', 1)),
-        ("a huge integer", lambda text: text.replace('"layout": [[0', f'"layout": [[{10**30}', 1)),
-        ("a huge float", lambda text: text.replace('"weights": [[', '"weights": [[1e999, ', 1)),
-        ("deep", lambda text: text.replace('"weights": [', '"x": ' + "[" * 500 + "]" * 500 + ', "weights": [', 1)),  # fmt: skip
-        ("deeper", lambda text: text.replace('"weights": [', '"x": ' + "[" * 10**5 + "]" * 10**5 + ', "weights": [', 1)),  # fmt: skip
+        ("a key twice", before_weights('"weights": [[9.0]], ')),
+        ("bare words", in_weights("NaN")),
+        ("a huge integer", in_weights(str(10**30))),
+        ("a huge float", in_weights("1e999")),
+        ("deep", before_weights(f'"x": {"[" * 500}{"]" * 500}, ')),
+        ("deeper", before_weights(f'"x": {"[" * 10**5}{"]" * 10**5}, ')),
         ("not UTF-8", lambda text: text.encode("utf-16")),
         ("no object", lambda text: "[]"),
         ("nothing", lambda text: ""),

@@ -148,8 +148,7 @@ class Saved:
     @cached_property
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What the evaluation kept for figures; nothing of older runs, or where time forbade it."""
-        file = self.folder / ARRAYS
-        return files.read_arrays(file) if os.path.lexists(file) else {}
+        return self.run.reported_arrays(ARRAYS)
 
     @property
     def certificates(self) -> list[str]:

@@ -152,7 +152,7 @@ def _stored(job: Job) -> dict[str, Any] | None:
         return None
     row = files.read_json(file)
     links = [list(link) for link in job.failure.links]
-    same = row.pop("asked", None) == files.jsonable(job.asked) and row.get("links") == links
+    same = row.pop("asked", None) == files.plain(job.asked) and row.get("links") == links
     return row if same else None
 
 
