@@ -291,6 +291,7 @@ def _train(
             result = app.conclude(prepared, task, result, run)
     result.ensemble.about.update(about_of(app, prepared))
     if run is not None:
+        run.forget_summary()  # of the ensemble of before, if there was one
         result.ensemble.save(run.folder)
     common = outcome_in_numbers(result, preparing_s=ready_s)
     if interrupted:

@@ -139,7 +139,8 @@ def _record(
                 }
     else:
         summary |= {"strength": result.strength, "certificate": entry}
-    opened.finish(summary)
+    if opened.bound:  # else it would be bound to an ensemble that it may not speak of
+        opened.finish(summary)
     if result.rules:  # what is constructed is seen in the members themselves
         record_certified(ensemble, job.requirement, certification=result)
         save_about(ensemble, opened.folder)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -157,11 +158,11 @@ def _studied(job: Job, *, until: float) -> dict[str, Any]:
 def _stored(job: Job) -> dict[str, Any] | None:
     """The outcome that is there already, if it was made by the same effort for this router."""
     file = job.place / OUTCOME
-    if not file.exists():
+    if not os.path.lexists(file):
         return None
     row = files.read_json(file)
     links = [list(link) for link in job.failure.links]
-    same = row.pop("asked", None) == files.jsonable(job.asked) and row.get("links") == links
+    same = row.pop("asked", None) == files.plain(job.asked) and row.get("links") == links
     return row if same else None
 
 
