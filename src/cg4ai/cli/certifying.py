@@ -61,6 +61,7 @@ class CertifyOptions:
 def run(folder: Path, options: CertifyOptions) -> int:
     """Certify every rule over a region that the run carries; returns the exit code."""
     with Run.open(folder) as opened:
+        opened.summary()  # one of another run is refused before anything is proven
         mixture, described = trained(folder)
         ensemble = mixture.mixture if options.unshielded else mixture
         jobs = described.propositions()
