@@ -282,7 +282,8 @@ def test_scaled_capacities_are_said_wherever_a_utilisation_stands(
     story = Routing().story(Saved(folder))
     assert story.asked[0] == lines[0]
     assert f"{factor * summary['worst_utilisation']:.4f}" in {one.value for one in story.figures}
-    page = predictor.described.explorer(predictor.ensemble, folder, summary)
+    fresh = Predictor.of(folder)  # that has computed nothing yet
+    page = fresh.described.explorer(fresh.ensemble, folder, summary)
     assert lines[0] in page
     assert f'"counted":"{rule}"' in page.replace('": "', '":"')
     checked = verdict(folder / "certificate.cg4ai")
