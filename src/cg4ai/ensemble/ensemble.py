@@ -227,7 +227,8 @@ class Ensemble(Mixture):
 
     def outside(self, x: Array) -> NDArray[np.bool_]:
         """(n, d) -> (n,): inputs that some rule says nothing of: outside its regions."""
-        return np.logical_or.reduce([np.zeros(len(x), bool), *self.beyond(x).values()])
+        missed = [np.zeros(len(x), bool), *self.beyond(x).values()]
+        return np.asarray(np.any(missed, axis=0))
 
     def beyond(self, x: Array) -> dict[str, NDArray[np.bool_]]:
         """(n, d) -> for each requirement over regions (n,): which inputs lie outside all of these.
