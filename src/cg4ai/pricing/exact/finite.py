@@ -90,9 +90,7 @@ class FinitePricer:
         return np.where(np.isfinite(bound), bound, 0.0)
 
 
-def best_per_block(
-    costs: Array, blocks: IntArray, *, limit: int, unit: float = 1.0
-) -> IntArray:
+def best_per_block(costs: Array, blocks: IntArray, *, limit: int, unit: float = 1.0) -> IntArray:
     """Positions of the `limit` lowest negative costs of each block, best first."""
     order = np.argsort(costs, kind="stable")
     order = order[costs[order] < -TOLERANCE * unit]
