@@ -154,7 +154,7 @@ def listed(d: Drawn) -> Array:
 
 
 def linear(d: Drawn, *, over: str, moving: bool = False, tilted: bool = False) -> Rule:
-    """Weighted sums; over a region `moving` coefficients and `tilted` bounds depend on the input."""
+    """Weighted sums; `moving` coefficients and `tilted` bounds depend on the input."""
     rng, unit, (size, outputs) = d.rng, d.units, d.sizes
     rules = int(rng.integers(1, 4))
     matrix = rng.normal(size=(rules, outputs)) / np.sqrt(outputs)
@@ -339,15 +339,15 @@ def random_members(d: Drawn, *, probabilities: bool = False) -> Members:
         scale=unit.x,
     )
     seed = torch.Generator().manual_seed(int(rng.integers(2**31)))
-    made = {name: wild * value.double() for name, value in architecture.initialise(count, seed).items()}
+    made = {
+        name: wild * value.double() for name, value in architecture.initialise(count, seed).items()
+    }
     if not probabilities:
         last = f"{len(hidden)}"
         factors = torch.as_tensor(unit.y)
         for name in (f"weight_{last}", f"bias_{last}", "skip"):
             if name in made:
-                made[name] = made[name] * (
-                    factors if made[name].ndim == 2 else factors[:, None]
-                )
+                made[name] = made[name] * (factors if made[name].ndim == 2 else factors[:, None])
         made[f"bias_{last}"] = made[f"bias_{last}"] + torch.as_tensor(d.offsets * unit.y)
     return architecture.members(made)
 
@@ -366,7 +366,7 @@ def mixture(d: Drawn, stacks: Sequence[Members]) -> Ensemble:
 
 
 def hostile(place: Place, excess: Callable[[Array], Array], rng: np.random.Generator) -> Array:
-    """Inputs of a region (n, d), worst first by floats: corners, random ones, climbed, close ones."""
+    """Inputs of a region (n, d), worst first by floats: corners, random, climbed, close ones."""
     size, width = len(place.lower), place.upper - place.lower
     if place.radius is not None:
         way = rng.normal(size=(300, size))
@@ -502,7 +502,9 @@ def recompute(found: Found, ensemble: Ensemble, points: Array) -> None:
                 return
             ends = zip(rationals(y), known.low, known.high, strict=True)
             missed = [max(low - value, value - high) for value, low, high in ends]
-            sizes = [max(abs(low), abs(high)) for low, high in zip(known.low, known.high, strict=True)]
+            sizes = [
+                max(abs(low), abs(high)) for low, high in zip(known.low, known.high, strict=True)
+            ]
             size = max(max(sizes), rational(1e-300))
             found.recomputed += 1
             if max(missed) > rational(RECOMPUTED) * size:
@@ -537,7 +539,9 @@ def given(found: Found, rng: np.random.Generator) -> None:
         Rule(one.kind, renamed(one.requirement, f"rule {k}"), one.facts, one.place, one.points)
         for k, one in enumerate(rules)
     ]
-    stacks = [random_members(d, probabilities=probabilities) for _ in range(int(rng.integers(1, 3)))]
+    stacks = [
+        random_members(d, probabilities=probabilities) for _ in range(int(rng.integers(1, 3)))
+    ]
     inputs = rng.uniform(-1, 1, (12, size))
     targets = d.reference(inputs) + 0.1 * rng.normal(size=(12, outputs))
     kind = "mixture" if rng.random() < 0.3 and outputs <= 10 else "average"
@@ -639,7 +643,9 @@ def near(place: Place, x: Array) -> bool:
     size = np.abs(place.lower) + np.abs(place.upper)
     inside = ((x >= place.lower - 1e-12 * size) & (x <= place.upper + 1e-12 * size)).all()
     if place.radius is not None:
-        return bool(np.linalg.norm(x - place.middle) <= place.radius * (1 + 1e-9) + 1e-12 * size.max())
+        return bool(
+            np.linalg.norm(x - place.middle) <= place.radius * (1 + 1e-9) + 1e-12 * size.max()
+        )
     if place.rows is not None:
         terms = np.abs(place.rows) @ np.abs(x) + np.abs(place.limit)
         inside &= (place.rows @ x <= place.limit + 1e-12 * terms).all()
@@ -685,7 +691,9 @@ class Built:
     strict: bool = False  # no rounding at all
 
 
-def sums_of(matrix: Array, bound: Array, tilt: Array) -> Callable[[Array, Array], tuple[float, float]]:
+def sums_of(
+    matrix: Array, bound: Array, tilt: Array
+) -> Callable[[Array, Array], tuple[float, float]]:
     """|matrix y - bound - tilt x|, and the size of its terms, in rationals."""
 
     def worst(x: Array, y: Array) -> tuple[float, float]:
@@ -708,7 +716,9 @@ def sums_of(matrix: Array, bound: Array, tilt: Array) -> Callable[[Array, Array]
 def built_rule(rng: np.random.Generator, y: Array, unit: Units, size: int) -> Built:
     """Of the kinds that suit outputs y (n, r) in their units."""
     r = y.shape[1]
-    kinds = ["range", "monotone", "curvature"] + ["ordered", "sum", "equality", "equality"] * (r > 1)
+    kinds = ["range", "monotone", "curvature"] + ["ordered", "sum", "equality", "equality"] * (
+        r > 1
+    )
     kind = str(rng.choice(kinds))
     if kind == "range":
         low, high = np.quantile(y, rng.uniform(0, 0.4)), np.quantile(y, rng.uniform(0.6, 1))
@@ -749,7 +759,9 @@ def shape(feature: int, sign: int) -> Any:
     return feature, sign
 
 
-def shape_excess(kind: str, mark: Any, predict: Any, rng: np.random.Generator, x: Array) -> tuple[float, float]:
+def shape_excess(
+    kind: str, mark: Any, predict: Any, rng: np.random.Generator, x: Array
+) -> tuple[float, float]:
     """By how much outputs fall, or bend, the wrong way along a feature; and their size."""
     feature, sign = mark
     one, other = x.copy(), x.copy()
@@ -846,7 +858,7 @@ def tie(rng: np.random.Generator, x: Array, y: Array) -> Built:
 
 
 def classified(found: Found, rng: np.random.Generator) -> None:
-    """A classifier: probabilities are some, decisions keep their rates and do not depend on batches."""
+    """A classifier: probabilities are some, decisions keep rates and do not depend on batches."""
     size, classes = int(rng.integers(1, 4)), int(rng.choice([2, 2, 3, 5]))
     unit = 10.0 ** rng.integers(-9, 10, size) if rng.random() < 0.5 else np.ones(size)
     X = rng.uniform(-1, 1, (60, size)) * unit
@@ -890,7 +902,11 @@ def classified(found: Found, rng: np.random.Generator) -> None:
         worst = float(abs(means[0] - means[1]) - rational(within))
     elif kind == "monotone":
         worst, _ = shape_excess(
-            "monotone", (0, 1), lambda z: np.asarray(model.predict_proba(z))[:, [classes - 1]], rng, X
+            "monotone",
+            (0, 1),
+            lambda z: np.asarray(model.predict_proba(z))[:, [classes - 1]],
+            rng,
+            X,
         )
         fault = f"falls by {worst:.3g}" if worst > BUILT else ""
         if str(audit.strength) == "constructed":
@@ -932,7 +948,7 @@ def one_problem(seed: int) -> Found:
             FAMILIES[family][0](found, rng)
         except Cg4aiError as error:
             found.refused = f"{FAMILIES[family][0].__name__}: {type(error).__name__}: {error}"[:400]
-        except Exception:
+        except Exception:  # noqa: BLE001 - one problem must not end the campaign
             found.crashed = f"{FAMILIES[family][0].__name__}: {traceback.format_exc(limit=-4)}"
     found.seconds = time.perf_counter() - started
     return found
@@ -987,7 +1003,12 @@ def summary(all_found: Sequence[Found]) -> str:
         false.update(one.false)
     table = markdown(
         [
-            {"strength": (pair := name.split("|"))[0], "rule": pair[1], "claims": n, "false": false[name]}
+            {
+                "strength": (pair := name.split("|"))[0],
+                "rule": pair[1],
+                "claims": n,
+                "false": false[name],
+            }
             for name, n in sorted(claims.items())
         ]
     )
@@ -996,7 +1017,8 @@ def summary(all_found: Sequence[Found]) -> str:
     return (
         f"{table}\n\n{len(all_found)} problems in {sum(one.seconds for one in all_found):.0f} s: "
         f"{sum(claims.values())} claims, {sum(false.values())} false; {len(refused)} problems "
-        f"refused with an error of their own, {len(crashed)} ended in another error {crashed or ''}; "
+        f"refused with an error of their own, {len(crashed)} ended in another error "
+        f"{crashed or ''}; "
         f"{sum(one.recomputed for one in all_found)} predictions recomputed from stored arrays"
     )
 

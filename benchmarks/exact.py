@@ -144,7 +144,9 @@ class Square:
         return [total]
 
     def quick(self, x: Array, y: Array) -> Array:
-        return np.asarray(np.einsum("nr,rs,ns->n", y, self.matrix, y) + y @ self.linear - self.limit)
+        return np.asarray(
+            np.einsum("nr,rs,ns->n", y, self.matrix, y) + y @ self.linear - self.limit
+        )
 
 
 @dataclass(frozen=True)
@@ -368,5 +370,3 @@ def _summing(z: Numbers, ends: list[tuple[float, float]], total: Number) -> Numb
         else:
             high = middle
     return at(low)
-
-

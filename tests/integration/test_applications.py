@@ -57,7 +57,7 @@ def test_a_router_predicts_splits_by_name_and_utilisations(
     own = [float(value) for name, value in first.items() if name.startswith("a->d via ")]
     assert own == splits[: len(own)].tolist()
     assert sum(own) == pytest.approx(1)
-    assert "a->d via a-d" in first
+    assert "a->d via a->d" in first
     loads = [float(value) for name, value in first.items() if name.startswith("utilisation ")]
     assert float(first["mlu"]) == max(loads) > 0
     assert float(second["mlu"]) == 0

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.errors import InvalidSettings
-from cg4ai.settings import Settings
+from cg4ai.settings import Settings, in_words
 
 WHOLE = (
     *("column_limit", "iteration_limit", "patience", "cut_rounds", "cuts_per_round"),
@@ -146,3 +147,12 @@ def test_settings_are_frozen_and_survive_a_round_trip() -> None:
     with pytest.raises(FrozenInstanceError):
         chosen.seed = 4  # type: ignore[misc]
     assert Settings.from_mapping(chosen.as_dict()) == chosen
+
+
+def test_zero_is_said_in_words_where_it_stands_for_something() -> None:
+    """`show` printed "demands = 0" for all demands, and "ratio = 0" for auto."""
+    said = {"demands": "all", "ratio": "auto", "first_steps": "the usual", "seed": 0, "lean": 0.0}
+    for name, words in said.items():
+        assert in_words(RouteSettings, name, 0) == words
+    assert in_words(RouteSettings, "demands", 5) == 5
+    assert in_words(RouteSettings, "baseline", False) is False

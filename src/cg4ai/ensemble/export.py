@@ -55,6 +55,8 @@ def exported(module: nn.Module, input_size: int, *, rows: int | None = None) -> 
     count = EXAMPLES if rows is None else rows
     example = torch.zeros(count, input_size, dtype=torch.float64)
     shapes = ({0: Dim("n")},) if rows is None else None
+    with torch.no_grad():
+        module(example)  # what is computed once, by NumPy, must be there before it is traced
     with _quietly():
         program = torch.export.export(module, (example,), dynamic_shapes=shapes)
         table = {**torch.export.default_decompositions(), **_spelled_out()}

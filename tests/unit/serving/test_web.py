@@ -45,7 +45,7 @@ def card(folder: Path) -> Card:
     ("name", "inputs", "outputs", "rules", "certified"),
     [
         ("train", ["size", "age"], ["price"], {"range, at least", "range, at most"}, False),
-        ("route", ["a->d", "b->d"], ["a->d via a-d"], {"capacity"}, True),
+        ("route", ["a->d", "b->d"], ["a->d via a->d"], {"capacity"}, True),
         ("digits", ["pixel 0", "pixel 783"], ["digit", "logit 9"], {"required images"}, False),
     ],
 )

@@ -7,7 +7,7 @@ gives the arrays that everything else works on. A demand vector b lies in a set,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -207,8 +207,14 @@ def instance(
         demand_box(unscaled.demand_max, least), unscaled.ends, hose=hose, budget=budget
     )
     made = on_set(unscaled, region, load=load)
-    notes = (*graph.notes, *_changes(volumes, chosen, made.scale, load))
-    return replace(made, notes=notes)
+    notes = (
+        *graph.notes,
+        *unused_paths(given_paths, chosen),
+        *_changes(volumes, chosen, made.scale, load),
+    )
+    noted = replace(made, notes=notes)
+    carry_robust(noted, made, 1.0)
+    return noted
 
 
 def on_set(
@@ -280,6 +286,16 @@ def _changes(
             f"all demands are multiplied by {scale:.4g}: at their largest, the least possible "
             f"maximum link utilisation is {load:g}"
         )
+
+
+def unused_paths(
+    given: dict[tuple[int, int], list[Nodes]] | None, chosen: Iterable[tuple[int, int]]
+) -> Iterator[str]:
+    """Paths of a file that no demand takes."""
+    left = {*(given or ())} - {*chosen}
+    if left:
+        pairs = "a pair" if len(left) == 1 else f"{len(left)} pairs"
+        yield f"the given paths of {pairs} of nodes that no routed demand joins are left out"
 
 
 def _check_units(name: str, utilisation: float) -> None:

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cg4ai.apps.routing.network import Network, NetworkBuilder, Position, number, shown
+from cg4ai.apps.routing.network import (
+    Network,
+    NetworkBuilder,
+    Position,
+    link_name,
+    number,
+    shown,
+)
 from cg4ai.apps.routing.places import Element, LocatedObject, parse_json, parse_xml
 from cg4ai.errors import InvalidInput, did_you_mean
 
@@ -193,7 +200,7 @@ def _network(graph: Graph) -> Network:
     has_length = any("length" in edge.attributes for edge in graph.edges)
     for edge in graph.edges:
         ends = [_label(key, label, edge.place) for key in (edge.source, edge.target)]
-        place = f"{edge.place}, edge {shown('->'.join(ends), quoted=False)}"
+        place = f"{edge.place}, edge {shown(link_name(ends), quoted=False)}"
         builder.link(
             *ends,
             capacity=_attribute(edge, "capacity", place),

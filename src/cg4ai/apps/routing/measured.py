@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai import clock
-from cg4ai.apps.routing.data import Instance, built, carry_robust, network_of, on_set
+from cg4ai.apps.routing.data import (
+    Instance,
+    built,
+    carry_robust,
+    network_of,
+    on_set,
+    unused_paths,
+)
 from cg4ai.apps.routing.demands import DemandSet
 from cg4ai.apps.routing.network import Network
 from cg4ai.apps.routing.options import CAPACITIES_AUTO as AUTO
@@ -129,7 +136,10 @@ def measured_instance(
         factor = 1.0 if scale_capacities is None else checked_factor(scale_capacities)
         plain = replace(plain, capacity=factor * plain.capacity, capacity_factor=factor)
         made = on_set(plain, region, load=None, remedies=lambda level: _remedies(level * factor))
-    return replace(made, notes=(*graph.notes, *traffic.notes, *_left_out(traffic, pairs)))
+    left_out = (*_left_out(traffic, pairs), *unused_paths(given, volumes))
+    noted = replace(made, notes=(*graph.notes, *traffic.notes, *left_out))
+    carry_robust(noted, made, 1.0)
+    return noted
 
 
 def _with_load(plain: Instance, region: DemandSet, load: float) -> Instance:

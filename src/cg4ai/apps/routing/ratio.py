@@ -76,7 +76,7 @@ def check_box(instance: Instance) -> Box:
             "a ratio is proven by flows over each path that depend on every demand: "
             f"{instance.name} has {demands} demands and {paths} paths of all of them together, "
             f"which makes {demands * paths:,} figures, and up to {MOST:,} can be solved for; route "
-            f"at most {most} demands with as many paths each, or fewer paths"
+            f"fewer demands ({most} at most with as many paths each), or allow fewer paths"
         )
     return region
 

@@ -12,7 +12,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from cg4ai.apps.routing.network import Network, NetworkBuilder, number, shown
+from cg4ai.apps.routing.network import Network, NetworkBuilder, link_name, number, shown
 from cg4ai.apps.routing.places import parse_xml, read_text
 from cg4ai.errors import InvalidInput, did_you_mean
 
@@ -172,8 +172,9 @@ def read_links(path: Path) -> Network:
                 builder.node(name, place=place)
                 known.add(name)
         if "both" not in one and source != target and (target, source) in ends:
+            named = shown(link_name([source, target]), quoted=False)
             raise InvalidInput(
-                f"{place}: the link {shown(f'{source}->{target}', quoted=False)} is given in both "
+                f"{place}: the link {named} is given in both "
                 "directions; add a column both that says yes or no, so that it is not counted twice"
             )
         builder.link(

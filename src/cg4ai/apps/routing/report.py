@@ -8,7 +8,15 @@ from typing import Any
 
 from cg4ai.apps.protocol import Guarantee
 from cg4ai.apps.routing.normalised import in_words
-from cg4ai.apps.routing.scaling import both, counted, factor_of, kept, rule_name, said_first
+from cg4ai.apps.routing.scaling import (
+    both,
+    counted,
+    factor_of,
+    kept,
+    of_capacity,
+    rule_name,
+    said_first,
+)
 from cg4ai.apps.routing.separation import FEASIBLE, UNROUTED
 from cg4ai.apps.routing.sizes import VALIDATION
 from cg4ai.apps.tables import plain
@@ -256,7 +264,7 @@ def _beside(summary: Mapping[str, Any]) -> list[str]:
     if "plain_overloaded" in summary:
         count = summary["validation"]
         hit = round(summary["plain_overloaded"] * count)
-        often = f", and some link at {hit:,} of {number_of(count, 'validation vector')}"
+        often = f", and some link at {hit:,} of {count:,} validation vectors"
     return [
         f"Plain networks overload link {'->'.join(summary['plain_worst_link'])} to "
         f"{100 * worst:.4g} % of its capacity at the worst vector found{often}.",
@@ -371,7 +379,7 @@ def guarantee(summary: Mapping[str, Any]) -> str:
     if not effort:
         verdict = established or (
             "NOT KEPT: an overload was found, of a link loaded to "
-            f"{both(summary['worst_utilisation'], factor, '.6f')} of its capacity."
+            f"{of_capacity(summary['worst_utilisation'], factor, '.6f')}."
         )
         if "shield" in summary:
             return verdict
@@ -388,7 +396,7 @@ def guarantee(summary: Mapping[str, Any]) -> str:
         established
         if within
         else f"NOT KEPT: a demand vector was found that loads link {arc} to "
-        f"{both(summary['worst_utilisation'], factor, '.6f')} of its capacity."
+        f"{of_capacity(summary['worst_utilisation'], factor, '.6f')}."
     )
     return f"{verdict}\n{search}"
 

@@ -21,7 +21,7 @@ from cg4ai.apps.routing.inherited import inherited
 from cg4ai.apps.routing.joint import JointPricer
 from cg4ai.apps.routing.measured import Measured, thinned
 from cg4ai.apps.routing.problem import capacity, routing_settings, shielded_problem
-from cg4ai.apps.routing.scaling import FACTOR, both
+from cg4ai.apps.routing.scaling import FACTOR, of_capacity
 from cg4ai.apps.routing.separation import FEASIBLE, UNROUTED
 from cg4ai.apps.routing.settings import MembersName, RouteSettings
 from cg4ai.apps.routing.shield import adversarial
@@ -140,7 +140,7 @@ def _unroutable(made: Instance) -> dict[str, Any] | None:
         links = ", ".join("->".join(link[:2]) for link in record["links"])
         text = (
             f"at some demand vector of the set every routing over the {len(made.paths)} paths that "
-            f"are left loads a link to {both(found.bound, factor, '.6g')} of its capacity or more; "
+            f"are left loads a link to {of_capacity(found.bound, factor)} or more; "
             f"the links that make it so: {links}; with more --paths, or a --path-file, it may fit"
         )
         return {"outcome": "infeasible", "level": found.bound, "proof": record, "text": text}
@@ -148,8 +148,8 @@ def _unroutable(made: Instance) -> dict[str, Any] | None:
         return None
     links = ", ".join("->".join(made.arcs[arc]) for arc in made.robust.arcs)
     text = (
-        f"every constant split loads some link to {both(made.level, factor, '.6g')} of its "
-        "capacity or more at some vector of the set, so there is no shield, but no vector was "
+        f"every constant split loads some link to {of_capacity(made.level, factor)} "
+        "or more at some vector of the set, so there is no shield, but no vector was "
         f"found that cannot be routed; the links that make it so: {links}"
     )
     return {"outcome": "open", "level": made.level, "text": text}

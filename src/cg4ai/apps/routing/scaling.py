@@ -53,6 +53,11 @@ def both(value: float, factor: float | None, digits: str = ".4f") -> str:
     return f"{text}{counted(factor)} ({value * factor:{digits}} of the real one)"
 
 
+def of_capacity(value: float, factor: float | None, digits: str = ".6g") -> str:
+    """What a link is loaded to, as `0.5 of its capacity` where this is the real one."""
+    return both(value, factor, digits) + (" of its capacity" if factor == 1.0 else "")
+
+
 def said_first(factor: float | None) -> list[str]:
     """The first line of a result whose capacities are not those of the network."""
     if factor == 1.0:

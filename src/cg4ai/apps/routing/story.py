@@ -36,7 +36,14 @@ from cg4ai.apps.routing.report import (
     speed,
     stopped,
 )
-from cg4ai.apps.routing.scaling import both, counted, factor_of, multiple, real_figures, said_first
+from cg4ai.apps.routing.scaling import (
+    counted,
+    factor_of,
+    multiple,
+    of_capacity,
+    real_figures,
+    said_first,
+)
 from cg4ai.apps.routing.separation import FEASIBLE, UNROUTED
 from cg4ai.apps.routing.shield import edge_vectors
 from cg4ai.apps.wording import counted as number_of
@@ -264,7 +271,7 @@ def _links(saved: Saved, made: Instance) -> Section:
         fullest = int(worst.argmax())
         parts.append(
             f"The fullest link found is {names[fullest]}, at "
-            f"{both(worst[fullest], made.capacity_factor, '.6f')} of its capacity; "
+            f"{of_capacity(worst[fullest], made.capacity_factor, '.6f')}; "
             f"demands there: {_shares(arrays['worst_vector'], made)} of their most."
         )
     return Section("Links", tuple(parts))

@@ -16,7 +16,7 @@ import numpy as np
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.optimal import link_prices, utilisation_per_share
 from cg4ai.apps.routing.robust import worst_vectors
-from cg4ai.apps.routing.scaling import both
+from cg4ai.apps.routing.scaling import of_capacity
 from cg4ai.apps.routing.traffic_sets import worst_optimum
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
@@ -125,8 +125,8 @@ def _why_refused(made: Instance, level: float, found: Unroutable | None) -> str:
         links = ", ".join("->".join(made.arcs[arc]) for arc in made.robust.arcs)
         return (
             f"no constant split keeps the capacities of {made.name} at every demand vector of the "
-            f"set: some link is loaded to {both(level, made.capacity_factor, '.6g')} of its "
-            "capacity or more, though no vector "
+            f"set: some link is loaded to {of_capacity(level, made.capacity_factor)} "
+            "or more, though no vector "
             f"was found that cannot be routed. The links that make it so: {links}"
         )
     links, demands = found.in_words(made)
@@ -135,7 +135,7 @@ def _why_refused(made: Instance, level: float, found: Unroutable | None) -> str:
         what = f"a demand vector of the set cannot be routed in {made.name}"
     return (
         f"{what}: over its {len(made.paths)} paths every routing loads some link to "
-        f"{both(found.bound, made.capacity_factor, '.6g')} of its capacity or more. The links "
+        f"{of_capacity(found.bound, made.capacity_factor)} or more. The links "
         f"that make it so: {links}; the "
         f"demands that must cross them: {demands}"
     )

@@ -18,7 +18,7 @@ from cg4ai.apps.folders import check_same
 from cg4ai.apps.routing import CONFIGURATIONS, Instance, Utilisation, instance, names
 from cg4ai.apps.routing.app import APPLICATION
 from cg4ai.apps.routing.data import shortest_paths
-from cg4ai.apps.routing.description import described, restored
+from cg4ai.apps.routing.description import Router, described, restored
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
 from cg4ai.runs.folder import Run
@@ -339,3 +339,36 @@ def test_runs_of_before_positions_can_be_resumed(tmp_path: Path) -> None:
         other = replace(prepared, instance=replace(prepared.instance, name="other"))
         with pytest.raises(InvalidSettings, match="network differ"):
             check_same(run, APPLICATION, asked, other)
+
+
+def test_paths_whose_names_differ_by_hyphens_alone_keep_their_columns() -> None:
+    """Joined by hyphens, a, b-c, d and a, b, c, d were one column, and a share was lost."""
+    graph = networkx.Graph(name="dashes", demands={"a": {"d": 1.0}})
+    for source, target in (("a", "b-c"), ("b-c", "d"), ("a", "b"), ("b", "c"), ("c", "d")):
+        graph.add_edge(source, target, capacity=5.0)
+    made = instance(graph, 1, 2)
+    router = Router(made)
+    (row,) = router.predictions(np.ones((1, 1)), np.array([[0.25, 0.75]]), details=False)
+    assert [*row.values()] == [0.25, 0.75]
+    assert [*router.paths.values()] == [["a", "b-c", "d"], ["a", "b", "c", "d"]]
+    assert [*router.paths] == [*row] == [*router.signature.outputs]
+
+
+def test_what_is_added_up_is_noted() -> None:
+    graph = networkx.MultiGraph(name="two", demands={"a": {"b": 1.0}})
+    graph.add_edges_from([("a", "b", {"capacity": 2.0}), ("a", "b", {"capacity": 3.0})])
+    made = instance(graph, 1, 1)
+    assert made.capacity.tolist() == [5.0]
+    assert "parallel links are one, with their capacities together: a-b" in made.notes
+    again = restored(described(made))
+    assert again.notes == made.notes
+
+
+def test_given_paths_that_no_demand_takes_are_noted(tmp_path: Path) -> None:
+    graph = networkx.Graph(name="line", demands={"a": {"c": 1.0}})
+    graph.add_edges_from([("a", "b"), ("b", "c")], capacity=5.0)
+    file = tmp_path / "paths.json"
+    for paths, noted in (([["a", "b", "c"]], False), ([["a", "b", "c"], ["b", "a"]], True)):
+        file.write_text(json.dumps(paths))
+        notes = instance(graph, 1, path_file=file).notes
+        assert any("given paths of a pair of nodes" in note for note in notes) == noted

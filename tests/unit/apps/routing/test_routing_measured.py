@@ -282,7 +282,8 @@ def test_scaled_capacities_are_said_wherever_a_utilisation_stands(
     story = Routing().story(Saved(folder))
     assert story.asked[0] == lines[0]
     assert f"{factor * summary['worst_utilisation']:.4f}" in {one.value for one in story.figures}
-    page = predictor.described.explorer(predictor.ensemble, folder, summary)
+    fresh = Predictor.of(folder)  # that has computed nothing yet
+    page = fresh.described.explorer(fresh.ensemble, folder, summary)
     assert lines[0] in page
     assert f'"counted":"{rule}"' in page.replace('": "', '":"')
     checked = verdict(folder / "certificate.cg4ai")
@@ -357,10 +358,12 @@ def test_what_a_run_is_judged_by_comes_first(done: Outcome[Prepared]) -> None:
     summary = app.evaluate(prepared, app.problem(prepared), done.result, review).summary
     found = summary["traffic"]
     assert [*found["ratio"]] == [OURS]
-    assert (found["later"], found["judged"]) == (20, 10)
+    judged = found["judged"]
+    assert found["later"] == 20
+    assert 1 <= judged < 20
     assert found["inside"] == done.summary["traffic"]["inside"]
-    assert "later matrices, to 10 of 20" in review.cut
-    assert "MLUs are of 10 of them" in " ".join(judged_on(found))
+    assert f"later matrices, to {judged} of 20" in review.cut
+    assert f"MLUs are of {judged} of them" in " ".join(judged_on(found))
     del summary["traffic"]
     text = " ".join([*about(summary), *distance(summary | {"distance": "unknown"})])
     assert "Demands are in the units of the traffic" in text

@@ -211,7 +211,8 @@ def test_sets_without_a_ratio_are_refused(made: Instance) -> None:
     with pytest.raises(InvalidInput, match="box of demands"):
         check_box(instance("abilene", 3, 3, least=0.1, budget=0.8))
     wide = replace(made, path_demand=np.repeat(made.path_demand, 300))
-    with pytest.raises(InvalidInput, match="fewer demands"):
+    # what is counted is said: 4 demands with 900 paths each are not "4 x 900"
+    with pytest.raises(InvalidInput, match=r"4 demands and 3600 paths of all.*14,400 figures"):
         check_box(wide)
 
 

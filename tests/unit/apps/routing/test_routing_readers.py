@@ -92,6 +92,10 @@ TOWNS = Network(
         (2, 0): Arc(6, 300),
     },
     {(0, 2): 9.0, (2, 1): 4.0},
+    notes=(
+        "parallel links are one, with their capacities together: A-C",
+        "demands between the same nodes are one, with their volumes together",
+    ),
     positions=((0.0, 0.0), (300.0, 400.0), (300.0, 0.0)),
 )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from cg4ai.apps.routing.report import report
+from cg4ai.apps.routing.report import report, speed
 from cg4ai.records import StopReason, Strength
 
 SUMMARY: dict[str, Any] = {
@@ -82,6 +83,49 @@ def test_routers_for_cost_are_compared_by_cost() -> None:
     assert "+0.89 %" in text
     assert "-1.41 %" in text
     assert "MLU above optimal" not in text
+
+
+def test_a_batch_a_single_answer_and_a_program_stand_side_by_side() -> None:
+    seconds = {"single_answer_s": 4.9e-4, "batch_answer_s": 3.3e-6, "program_answer_s": 1.9e-4}
+    (line,) = speed(SUMMARY | seconds | {"timed": 1000})
+    assert re.findall(r"[\d.]+ ms", line) == ["0.49 ms", "0.0033 ms", "0.19 ms"]
+    assert "in a batch of 1,000" in line
+    older = {"predict_1000_s": 0.0033, "highs_1000_s": 0.19, "speedup": 57.6}
+    (line,) = speed(SUMMARY | older)
+    assert "times" not in line
+    assert "Single answers were not timed" in line
+    assert speed(SUMMARY) == []
+
+
+@pytest.mark.parametrize(
+    ("acting", "said"),
+    [(0.0, "none of 10,000 "), (1.0, "all 10,000 "), (0.0001, "1 of 10,000 (0.01 %)")],
+)
+def test_a_shield_is_told_by_what_it_moves_and_not_by_what_it_takes(
+    acting: float, said: str
+) -> None:
+    """Its time was one run's of either, from -18 to 1953 %."""
+    shield = {"acting": acting, "adversarial_acting": 0.5, "inputs": 4, "cost": -0.18}
+    text = report(SUMMARY | {"shield": shield | {"worst": 0.99, "worst_unshielded": 1.2}})
+    assert f"The shield acts on {said}" in text
+    assert "2 of 4 (50 %)" in text
+    assert "-18" not in text
+    assert "prediction time" not in text
+
+
+def test_what_was_left_out_and_scaled_is_in_the_first_lines() -> None:
+    notes = ["of 132 demands the 2 largest are routed, 4% of the volume"]
+    first = report(SUMMARY | {"notes": notes, "scale": 1.0}).splitlines()[:4]
+    assert "Of 132 demands the 2 largest are routed, 4% of the volume." in first
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 link resists (a->b);"), (7, " and 2 more)")])
+def test_links_that_resist_a_proof_are_counted(count: int, said: str) -> None:
+    left = [{"link": ["a", "b"], "status": "unknown", "bound": 1.1}] * count
+    proof = {"proof": {"resisting": left, "best_bound": 1.1}}
+    text = report(SUMMARY | proof | {"strength": Strength.ATTACKED, "guarantee": "certified"})
+    assert f"NOT PROVEN: {count} link" in text
+    assert said in text
 
 
 @pytest.mark.parametrize(
