@@ -370,8 +370,9 @@ class Lean:
     prediction as large ones do. They are barred, the master weighs the others anew, and what that
     costs decides whether it stays so.
 
-    `share` of the objective may be given up, and of its mean over each of its groups. `solve` solves the master with every piece of the
-    objective that matters, `unmet` says whether a solution leaves a row short.
+    `share` of the objective may be given up, and of its mean over each group of scenarios that it
+    names. `solve` solves the master with every piece of the objective that matters, `unmet` says
+    whether a solution leaves a row short.
     """
 
     def __init__(

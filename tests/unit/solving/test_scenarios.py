@@ -1,5 +1,7 @@
 """Scenarios of an epigraph objective: rows the master lacks, and tails counted in on the way."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,9 @@ from cg4ai.pricing.exact.finite import FinitePricer
 from cg4ai.settings import Settings
 from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
+from cg4ai.solving.result import Lean
 from cg4ai.solving.scenarios import Scenarios
+from cg4ai.solving.workspace import Workspace
 
 X = np.array([[1.0], [2.0], [4.0]])
 MEMBERS = np.array([[1.0, 0.2], [0.1, 1.0], [0.7, 0.6]])
@@ -101,3 +105,43 @@ def test_a_tail_with_a_floor_has_the_same_meaning():
     # t = floor + excess: the row asks t - piece >= floor - level
     np.testing.assert_allclose(rows.bounds, [0.0, -6.0])
     np.testing.assert_allclose(scenarios.costs, [1 / 3, 1 / 3, 1 / 3, 0.5])
+
+
+class OneOrOther:
+    """Output 0 where the input is below zero, else output 1."""
+
+    count = 1
+
+    def values(self, inputs, outputs):
+        return torch.where(inputs < 0, outputs[..., :1], outputs[..., 1:])
+
+    def coefficients(self, inputs, which):
+        return np.where(inputs < 0, [[1.0, 0.0]], [[0.0, 1.0]])
+
+
+@pytest.mark.parametrize(("grouped", "kept"), [(False, [1.0, 0.0]), (True, [0.85, 0.15])])
+def test_what_fewer_members_cost_is_bounded_in_every_group(grouped, kept):
+    """A mean over many inputs hides what a few of another kind lose."""
+    inputs = np.concatenate([np.full(99, -1.0), [1.0]])[:, None]
+    members = ConstantMembers(np.array([[1.0, 1.0], [1.0, 0.2]]), 1)
+    blocks = np.zeros(2, np.int64)
+    groups = (inputs[:, 0] > 0).astype(np.int64) if grouped else None
+    stated = Problem(
+        objective=Epigraph(inputs, OneOrOther(), groups=groups),
+        requirements=(),
+        pricers=(FinitePricer([(members, blocks)]),),
+        layout=Layout.single(2),
+        start=((members, blocks),),
+    )
+    work = Workspace(stated, Settings(lean=0.05, final_weights="vertex"))
+    work.start()
+    mixed = replace(
+        work.solve_master(), weights=np.array([0.85, 0.15]), objective=0.9988, penalised=0.9988
+    )
+    alone = replace(mixed, weights=np.array([1.0, 0.0]), objective=1.0, penalised=1.0)
+    lean = Lean(
+        work, 0.05, solve=lambda: alone if len(lean.barred) else mixed, unmet=lambda _: False
+    )
+    np.testing.assert_array_equal(lean.reduced(mixed).weights, kept)
+    if grouped:
+        np.testing.assert_allclose(work.scenarios.group_means(mixed.weights), [1.0, 0.88])

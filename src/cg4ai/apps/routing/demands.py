@@ -148,7 +148,8 @@ class FreshDemands:
 
     def __init__(self, region: DemandSet, *, edge: float = 0.0, seed: int = 0) -> None:
         box = region if isinstance(region, Box) else region.box
-        self.lower, self.width = torch.as_tensor(box.lower), torch.as_tensor(box.upper - box.lower)
+        self.lower, self.upper = torch.as_tensor(box.lower), torch.as_tensor(box.upper)
+        self.width = self.upper - self.lower
         self.edge = edge
         self._known: dict[torch.device, tuple[Tensor, Tensor]] = {}
         self.pool: Tensor | None = None
@@ -198,7 +199,7 @@ class FreshDemands:
         way = share * width
         if self.pool is not None:
             way = way * self._reach(lower.expand_as(way), way).clamp_max(1.0)
-        return lower + way
+        return torch.minimum(lower + way, self.upper.to(share.device))  # rounding may exceed it
 
     def _reach(self, start: Tensor, way: Tensor) -> Tensor:
         """(n, 1): how many times `way` (n, D) leads from `start` (n, D) to the end of the set."""

@@ -52,7 +52,7 @@ class _OfFlows:
 
 
 class Utilisation(_OfFlows):
-    """One function per arc: load over capacity; or others of flows, as `per_flow` (P, functions)."""
+    """One function per arc: load over capacity; or others, as `per_flow` (P, functions) says."""
 
     def __init__(self, instance: Instance, per_flow: Array | None = None) -> None:
         whole = instance.incidence / instance.capacity if per_flow is None else per_flow

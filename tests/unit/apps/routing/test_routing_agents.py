@@ -359,3 +359,40 @@ def test_a_run_claims_no_more_than_the_checker_accepts(
     (rule,) = described.rules(None, None)
     assert rule.requirement.name == "capacity by budgets"
     assert router.audit(rule.requirement).holds
+
+
+@pytest.mark.parametrize("demands", [100, 200])  # the larger multiplies by a sparse matrix
+@pytest.mark.parametrize("sees", ["own", "source"])
+def test_loads_of_agents_are_their_own_at_every_size(sees: Sees, demands: int) -> None:
+    made = grid(demands)
+    loads = AgentLoads(made, sees)
+    rule = budget_rule(made, sees, np.ones(loads.count))
+    rule.check(demands, len(made.path_demand))  # refuses values that disagree with coefficients
+    rng = np.random.default_rng(1)
+    vectors, splits = made.sample(7, 2), rng.uniform(size=(7, len(made.path_demand)))
+    values = loads.values(torch.as_tensor(vectors), torch.as_tensor(splits)).numpy()
+    flows = vectors[:, made.path_demand] * splits
+    for number, (agent, arc) in enumerate(zip(loads.agent, loads.arc, strict=True)):
+        own = np.isin(made.path_demand, agents_of(made, sees)[agent].demands)
+        expected = flows[:, own] @ made.incidence[own, arc] / made.capacity[arc]
+        np.testing.assert_allclose(values[:, number], expected, rtol=1e-9)
+    # and all agents together load a link as the router does
+    together = np.zeros((7, len(made.arcs)))
+    np.add.at(together.T, loads.arc, values.T)
+    np.testing.assert_allclose(together, made.utilisation(vectors, splits), rtol=1e-9)
+
+
+def grid(demands: int) -> Instance:
+    """Five by five nodes, links of random lengths, the first pairs of nodes of a random order."""
+    rng = np.random.default_rng(0)
+    graph = networkx.DiGraph(networkx.grid_2d_graph(5, 5), name="grid")
+    graph = networkx.relabel_nodes(graph, {node: f"n{node[0]}{node[1]}" for node in graph})
+    for *_, link in graph.edges(data=True):
+        link |= {"capacity": 5.0, "length": float(rng.uniform(1, 2))}
+    pairs = [(a, b) for a in sorted(graph) for b in sorted(graph) if a != b]
+    volumes: dict[str, dict[str, float]] = {}
+    for number in rng.permutation(len(pairs))[:demands]:
+        source, target = pairs[number]
+        volumes.setdefault(source, {})[target] = float(rng.uniform(1, 3))
+    graph.graph["demands"] = volumes
+    return instance(graph, "all", 3, load=0.99)

@@ -11,7 +11,16 @@ from scipy.optimize import linprog
 
 from cg4ai.apps.routing import instance
 from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.demands import FreshDemands, demand_box, limited, node_totals, times
+from cg4ai.apps.routing.demands import (
+    MIXES,
+    FreshDemands,
+    Mix,
+    MixedDemands,
+    demand_box,
+    limited,
+    node_totals,
+    times,
+)
 from cg4ai.apps.routing.description import described, restored
 from cg4ai.apps.routing.robust import anchor, robust_split, worst_vectors
 from cg4ai.errors import InvalidInput
@@ -154,3 +163,46 @@ def test_limits_below_the_least_demands_are_refused_by_name() -> None:
     with pytest.raises(InvalidInput, match=r"all demands make up together is at least 3\.5"):
         limited(box, ends, budget=0.05)
     assert limited(box, ends, hose=0.2, budget=0.2).covers(box.lower[None]).all()
+
+
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("limits", [{}, {"least": 0.2}, {"hose": 0.6, "budget": 0.5, "least": 0.1}])
+def test_every_mix_lies_in_the_set_and_is_the_same_for_a_seed(
+    limits: dict[str, float], mix: Mix
+) -> None:
+    made = _set(**limits)
+    drawn = MixedDemands(made.region, made.ends)
+    vectors = drawn.draw(mix, 500, generator(3)).numpy()
+    assert vectors.shape == (500, 5)
+    assert made.region.contains(vectors).all()
+    assert (vectors.sum(axis=1) > 0).all()
+    np.testing.assert_array_equal(vectors, drawn.draw(mix, 500, generator(3)).numpy())
+
+
+def test_mixes_are_what_they_are_called() -> None:
+    size = 200
+    ends = [(f"s{number % 20}", f"t{number // 20}") for number in range(size)]
+    drawn = MixedDemands(demand_box(np.full(size, 2.0)), ends)
+    sparse = drawn.draw("sparse", 400, generator(0)).numpy()
+    assert np.mean(sparse > 0) == pytest.approx(0.1, abs=0.01)
+    assert ((sparse > 0).sum(axis=1) >= 1).all()
+    few = MixedDemands(demand_box(np.ones(3)), [("a", "b"), ("a", "c"), ("b", "c")])
+    assert (few.draw("sparse", 400, generator(0)).numpy() > 0).any(axis=1).all()
+    for mix in ("lognormal", "gravity"):
+        uneven = drawn.draw(mix, 400, generator(0)).numpy()
+        np.testing.assert_allclose(uneven.max(axis=1), 2.0)
+        assert np.median(uneven) < 0.5
+    # of gravity, the logarithm is a sum of one number for the source and one for the target
+    table = np.log(drawn.draw("gravity", 1, generator(1)).numpy()[0].reshape(10, 20))
+    assert np.linalg.matrix_rank(table - table[:1] - (table[:, :1] - table[0, 0]), tol=1e-9) == 0
+    assert drawn.draw("corner", 100, generator(0)).numpy().min() >= 1.8 - 1e-12
+
+
+def test_a_batch_has_shares_of_all_mixes() -> None:
+    made = _set()
+    drawn = MixedDemands(made.region, made.ends, others=0.1, edge=0.2)
+    vectors = drawn(1000, generator(0)).numpy() / made.demand_max
+    assert vectors.shape == (1000, 5)
+    near = (vectors >= 0.9).all(axis=1).mean()
+    assert near == pytest.approx(0.14, abs=0.02)  # a fifth of what is no other mix
+    assert (vectors == 0).any(axis=1).mean() == pytest.approx(0.1, abs=0.01)

@@ -15,15 +15,19 @@ from cg4ai.apps.folders import ARRAYS
 from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing import Instance, evaluate, instance
 from cg4ai.apps.routing.app import Prepared, Routing
+from cg4ai.apps.routing.demands import MIXES, MixedDemands
 from cg4ai.apps.routing.evaluate import prediction_speed, tight_arrays
 from cg4ai.apps.routing.journal import found_overloads
-from cg4ai.apps.routing.problem import routing_problem, routing_settings
+from cg4ai.apps.routing.problem import routing_problem, routing_settings, shielded_problem
 from cg4ai.apps.routing.separation import Attack, attack
 from cg4ai.apps.routing.settings import RouteSettings
+from cg4ai.apps.routing.tail import GapTail
 from cg4ai.apps.runner import Outcome, perform
 from cg4ai.clock import Deadline
+from cg4ai.objectives import Epigraph
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
+from cg4ai.seeds import derived_seed, generator
 from cg4ai.solving.workspace import Workspace
 from experiments.routing import figures as routing_figures
 
@@ -203,3 +207,47 @@ def test_figures_are_drawn_from_the_folder(
         assert path.read_bytes().startswith(b"\x89PNG")
         assert path.stat().st_size > 5000
     assert routing_figures.all_figures(tmp_path, tmp_path / "none").made == []
+
+
+def test_a_router_is_judged_by_vectors_of_every_mix(
+    trained: tuple[Path, Outcome[Prepared]],
+) -> None:
+    routed = trained[1]
+    made, summary, router = routed.prepared.instance, routed.summary, routed.result.ensemble
+    mixes = summary["mixes"]
+    assert set(mixes) == set(MIXES)
+    assert mixes["uniform"]["mean_mlu_gap"] == summary["mean_mlu_gap"]
+    seed = derived_seed(TINY.seed, 0, "judged by sparse demands")
+    vectors = MixedDemands(made.region, made.ends).draw(
+        "sparse", mixes["sparse"]["vectors"], generator(seed)
+    )
+    best = made.optimal(vectors.numpy()).mlu
+    mlu = made.utilisation(vectors.numpy(), router.predict(vectors.numpy())).max(axis=1)
+    assert mixes["sparse"]["mean_ratio"] == pytest.approx((mlu / best).mean(), rel=1e-9)
+    assert mixes["sparse"]["max_ratio"] == pytest.approx((mlu / best).max(), rel=1e-9)
+
+
+@pytest.mark.parametrize("stated", [routing_problem, shielded_problem])
+def test_members_are_chosen_by_vectors_of_every_mix(stated: Any) -> None:
+    made = small()
+    objective = stated(made, TINY).objective
+    assert isinstance(objective, Epigraph)
+    assert objective.groups is not None
+    counts = np.bincount(objective.groups)
+    assert len(counts) == len(MIXES)
+    assert (counts[1:] >= 0.1 * counts[0]).all()
+    assert made.region.contains(objective.inputs).all()
+
+
+def test_thresholds_are_shares_of_what_the_demands_load() -> None:
+    """Demands of volumes as given may load links but a little, and still tell routers apart."""
+    made = small()
+    tiny = replace(made, demand_max=1e-3 * made.demand_max)
+    whole, part = (shielded_problem(one, TINY).objective for one in (made, tiny))
+    assert isinstance(whole, Epigraph)
+    assert isinstance(part, Epigraph)
+    assert isinstance(whole.tail, GapTail)
+    assert isinstance(part.tail, GapTail)
+    assert part.tail.allowed == pytest.approx(1e-3 * whole.tail.allowed)
+    joint = [routing_settings(one, TINY, joint=True).epsilon for one in (made, tiny)]
+    assert joint[1] == pytest.approx(1e-3 * joint[0])

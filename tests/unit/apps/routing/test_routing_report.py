@@ -126,3 +126,27 @@ def test_links_that_resist_a_proof_are_counted(count: int, said: str) -> None:
     text = report(SUMMARY | proof | {"strength": Strength.ATTACKED, "guarantee": "certified"})
     assert f"NOT PROVEN: {count} link" in text
     assert said in text
+
+
+@pytest.mark.parametrize(
+    ("active", "constants", "first"),
+    [
+        (1, 0, "Returned: 1 network."),
+        (3, 1, "Returned: 2 networks and 1 constant split."),
+        (1, 1, "NO TRAINED MEMBER IS RETURNED, but 1 constant split alone"),
+    ],
+)
+def test_the_first_line_says_what_was_returned(active: int, constants: int, first: str) -> None:
+    counts = {"active_members": active, "active_constants": constants}
+    assert report(SUMMARY | counts).splitlines()[0].startswith(first)
+
+
+def test_distances_are_told_by_mixes_of_demands() -> None:
+    found = {"vectors": 500, "mean_mlu_gap": 0.02, "max_mlu_gap": 0.3, "mean_optimal_mlu": 0.1}
+    mixes = {"sparse": found | {"mean_ratio": 1.47, "max_ratio": 10.4}}
+    (line,) = [
+        line
+        for line in report(SUMMARY | {"mixes": mixes}).splitlines()
+        if line.startswith("sparse")
+    ]
+    assert line.split()[-2:] == ["1.4700", "10.4000"]
