@@ -236,13 +236,14 @@ def _links(saved: Saved, made: Instance) -> Section:
         arrays |= _looked_at(saved, made)
         parts.append(f"This run kept no loads of links: they are those at {FEW} vectors, made now.")
     worst, names = arrays["link_worst"], ["->".join(arc) for arc in made.arcs]
-    of = f", in shares of {multiple(made.capacity_factor)}" if made.capacity_factor != 1.0 else ""
+    share = multiple(made.capacity_factor) or "capacity"
+    of = f", in shares of {share}" if made.capacity_factor != 1.0 else ""
     where = "" if made.positions is not None else " Where its nodes are is not known."
     parts.append(
         Drawing(
             f"The fullest that each link was found{of}, at random vectors and at those of "
             f"searches. Each direction lies to the right of the way it goes.{where}",
-            lambda ax: plot_network(made, worst, ax=ax),
+            lambda ax: plot_network(made, worst, capacity=share, ax=ax),
             height=4.0,
         )
     )
@@ -251,7 +252,7 @@ def _links(saved: Saved, made: Instance) -> Section:
             Drawing(
                 f"The fullest links{of}: at random vectors all (thin), nine of ten (thick) and the "
                 "median, and the worst that any search found.",
-                partial(_fullest, arrays["link_loads"], names, worst),
+                partial(_fullest, arrays["link_loads"], names, worst, share),
                 height=4.0,
             )
         )
@@ -265,8 +266,8 @@ def _links(saved: Saved, made: Instance) -> Section:
     return Section("Links", tuple(parts))
 
 
-def _fullest(loads: Array, names: Sequence[str], worst: Array, ax: Any) -> None:
-    plot_utilisation(loads, names, worst=worst, ax=ax)
+def _fullest(loads: Array, names: Sequence[str], worst: Array, share: str, ax: Any) -> None:
+    plot_utilisation(loads, names, worst=worst, capacity=share, ax=ax)
 
 
 def _looked_at(saved: Saved, made: Instance) -> dict[str, Array]:
