@@ -27,6 +27,7 @@ from cg4ai.apps.routing.report import (
     guarantee,
     milliseconds,
     mixture,
+    per_cent_above,
     ratio,
     ratio_kept,
     speed,
@@ -121,7 +122,8 @@ def _findings(summary: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _figures(summary: Mapping[str, Any]) -> Iterator[KeyFigure]:
     if summary.get("mean_cost_gap") is not None:
-        yield KeyFigure(f"{100 * summary['mean_cost_gap']:+.2f} %", "path cost above the cheapest")
+        above = per_cent_above(summary["mean_cost_gap"])
+        yield KeyFigure(above, "path cost above the cheapest")
     of, factor = counted(factor_of(summary)), factor_of(summary)
     real = real_figures(summary, factor) if of and factor is not None else {}
     for key, label in (
@@ -130,7 +132,7 @@ def _figures(summary: Mapping[str, Any]) -> Iterator[KeyFigure]:
         ("worst_utilisation", "worst link utilisation found"),
     ):
         if summary.get(key) is not None:
-            yield KeyFigure(f"{summary[key]:.4f}", f"{label}{of}")
+            yield KeyFigure(f"{round(summary[key], 4) + 0.0:.4f}", f"{label}{of}")
         if key in real:
             yield KeyFigure(f"{real[key]:.4f}", f"{label}, of the real capacity")
     if "shield" in summary:
