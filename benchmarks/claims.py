@@ -154,7 +154,7 @@ def listed(d: Drawn) -> Array:
 
 
 def linear(d: Drawn, *, over: str, moving: bool = False, tilted: bool = False) -> Rule:
-    """Weighted sums; over a region `moving` coefficients and `tilted` bounds depend on the input."""
+    """Weighted sums; `moving` coefficients and `tilted` bounds depend on the input."""
     rng, unit, (size, outputs) = d.rng, d.units, d.sizes
     rules = int(rng.integers(1, 4))
     matrix = rng.normal(size=(rules, outputs)) / np.sqrt(outputs)
@@ -366,7 +366,7 @@ def mixture(d: Drawn, stacks: Sequence[Members]) -> Ensemble:
 
 
 def hostile(place: Place, excess: Callable[[Array], Array], rng: np.random.Generator) -> Array:
-    """Inputs of a region (n, d), worst first by floats: corners, random ones, climbed, close ones."""
+    """Inputs of a region (n, d), worst first by floats: corners, random, climbed, close ones."""
     size, width = len(place.lower), place.upper - place.lower
     if place.radius is not None:
         way = rng.normal(size=(300, size))
@@ -858,7 +858,7 @@ def tie(rng: np.random.Generator, x: Array, y: Array) -> Built:
 
 
 def classified(found: Found, rng: np.random.Generator) -> None:
-    """A classifier: probabilities are some, decisions keep their rates and do not depend on batches."""
+    """A classifier: probabilities are some, decisions keep rates and do not depend on batches."""
     size, classes = int(rng.integers(1, 4)), int(rng.choice([2, 2, 3, 5]))
     unit = 10.0 ** rng.integers(-9, 10, size) if rng.random() < 0.5 else np.ones(size)
     X = rng.uniform(-1, 1, (60, size)) * unit
@@ -948,7 +948,7 @@ def one_problem(seed: int) -> Found:
             FAMILIES[family][0](found, rng)
         except Cg4aiError as error:
             found.refused = f"{FAMILIES[family][0].__name__}: {type(error).__name__}: {error}"[:400]
-        except Exception:
+        except Exception:  # noqa: BLE001 - one problem must not end the campaign
             found.crashed = f"{FAMILIES[family][0].__name__}: {traceback.format_exc(limit=-4)}"
     found.seconds = time.perf_counter() - started
     return found
@@ -1017,7 +1017,8 @@ def summary(all_found: Sequence[Found]) -> str:
     return (
         f"{table}\n\n{len(all_found)} problems in {sum(one.seconds for one in all_found):.0f} s: "
         f"{sum(claims.values())} claims, {sum(false.values())} false; {len(refused)} problems "
-        f"refused with an error of their own, {len(crashed)} ended in another error {crashed or ''}; "
+        f"refused with an error of their own, {len(crashed)} ended in another error "
+        f"{crashed or ''}; "
         f"{sum(one.recomputed for one in all_found)} predictions recomputed from stored arrays"
     )
 

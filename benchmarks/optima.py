@@ -29,6 +29,7 @@ from scipy import sparse
 
 import cg4ai
 from cg4ai import StopReason
+from cg4ai.conflicts.conflict import Scope
 from cg4ai.errors import Cg4aiError
 from cg4ai.layout import Layout
 from cg4ai.members import affine
@@ -600,7 +601,7 @@ def check(found: Found, posed: Posed) -> None:
         if np.isfinite(best) and bound > best + SOLVER * size:
             fault = f"bound {bound:.9g} is above the optimum {best:.9g}"
         tell("bound", fault)
-    if result.conflict is not None:
+    if result.conflict is not None and result.conflict.scope is not Scope.MEMBERS:
         named = set(result.conflict.requirements)
         rows = [row for row in stated.rows if row.requirement in named]
         lacking = stated.shortest(rows)
@@ -632,7 +633,7 @@ def one_problem(seed: int) -> Found:
             check(found, pose(rng))
         except Cg4aiError as error:
             found.refused = f"{pose.__name__}: {type(error).__name__}: {error}"[:400]
-        except Exception:
+        except Exception:  # noqa: BLE001 - one problem must not end the campaign
             found.crashed = f"{pose.__name__}: {traceback.format_exc(limit=-4)}"
     found.seconds = time.perf_counter() - started
     return found

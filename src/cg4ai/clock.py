@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -87,6 +87,11 @@ class Review:
         finally:
             _review.reset(before)
 
+    def part(self, share: float) -> Review:
+        """The same for so much of the time left, so that something is left for what follows."""
+        deadline = Deadline.after(share * self.deadline.left())
+        return replace(self, deadline=deadline, latest=deadline)
+
     def begins(self, what: str, *, needed: float = 0.0) -> bool:
         """Whether there is time for this step, which takes about `needed` seconds."""
         if self.deadline.left() <= needed:
@@ -125,6 +130,7 @@ class Review:
     def stage(self, what: str, *, needed: bool = False) -> Iterator[Stage]:
         """A step, said if it takes longer than a second; `needed`: nothing comes out without it."""
         stage = Stage(self, what, needed=needed)
+        stage.said = now()  # after a second it is said even where nobody asks whether to go on
         told = threading.Timer(LONG_S, stage.tell)
         told.daemon = True
         told.start()
@@ -154,7 +160,9 @@ class Stage:
         if self.deadline.passed:
             if self.needed:
                 raise TimeIsOver(f"the time limit is over, {done:,} of {of:,} done")
-            self.review.cut.append(f"{self.what}, to {done} of {of}")
+            cut = self.review.cut
+            if not any(known.startswith(f"{self.what}, to ") for known in cut):
+                cut.append(f"{self.what}, to {done} of {of}")
             return False
         if now() - self.said >= EVERY_S:
             self.said = now()

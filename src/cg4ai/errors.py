@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
+import unicodedata
 from collections.abc import Iterable
 from itertools import islice
 
 MOST_COMPARED = 1000  # words: comparing with each takes time, and rows may have any number of names
+LONGEST_NAME = 120  # two of them, and some words, are one line of a certificate
 
 
 class Cg4aiError(Exception):
@@ -59,6 +61,31 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         return ""
     close = difflib.get_close_matches(word, islice(known, MOST_COMPARED), n=1, cutoff=0.6)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def check_names(names: Iterable[str], place: str, *, longest: int = LONGEST_NAME) -> None:
+    """Refuse names that would not come back as they are; `place` says where they were read.
+
+    Names stand in reports, certificates and the headers of tables, where spaces at their ends are
+    lost, and characters that do not show let one name pass for another.
+    """
+    for name in names:
+        hidden = next((one for one in name if not one.isprintable()), None)
+        if hidden is not None:
+            called = unicodedata.name(hidden, "a control character")
+            raise InvalidInput(
+                f"{place}: the name {name[:longest]!r} holds U+{ord(hidden):04X} ({called}), which "
+                "does not show as what it is; replace it by an ordinary character"
+            )
+        if name != name.strip():
+            raise InvalidInput(
+                f"{place}: the name {name[:longest]!r} begins or ends with a space; remove that"
+            )
+        if len(name) > longest:
+            raise InvalidInput(
+                f"{place}: the name {name[:40]!r}... has {len(name)} characters, more than "
+                f"{longest}; shorten it"
+            )
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -375,7 +375,8 @@ class Epigraph:
     attribute `any_device` that is true must draw on the device of the generator that it gets,
     which is the GPU's where steps are recorded as a graph. In the master each scenario has one
     variable t_s and lazily added rows `t_s - piece(mixture at x_s) >= 0`. `tail` adds inputs at
-    which the mixture is much worse than it need be.
+    which the mixture is much worse than it need be. `groups` (n,) are kinds of scenarios, numbered
+    from 0: what `lean` gives up for fewer members is then bounded in each of them.
     """
 
     inputs: Array
@@ -384,6 +385,7 @@ class Epigraph:
     floor: float = 0.0  # a lower bound of every piece's maximum, e.g. 0 for utilisation
     tail: Tail | None = None
     least: float | None = None  # a lower bound of the mean over `inputs`, where a better is known
+    groups: IntArray | None = None
 
     kind: Literal["epigraph"] = "epigraph"
 

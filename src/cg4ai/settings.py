@@ -240,7 +240,7 @@ def threads_setting() -> Any:
 def time_limit_setting() -> Any:
     return setting(
         math.inf,
-        "Bounds the whole command, evaluation included; the result says what was cut.",
+        "Bounds the whole command, from reading to report; the result says first what was cut.",
         least=1e-6,
         option="--time-limit",
         metavar="SECONDS",
@@ -287,7 +287,8 @@ class Settings(Checked):
         meet the bound.
     column_limit, iteration_limit, time_limit_s: the run ends with what it has. The time is for
         training and ending together: a share is kept for the ending, and what of it does not fit
-        (`Result.cut`) is left out.
+        is left out. `Result.cut` names all that time ended or left out; where it is empty the
+        same settings and seed give the same result on a slow and on a fast machine.
     patience: pricing rounds in a row without an improving member before the run ends.
     improvement_tolerance, improvement_window: with the rows met, the run ends as STALLED once the
         objective fell by less than this share of it over so many iterations (0: never).
@@ -304,8 +305,9 @@ class Settings(Checked):
         loss, "uniform" those closest to uniform, among all that meet the rows.
     guarantee: "every input" keeps rules over regions by shields of the members, wherever an anchor
         exists; what is left to the master the estimators and `cg4ai train` try to prove
-        afterwards, in a quarter of the run's seconds. "shielded" refuses problems without an
-        anchor; "attacked" leaves all to the master, as rows where a search finds them broken.
+        afterwards, in a number of cells that takes a free core some seconds. "shielded" refuses
+        problems without an anchor; "attacked" leaves all to the master, as rows where a search
+        finds them broken.
     single_model: one member of each block in place of a mixture: after the mixture, whose objective
         bounds it, further members are trained that meet the rows on their own. The limits on
         members and iterations are for both in turn, half of the time limit is for each.
@@ -315,7 +317,8 @@ class Settings(Checked):
         is not estimated).
     lean: share of the objective (of 1, if it is smaller) that may be given up at the end for a
         mixture of fewer members, which predicts faster (0: none; for linear masters with
-        final_weights "vertex").
+        final_weights "vertex"). An objective of several groups of scenarios may lose that share of
+        its mean over each of them, too, at most.
     """
 
     epsilon: float = setting(1e-5, least=0)

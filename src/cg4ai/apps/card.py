@@ -5,6 +5,7 @@ Plain data for pages and servers, taken from the run's own files; no path of thi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,14 +110,14 @@ def card_of(folder: Path, predictor: Predictor) -> Card:
         members=len(predictor.ensemble),
         created="" if run is None else str(run.header.get("created", "")),
         guarantees=tuple(_guarantees(run, predictor.ensemble)),
-        certificates=tuple(certificates(folder)),
+        certificates=tuple(certificates(folder, run)),
     )
 
 
 def _guarantees(run: Run | None, ensemble: Ensemble) -> list[Guarantee]:
     """Those of the run's summary; before its end, and without a run, what is recorded."""
     summary = None if run is None else run.summary()
-    if run is None or summary is None:
+    if run is None or summary is None or not run.bound:
         return recorded(ensemble)
     try:
         if "evaluation_s" in summary:
@@ -138,12 +139,23 @@ def recorded(ensemble: Ensemble) -> list[Guarantee]:
     return [Guarantee(name, True, str(one), STRENGTHS[one]) for name, one in found.items()]
 
 
-def certificates(folder: Path) -> list[Certificate]:
-    """The certificates in a run's folder, with what their first lines state."""
+def certificates(folder: Path, run: Run | None) -> list[Certificate]:
+    """The certificates in a run's folder that its summary names, with their digests."""
+    summary = None if run is None or not run.bound else run.summary()
+    named = _digests_of(summary or {})
     found = []
     for path in sorted(folder.glob(CERTIFICATES)):
         stated = FIRST_LINE.match(files.read_bytes(path)[:FIRST_BYTES])
         if stated is None:
             raise RunFolderError(f"{path} is no certificate: its first line states no digest")
-        found.append(Certificate(path.name, stated[1].decode()))
+        if stated[1].decode() in named:
+            found.append(Certificate(path.name, stated[1].decode()))
     return found
+
+
+def _digests_of(summary: Mapping[str, Any]) -> set[str]:
+    """The digests of all certificates that a summary names, its own or those of its rules."""
+    audits = summary.get("audits", [])
+    entries = [summary, *(one for one in audits if isinstance(one, dict))]
+    named = [one.get("certificate") for one in entries if isinstance(audits, list)]
+    return {str(one.get("sha256")) for one in named if isinstance(one, dict)}

@@ -15,6 +15,7 @@ import numpy as np
 
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array
+from cg4ai.runs.files import read_given
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def read_csv(path: str | Path) -> CsvTable:
 def read_data(path: Path) -> bytes:
     """All of a data file; InvalidInput if it cannot be read."""
     try:
-        return path.read_bytes()
+        return read_given(path)
     except OSError as error:
         raise InvalidInput(
             f"cannot read {path}: {error.strerror or error}; check the name of the data file"

@@ -38,8 +38,9 @@ OUTPUTS, RULES = 0, 3  # places in what `Explained` gives: outputs first, rules 
 def explored(folder: Path, out: Path, *, most_mb: float = MOST_MB) -> float:
     """Write the page of a finished run as one file; returns its size in MB."""
     ensemble, described = trained(folder)
-    summary = Run.open(folder, read_only=True).summary() if (folder / "run.json").exists() else {}
-    data = described.explorer(ensemble, folder, summary or {}).encode()
+    run = Run.open(folder, read_only=True) if (folder / "run.json").exists() else None
+    told = None if run is None or not run.bound else run.summary()
+    data = described.explorer(ensemble, folder, told or {}).encode()
     size = len(data) / MEGABYTE
     if size > most_mb:
         raise InvalidInput(

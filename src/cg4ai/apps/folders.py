@@ -68,8 +68,9 @@ def open_run(
     except (InvalidSettings, RunFolderError):
         opened.close()
         raise
-    if (summary := opened.summary()) is not None and not complete(summary):
-        (out / "summary.json").unlink()  # about to be out of date
+    summary = opened.summary(compared=False)
+    if summary is not None and not complete(summary):
+        opened.forget_summary()
     return opened
 
 
@@ -80,7 +81,7 @@ def check_same(run: Run, app: Application[S, P], settings: S, prepared: P) -> No
         {**asked_of(run, settings), DESCRIPTION: run.settings.get(DESCRIPTION)},
         may_differ=app.may_differ,
     )
-    now, then = files.jsonable(app.describe(prepared)), run.settings.get(DESCRIPTION) or {}
+    now, then = files.plain(app.describe(prepared)), run.settings.get(DESCRIPTION) or {}
     names = (now.keys() | then.keys()) - {POSITIONS, ALL_ARCS, NOTES}  # older runs have none
     other = sorted(name for name in names if now.get(name) != then.get(name))
     if other:

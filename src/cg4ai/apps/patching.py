@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cg4ai.apps.csvdata import CsvTable, read_csv
+from cg4ai.apps.csvdata import CsvTable, read_csv, read_data
 from cg4ai.apps.folders import DESCRIPTION, PATCH_OF, PATCHES, application, trained
 from cg4ai.apps.protocol import Rule, Task, Trained
 from cg4ai.apps.reports.write import reported
@@ -204,7 +204,7 @@ def _record(file: Path, described: Trained) -> dict[str, str]:
 def _digest(files: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     for file in files:
-        digest.update(file.read_bytes())
+        digest.update(read_data(file))
     return digest.hexdigest()
 
 

@@ -7,6 +7,7 @@ what was asked for beside the answer; bad input is refused in the same words for
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -191,7 +192,7 @@ class Predictor:
 def _digest(folder: Path) -> str:
     """SHA-256 of the file that states the seal of all others; empty where there is none."""
     file = folder / RECORD
-    return hashlib.sha256(read_bytes(file)).hexdigest() if file.exists() else ""
+    return hashlib.sha256(read_bytes(file)).hexdigest() if os.path.lexists(file) else ""
 
 
 def joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:

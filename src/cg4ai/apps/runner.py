@@ -41,7 +41,8 @@ from cg4ai.solving.result import Result
 KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130
 PREPARING_SHARE = 0.5  # of a time limit: what is not prepared by then is done without
 NEEDED_SHARE = 0.8  # and of what nothing comes out without
-REPORT_S = 1.0  # kept of a time limit for the report, a tenth of short ones
+REPORT_S = 1.0  # kept of a time limit for the report, a tenth of short ones;
+BYTES_PER_S = 1e6  # more where what the report reads first is large
 USUAL_THREADS = 2  # more hardly ever help: members are small
 
 
@@ -237,7 +238,8 @@ def perform(
             ending.callback(run.close)
         task = app.listening(task, run)
         if report and run is not None and math.isfinite(limit):
-            limit -= min(REPORT_S, limit / 10)
+            large = (run.folder / "run.json").stat().st_size / BYTES_PER_S
+            limit -= min(REPORT_S + large, limit / 10)
         outcome = _train(
             app,
             prepared,
@@ -289,6 +291,7 @@ def _train(
             result = app.conclude(prepared, task, result, run)
     result.ensemble.about.update(about_of(app, prepared))
     if run is not None:
+        run.forget_summary()  # of the ensemble of before, if there was one
         result.ensemble.save(run.folder)
     common = outcome_in_numbers(result, preparing_s=ready_s)
     if interrupted:

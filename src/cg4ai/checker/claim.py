@@ -106,6 +106,7 @@ class Claim(Heading):
         self.size = content.size
         self.members = self._members()
         self.sums = checked_sums(None if sums is False else sums, self)
+        self.everywhere = False  # whether the shield acts outside the region as well
         self.shield = self._shield(claim["shield"])
 
     def _take(self, name: str, shape: tuple[int | None, ...], dtype: Any = np.float64) -> Any:
@@ -143,7 +144,11 @@ class Claim(Heading):
         """
         if given is None:
             return None
-        of = fields(given, {"of"}, "shield")["of"]
+        if isinstance(given, dict) and "everywhere" in given:
+            if given["everywhere"] is not True:
+                raise Rejected("a shield acts everywhere, which is true, or does not say so")
+            self.everywhere = True
+        of = fields(given, {"of", *(["everywhere"] if self.everywhere else [])}, "shield")["of"]
         if of not in SHIELDED:
             raise Rejected(f"a shield is of {' or of '.join(SHIELDED)}, got {of!r:.80}")
         weights = [member.weight for own in self.members for member in own]

@@ -22,9 +22,8 @@ from cg4ai.checker.claim import Heading, checked, fields, whole
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
 from cg4ai.checker.scale import UNDERFLOW, factors, refuse_large
+from cg4ai.checker.stored import MemberState, below, member_state
 from cg4ai.checker.words import exact, linear_sum
-from cg4ai.records import MemberState, below
-from cg4ai.runs import files
 
 KEYS = {
     *("kind", "title", "requirement", "input_size", "output_size", "forms", "made_by", "about"),
@@ -166,9 +165,9 @@ def forms_of(state: MemberState, used: NDArray[np.integer[Any]], depth: int = 0)
             raise Rejected(f"members are behind more than {DEEPEST} shields, too many to be read")
         shield = below(arrays, "shield.")
         record = state.config["shield"]
-        anchor = files.member_state(record["anchor"], below(shield, "anchor."))
+        anchor = member_state(record["anchor"], below(shield, "anchor."))
         anchors = _kept(forms_of(anchor, np.zeros(1, int), depth + 1))
-        inner = files.member_state(state.config["inner"], below(arrays, "inner."))
+        inner = member_state(state.config["inner"], below(arrays, "inner."))
         own = _kept(forms_of(inner, used, depth + 1))
         parts = components(record, shield, len(anchors[0].offset))
         yield from (*own, *anchors, *_crossed(own, anchors, parts))

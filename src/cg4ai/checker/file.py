@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import math
 import re
 import tokenize
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.checker.errors import Rejected
+from cg4ai.checker.stored import read_file, strict_json
 from cg4ai.errors import InvalidInput
 
 FIRST_LINE = re.compile(rb"cg4ai-certificate 3 sha256 ([0-9a-f]{64})")
@@ -42,7 +42,7 @@ class Content:
 def read_certificate(path: str | Path) -> Content:
     """The content of a file; Rejected if it is altered, InvalidInput if it cannot be read."""
     try:
-        data = Path(path).read_bytes()
+        data = read_file(Path(path), links=True)
     except OSError as error:
         raise InvalidInput(
             f"cannot read {path}: {error.strerror or error}; name a certificate file"
@@ -118,18 +118,6 @@ def _claim(raw: NDArray[Any]) -> Any:
     if raw.dtype != np.uint8 or raw.ndim != 1:
         raise Rejected("the claim must be bytes")
     try:
-        return json.loads(
-            raw.tobytes().decode(), object_pairs_hook=_no_doubles, parse_constant=_no_constant
-        )
-    except (ValueError, RecursionError) as error:
+        return strict_json(raw.tobytes())
+    except ValueError as error:
         raise Rejected(f"the claim is no valid JSON: {error}") from error
-
-
-def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({name for name, _ in pairs}) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return dict(pairs)
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number of JSON")

@@ -21,9 +21,8 @@ from cg4ai.checker.equality import EXACT, ROUNDOFF, components
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
 from cg4ai.checker.scale import UNDERFLOW, factors, refuse_large
+from cg4ai.checker.stored import MemberState, below, member_state
 from cg4ai.checker.words import exact, linear_sum
-from cg4ai.records import MemberState, below
-from cg4ai.runs import files
 
 KEYS = {
     *("kind", "title", "requirement", "input_size", "output_size", "forms", "made_by", "about"),
@@ -247,8 +246,8 @@ def _shielded_forms(
 ) -> Iterator[Form]:
     """Of members and anchor; a shield must move all outputs that a row reads by one share."""
     shield, record = below(state.arrays, "shield."), state.config["shield"]
-    anchor = files.member_state(record["anchor"], below(shield, "anchor."))
-    inner = files.member_state(state.config["inner"], below(state.arrays, "inner."))
+    anchor = member_state(record["anchor"], below(shield, "anchor."))
+    inner = member_state(state.config["inner"], below(state.arrays, "inner."))
     parts = components(record, shield, matrix.shape[1])
     if any(len(np.unique(parts[row != 0])) > 1 for row in matrix):
         raise Rejected("a shield moves outputs that one rule reads by different shares")

@@ -19,8 +19,7 @@ from cg4ai.checker.claim import Heading, fields, listed, whole
 from cg4ai.checker.errors import Rejected
 from cg4ai.checker.file import Content
 from cg4ai.checker.scale import LARGEST_PRODUCT, LARGEST_SUM, within_scale
-from cg4ai.records import MemberState, below
-from cg4ai.runs import files
+from cg4ai.checker.stored import MemberState, below, member_state, member_states
 
 KEYS = {
     *("kind", "title", "requirement", "input_size", "output_size", "asks", "members"),
@@ -62,7 +61,10 @@ class ShapeClaim(Heading):
         self.ordered, self.logits = asks["ordered"] is True, asks["logits"] is True
         if (asks["ordered"], asks["logits"]) != (self.ordered, self.logits):
             raise Rejected("ordered and logits must be true or false")
-        self.states = files.member_states(listed(claim["members"], "members"), content.arrays)
+        try:
+            self.states = member_states(listed(claim["members"], "members"), content.arrays)
+        except ValueError as error:
+            raise Rejected(str(error)) from error
 
     def _feature(self, pair: Any) -> tuple[int, int]:
         if not isinstance(pair, list) or len(pair) != 2 or pair[1] not in (1, -1):
@@ -134,7 +136,7 @@ class ShapeClaim(Heading):
         """Sorted, clamped and summing outputs; each sorted output may do what all of them may."""
         if self.ordered or self.logits:
             raise Rejected("outputs that are arranged are no scores of classes")
-        inner = files.member_state(state.config["inner"], below(state.arrays, "inner."))
+        inner = member_state(state.config["inner"], below(state.arrays, "inner."))
         own, asked = state.config["set"], self.output
         if own["totals"]:
             raise Rejected("outputs that are made to sum to a total move with each other")
@@ -270,13 +272,13 @@ def _count(state: MemberState) -> int:
         inner, _, parts = _parts(state)
         return _count(inner) // parts
     if state.kind == "arranged":
-        return _count(files.member_state(state.config["inner"], below(state.arrays, "inner.")))
+        return _count(member_state(state.config["inner"], below(state.arrays, "inner.")))
     return len(state.arrays[{"constant": "values", "tree": "value"}.get(state.kind, "weight_0")])
 
 
 def _parts(state: MemberState) -> tuple[MemberState, int | None, int]:
     """The trees that nested members are made of, the class that is bound, how many make one."""
-    inner = files.member_state(state.config["inner"], below(state.arrays, "inner."))
+    inner = member_state(state.config["inner"], below(state.arrays, "inner."))
     own = state.config["nesting"]["output"]
     if inner.kind != "tree" or not (own is None or type(own) is int):
         raise Rejected("nested members are made of trees, for one class or for all in order")

@@ -22,10 +22,21 @@ from cg4ai.checker.shape import ShapeClaim
 from cg4ai.checker.shipped_network import demand_set, links_of, links_on_paths, named_by_ends
 from cg4ai.checker.shipped_ratio import compare_ratio
 from cg4ai.checker.shipped_sums import below_zero, sums_kept
+from cg4ai.checker.stored import (
+    RECORD,
+    MemberState,
+    below,
+    boolean,
+    each,
+    finite,
+    member_state,
+    member_states,
+    object_of,
+    read_folder,
+    text,
+)
 from cg4ai.checker.totals import merged_slopes
 from cg4ai.errors import RunFolderError
-from cg4ai.records import MemberState, below
-from cg4ai.runs import files
 
 SHARED = ("normalise_shift", "normalise_scale")  # one for all members of a stack
 BuiltClaim = (
@@ -51,7 +62,7 @@ class Shipped:
     @classmethod
     def read(cls, record: Any, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> Shipped:
         """KeyError, TypeError or ValueError where it is none."""
-        states = files.member_states(record["members"], arrays, prefix)
+        states = member_states(record["members"], arrays, prefix)
         parts = [
             PartSource(
                 state.kind,
@@ -80,10 +91,9 @@ class Shipped:
 
 def compare(claim: Claim | BuiltClaim | RatioClaim, folder: str | Path) -> list[str]:
     """What was found equal, in words; Rejected at the first difference."""
-    path = Path(folder) / "ensemble.json"
-    content = files.read_json(path)
+    path = Path(folder) / RECORD
+    content, arrays = read_folder(folder)
     try:
-        arrays = files.read_arrays(Path(folder) / "members.safetensors", str(content["arrays"]))
         shipped = Shipped.read(content, arrays)
         if isinstance(claim, RatioClaim):
             if content.get("shield"):
@@ -169,7 +179,7 @@ def _behind_shields(claim: Claim, shipped: Shipped, folder: str | Path) -> None:
         if state.kind != "shielded":
             raise Rejected(f"{what} is not behind a shield: its members are of kind {state.kind!r}")
         shield, own = state.config["shield"], below(state.arrays, "shield.")
-        anchor = files.member_state(shield["anchor"], below(own, "anchor."))
+        anchor = member_state(shield["anchor"], below(own, "anchor."))
         _same(_alone(anchor), claim.sources[0], f"the anchor of {what}")
         _same_guard(claim, shield["guards"], own, what)
         weights += part.weights.tolist()
@@ -240,7 +250,10 @@ def _same_guard(claim: Claim, guards: Any, arrays: Mapping[str, NDArray[Any]], w
     """Rejected unless one of the guards keeps the rules of the claim in its region."""
     for number, guard in enumerate(guards):
         own = below(arrays, f"guard.{number}.")
-        if _same_rules(claim, guard["rules"], own) and _same_region(claim, guard["region"]):
+        if not _same_rules(claim, guard["rules"], own):
+            continue
+        same = guard.get("everywhere", False) == claim.everywhere
+        if same and _same_region(claim, guard["region"]):
             return
     raise Rejected(f"{what} has other rules or regions than the certificate's")
 
@@ -310,22 +323,25 @@ def _same_names(
         _encoded_as_named(about, folder)
 
 
+def _column(value: Any, what: str) -> None:
+    """ValueError unless it is how a column of a table is encoded, as it is written."""
+    fields = {"name": text, "kind": text, "fill": finite, "empty": boolean, "values": each(text)}
+    object_of(value, fields, what)
+
+
 def _encoded_as_named(about: dict[str, Any], folder: str | Path) -> None:
     """Whether columns of tables become the features that they are called after, in this order."""
     named: list[str] = []
     try:
-        for column in about["columns"]:
-            name, values = column["name"], column["values"]
-            texts = isinstance(values, list) and all(
-                isinstance(one, str) for one in (name, *values)
-            )
-            kinds = ("text",) if values else ("number", "boolean")
-            if not texts or column["kind"] not in kinds:
-                raise Rejected(f"{folder} has a column of no known kind: {column!r:.80}")
-            named += [f"{name}={value}" for value in values] or [name]
-            named += [f"{name} is empty"] if column["empty"] else []
-    except (KeyError, TypeError) as error:
+        each(_column)(about["columns"], "columns")
+    except ValueError as error:
         raise RunFolderError(f"{folder} does not say what its columns are: {error}") from error
+    for column in about["columns"]:
+        name, values = column["name"], column["values"]
+        if column["kind"] not in (("text",) if values else ("number", "boolean")):
+            raise Rejected(f"{folder} has a column of no known kind: {column!r:.80}")
+        named += [f"{name}={value}" for value in values] or [name]
+        named += [f"{name} is empty"] if column["empty"] else []
     if named != about["features"]:
         raise Rejected(f"the columns of tables that {folder} describes are not its features")
 

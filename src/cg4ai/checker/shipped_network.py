@@ -1,7 +1,7 @@
 """The network that a router's folder describes: links, paths, names and the set of demands.
 
-What loads a folder takes names as texts and counts a link once in a path. A description that could
-be read otherwise is rejected here: it would be of two networks, and the proof of one.
+A description that could be read in two ways is refused here: it would be of two networks, and the
+proof of one.
 """
 
 from __future__ import annotations
@@ -14,15 +14,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.checker.errors import Rejected
+from cg4ai.checker.stored import Check, each, finite, integer, pair_of, region, text
 
+NETWORK: dict[str, Check] = {
+    "arcs": each(pair_of(text, text)),
+    "paths": each(each(text)),
+    "demands": each(text),
+    "capacity": each(finite),
+    "demand_max": each(finite),
+    "path_demand": each(integer),
+}
 BOX = {"kind", "lower", "upper"}
 SETS = {"box": BOX, "polytope": BOX | {"matrix", "limit"}}  # what is said of each kind of set
 
 
 def links_of(about: Mapping[str, Any]) -> dict[tuple[str, str], int]:
-    """The number of each link by its ends."""
+    """The number of each link by its ends; ValueError where the network is not as it is written."""
+    for name, check in NETWORK.items():
+        check(about[name], name)
+    if "demand_set" in about:
+        region(about["demand_set"], "demand_set")
     arcs = [(source, target) for source, target in about["arcs"]]
-    _check_texts([*about["demands"], *(node for arc in arcs for node in arc)])
     if len(set(arcs)) < len(arcs):
         raise Rejected("the network names a link twice")
     return {arc: number for number, arc in enumerate(arcs)}
@@ -32,7 +44,6 @@ def links_on_paths(about: Mapping[str, Any]) -> list[list[int]]:
     """For each path the numbers of its links."""
     links = links_of(about)
     for path in about["paths"]:
-        _check_texts(path)
         if len(set(path)) < len(path):
             raise Rejected(f"a path of the network goes through a node twice: {path!r:.80}")
     return [[links[arc] for arc in pairwise(path)] for path in about["paths"]]
@@ -58,9 +69,3 @@ def demand_set(about: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
         name: np.array((empty | stated)[name], np.float64)
         for name in ("lower", "upper", "matrix", "limit")
     }
-
-
-def _check_texts(names: list[Any]) -> None:
-    wrong = [name for name in names if not isinstance(name, str)]
-    if wrong:
-        raise Rejected(f"the network has names that are no texts, such as {wrong[0]!r:.80}")

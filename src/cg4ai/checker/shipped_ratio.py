@@ -14,8 +14,7 @@ from cg4ai.checker.errors import Rejected
 from cg4ai.checker.ratio import TREE, RatioClaim
 from cg4ai.checker.shipped_network import demand_set, links_of, links_on_paths, named_by_ends
 from cg4ai.checker.shipped_sums import sums_kept
-from cg4ai.records import MemberState, below
-from cg4ai.runs import files
+from cg4ai.checker.stored import MemberState, below, member_state
 
 if TYPE_CHECKING:
     from cg4ai.checker.shipped import Shipped
@@ -54,7 +53,7 @@ def _behind_both(claim: RatioClaim, state: MemberState, what: str) -> None:
     _same_loads(claim, own, what)
     if not _limits(own, np.ones(claim.arcs)):
         raise Rejected(f"{what}: its outer shield has other limits than the capacities")
-    inner = files.member_state(state.config["inner"], below(state.arrays, "inner."))
+    inner = member_state(state.config["inner"], below(state.arrays, "inner."))
     flows, guards, stored = _shield(inner, what)
     _same_flows(claim, flows, what)
     bound = _only(guards, stored, "shared", what)
@@ -81,7 +80,7 @@ def _shield(
         raise Rejected(f"{what} is not behind two shields: its members are of kind {state.kind!r}")
     own = below(state.arrays, "shield.")
     record = state.config["shield"]
-    anchor = files.member_state(record["anchor"], below(own, "anchor."))
+    anchor = member_state(record["anchor"], below(own, "anchor."))
     return anchor, record["guards"], own
 
 

@@ -18,9 +18,8 @@ from cg4ai.checker.equality import components
 from cg4ai.checker.linearised import Part
 from cg4ai.checker.parts import CONFIGS, PartSource, build_part
 from cg4ai.checker.region import Region
+from cg4ai.checker.stored import MemberState, below, member_state
 from cg4ai.checker.sums import Positions, shows_sums
-from cg4ai.records import MemberState, below
-from cg4ai.runs import files
 
 if TYPE_CHECKING:
     from cg4ai.checker.shipped import Shipped
@@ -47,11 +46,11 @@ def outputs_sum(
     """
     used = np.flatnonzero(weights).tolist()
     if state.kind == "shielded":
-        shield = {"coupled": [], **state.config["shield"]}  # early versions moved none as one
+        shield = state.config["shield"]
         own = below(state.arrays, "shield.")
         moved = components(shield, own, size)
-        inner = files.member_state(state.config["inner"], below(state.arrays, "inner."))
-        anchor = files.member_state(shield["anchor"], below(own, "anchor."))
+        inner = member_state(state.config["inner"], below(state.arrays, "inner."))
+        anchor = member_state(shield["anchor"], below(own, "anchor."))
         return (
             all((moved[group] == moved[group[0]]).all() for group in groups)
             and outputs_sum(inner, weights, groups, region, size=size)
@@ -107,6 +106,6 @@ def _apart(state: MemberState, member: int, sizes: Sequence[int], region: Region
         name: array if name.startswith("normalise_") else array[member]
         for name, array in below(state.arrays, "network.").items()
     }
-    inner = files.member_state(state.config["network"], arrays)
+    inner = member_state(state.config["network"], arrays)
     built = _built(inner, np.ones(len(sizes)), region)
     return all(shows_sums(built, number, [np.arange(size)]) for number, size in enumerate(sizes))

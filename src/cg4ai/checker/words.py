@@ -11,6 +11,7 @@ from cg4ai.checker.bands import Array
 from cg4ai.checker.claim import Claim
 from cg4ai.checker.region import Region
 
+BETTER = 1e-9  # how much worse than its anchor a shield that acts everywhere leaves a rule
 DIGITS = 9  # of a bound that is shown
 DIMENSIONS, RULES, TERMS, PIECES = 6, 3, 4, 3  # how many are shown
 
@@ -39,10 +40,17 @@ def predicted(claim: Claim, digest: str) -> list[str]:
         "members": "by every mixture of members, each of which a shield of these rules moves",
         "mixture": "by every predictor that a shield of these rules moves as a whole",
     }
+    more = []
+    if claim.everywhere:
+        more = [
+            "This shield acts outside the region, too, and leaves alone what misses a limit by at",
+            f"most {BETTER:g} (in the rules' own units).",
+        ]
     return [
         f"predicted {moved[claim.shield]} towards",
         f"the anchor with sha256 {digest}, which keeps them; rounding of the",
         "prediction aside: see 'Shields' in docs/certificates.md.",
+        *more,
     ]
 
 

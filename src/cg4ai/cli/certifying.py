@@ -61,6 +61,7 @@ class CertifyOptions:
 def run(folder: Path, options: CertifyOptions) -> int:
     """Certify every rule over a region that the run carries; returns the exit code."""
     with Run.open(folder) as opened:
+        opened.summary()  # one of another run is refused before anything is proven
         mixture, described = trained(folder)
         ensemble = mixture.mixture if options.unshielded else mixture
         jobs = described.propositions()
@@ -139,7 +140,8 @@ def _record(
                 }
     else:
         summary |= {"strength": result.strength, "certificate": entry}
-    opened.finish(summary)
+    if opened.bound:  # else it would be bound to an ensemble that it may not speak of
+        opened.finish(summary)
     if result.rules:  # what is constructed is seen in the members themselves
         record_certified(ensemble, job.requirement, certification=result)
         save_about(ensemble, opened.folder)

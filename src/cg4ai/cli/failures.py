@@ -44,7 +44,8 @@ def failures(
         int | None, typer.Option(metavar="N", help="Failures at once; -1: as many as cores.")
     ] = None,
     time_limit: Annotated[
-        float, typer.Option(min=0, metavar="S", help="Begin no further failure after so long.")
+        float,
+        typer.Option(min=0, metavar="S", help="Leave failures not done by then."),
     ] = math.inf,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     json: Annotated[

@@ -91,7 +91,9 @@ class PlainProgress(Progress):
         self._line([*cells(record), left(record, self)], record.note)
 
     def message(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        # at once: a stage that takes long says so from a thread of its own
+        self._stream.write(text + "\n")
+        self._stream.flush()
 
     def _line(self, texts: list[str], note: str) -> None:
         aligned = [text.rjust(width) for text, width in zip(texts, WIDTHS.values(), strict=True)]

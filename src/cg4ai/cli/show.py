@@ -38,6 +38,8 @@ def show(
             "The run has not ended: it is going on, or was stopped; in that case continue it with "
             f"cg4ai {opened.command} --resume --out {folder}"
         )
+    elif not opened.bound:
+        print(_unbound(summary, folder))
     elif opened.command in APPLICATIONS and "evaluation_s" in summary:
         print(_report(application(opened.command), summary, folder))
         _studies(folder)
@@ -55,6 +57,29 @@ def _studies(folder: Path) -> None:
 
     if (folder / FOLDER).is_dir() and (rows := known(folder)):
         print(f"\nFailures of links\n{_indented(report(rows))}")
+
+
+def _unbound(summary: dict[str, Any], folder: Path) -> str:
+    """Of a run of an earlier version its numbers alone, and what its ensemble itself records."""
+    from cg4ai.apps.card import recorded
+    from cg4ai.apps.reports.others import UNBOUND
+    from cg4ai.ensemble.saved import load
+
+    numbers = {name: value for name, value in summary.items() if type(value) in (int, float)} | {
+        name: summary[name] for name in ("stop_reason",) if name in summary
+    }
+    known = [f"{one.rule}: {one.strength} ({one.words})" for one in recorded(load(folder))]
+    return "\n".join(
+        [
+            UNBOUND,
+            "Recorded in the ensemble itself:",
+            _indented("\n".join(known or ["nothing"])),
+            "Numbers of the summary, of whatever ensemble they are:",
+            _indented("\n".join(f"{name} = {value}" for name, value in numbers.items())),
+            f"Recompute the rules with cg4ai audit {folder}, or continue the run with --resume to "
+            "write its summary anew.",
+        ]
+    )
 
 
 def _report(app: Application[Any, Any], summary: dict[str, Any], folder: Path) -> str:

@@ -31,6 +31,7 @@ from cg4ai.runs import files
 
 FORMAT = "cg4ai-ensemble"
 VERSION = 3  # 3: sealed, with its shield, in two files
+HEADER = ("format", "version", "arrays")
 RECORD, ARRAYS = "ensemble.json", "members.safetensors"
 
 Factories = Mapping[str, Any]  # functions that make modules, requirements that are functions
@@ -73,11 +74,29 @@ def load(folder: str | Path, factories: Factories | None = None) -> Ensemble:
     record = read_record(folder)
     arrays = files.read_arrays(Path(folder) / ARRAYS, str(record.get("arrays")))
     try:
-        return restored(Description(record, arrays), factories or {})
+        ensemble = restored(Description(record, arrays), factories or {})
+        _refuse_other(Description(record, arrays), describe(ensemble))
+        return ensemble
     except MissingFactory:  # nothing is damaged
         raise
     except InvalidInput as error:
         raise files.damaged(Path(folder) / RECORD, str(error)) from error
+
+
+def _refuse_other(read: Description, written: Description) -> None:
+    """InvalidInput unless what was read is what would be written, in every type and dtype.
+
+    Nothing is turned into something else while it is read, so that all who read a folder by
+    docs/format.md, as the checker does, read the same.
+    """
+    stated = {name: value for name, value in read.record.items() if name not in HEADER}
+    own: dict[str, Any] = files.plain(written.record)
+    found = files.difference(stated, own, RECORD)
+    if found is None:
+        found = files.arrays_difference(read.arrays, written.arrays)
+        found = found and f"{ARRAYS} {found}"
+    if found:
+        raise InvalidInput(f"{found}, as docs/format.md has it")
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ With blocks g, members i, rows j and scenarios s it is
 The dummy of a block is the paper's dummy column: a large cost and no contribution to any row. It
 is the same thing as a slack on the block's convexity row, the paper's variant for routing.
 
-Costs that are usually below 1e-3 or above 1e3 are divided by a power of two, the `unit` of the
+Costs that are usually below 1e-2 or above 1e6 are divided by a power of two, the `unit` of the
 objective: what is stored is in it, what is given and answered is not. Penalties are in this unit.
 
 All coefficients live in one dense table; HiGHS holds only the rows that have been violated and the
@@ -46,7 +46,8 @@ class LinearMaster:
     `row_age_limit` and `column_age_limit`: a row without price or a column without weight for
     more than this many solves in a row leaves HiGHS until it is violated or improves again.
     `activation_batch`: how many violated rows enter HiGHS at a time, most violated first; small
-    batches cost more rounds, large ones activate rows that never bind.
+    batches cost more rounds, large ones activate rows that never bind. `usual` is the size of costs
+    that the data suggest.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class LinearMaster:
         column_age_limit: int = 20,
         activation_batch: int = 200,
         tolerance: float = 1e-9,
+        usual: float | None = None,
     ) -> None:
         require(blocks >= 1, f"a master needs at least one block, got {blocks}")
         require(
@@ -82,6 +84,7 @@ class LinearMaster:
         self.activation_batch = int(activation_batch)
         self.tolerance = float(tolerance)
         self._cold_restarts_before = 0
+        self._usual = usual
         self._unit: float | None = None  # not known before something has a cost
         self._gap = 0.0
         self._start(Table(self.blocks), Prices(float(penalty)))
@@ -135,6 +138,11 @@ class LinearMaster:
         """All rows and columns with what they cost, in the unit; not to be written to."""
         return self._table
 
+    @property
+    def slack_only(self) -> bool:
+        """Whether slack alone is minimised."""
+        return self._active.prices.slack_only
+
     def add_epigraph(self, weights: Array, floor: float) -> None:
         """Add variables `t_s >= floor` with cost `weights[s]` >= 0, one per scenario."""
         before = len(self._table.epigraph_weights)
@@ -148,7 +156,7 @@ class LinearMaster:
         before = self.n_columns
         costs, coefficients = np.asarray(costs, float), np.asarray(coefficients, float)
         if self._unit is None and np.isfinite(costs).all():
-            self._unit = objective_unit(np.abs(costs))
+            self._unit = objective_unit(np.abs(costs), self._usual)
         if self.unit != 1.0:
             coefficients = coefficients / self._row_units(self._table.epigraph_of)
         self._table.add_columns(costs / self.unit, blocks, coefficients)
@@ -172,7 +180,7 @@ class LinearMaster:
         if epigraph is not None:
             pieces, coefficients = np.asarray(epigraph) >= 0, np.asarray(coefficients, float)
             if self._unit is None and pieces.any() and np.isfinite(coefficients).all():
-                self._unit = objective_unit(np.abs(coefficients[pieces]).max(1, initial=0.0))
+                self._unit = objective_unit(np.abs(coefficients[pieces]).ravel(), self._usual)
             if self.unit != 1.0:
                 units = self._row_units(np.asarray(epigraph))
                 coefficients, bounds = coefficients / units, np.asarray(bounds) / units[:, 0]
@@ -186,7 +194,7 @@ class LinearMaster:
         return usual or (0.0 if self.unit == 1.0 else self.unit)
 
     def _row_units(self, epigraph: IntArray) -> Array:
-        """(m, 1): what rows are divided by: the unit if they are pieces of the objective, else 1."""
+        """(m, 1): what rows are divided by: the unit where they are pieces of the objective."""
         return np.where(epigraph >= 0, self.unit, 1.0)[:, None]
 
     def raise_penalty(self) -> bool:

@@ -15,7 +15,8 @@ OWN_SLACK, NO_SLACK = -1, -2
 DUMMY_MULTIPLE = 1000.0  # one unit of dummy costs as much as this many units of slack
 SMALL = 1 / 64  # bounds below are small for the tolerances of solvers
 MOST_DOUBLINGS = 20
-USUAL = (1e-3, 1e3)  # sizes of costs that suit solvers and prices of slack as they are
+SPREAD = 1e9  # of costs, beyond their unit
+USUAL = (1e-2, 1e6)  # sizes of costs that suit solvers and prices of slack as they are
 LARGEST = 1e12  # HiGHS takes larger numbers for infinite, and they would drown the others
 
 _ARRAYS = (
@@ -160,13 +161,23 @@ class Table:
             self._reserved = larger
 
 
-def objective_unit(sizes: Array) -> float | None:
-    """The power of two that costs of these sizes are divided by; None where all are zero."""
+def objective_unit(sizes: Array, usual: float | None) -> float | None:
+    """The power of two that costs are divided by; None where the first of them are all zero.
+
+    `sizes` are those of the first members, which may be wild; `usual` is that of the data's own
+    spread, where it is known. A large unit is at most the least cost, a small one at least a
+    billionth of the largest.
+    """
     known = sizes[sizes > 0]
     if not len(known):
         return None
-    usual = float(np.median(known))
-    return 1.0 if USUAL[0] <= usual <= USUAL[1] else float(2.0 ** np.round(np.log2(usual)))
+    low, high = float(known.min()), float(known.max())
+    if usual is None:
+        usual = high if high < USUAL[0] else max(low, 1.0)
+    small, large = usual < USUAL[0], usual > USUAL[1]
+    unit = max(usual, high / SPREAD) if small else min(usual, low)
+    outside = (small and unit < USUAL[0]) or (large and unit > USUAL[1])
+    return float(2.0 ** np.round(np.log2(unit))) if outside else 1.0
 
 
 def require(condition: bool, message: str) -> None:

@@ -166,6 +166,19 @@ def _check(output_size: int, source: OutputSet) -> None:
         )
 
 
+def _numbers(stored: Any) -> tuple[int, ...]:
+    """Numbers of outputs, as they are stored."""
+    if not isinstance(stored, list) or any(type(one) is not int for one in stored):
+        raise TypeError(f"outputs are named by integers, got {stored!r:.80}")
+    return tuple(stored)
+
+
+def _total(outputs: Any, value: Any) -> Total:
+    if type(value) is not float:
+        raise TypeError(f"a total is a float, got {value!r:.80}")
+    return Total(_numbers(outputs), value)
+
+
 class ArrangedMembers(WrappedMembers[_Layer]):
     """The members of `inner`, whose outputs are moved into `source`."""
 
@@ -195,11 +208,8 @@ class ArrangedMembers(WrappedMembers[_Layer]):
         """Members from a saved state; `restored` makes the members inside."""
         inner, layer = cls._stored(state, restored)
         try:
-            chains = tuple(tuple(map(int, one)) for one in layer.config["chains"])
-            totals = tuple(
-                Total(tuple(map(int, outputs)), float(value))
-                for outputs, value in layer.config["totals"]
-            )
+            chains = tuple(map(_numbers, layer.config["chains"]))
+            totals = tuple(_total(*one) for one in layer.config["totals"])
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInput(
                 f"arranged members need chains and totals, got {layer.config!r:.80}"

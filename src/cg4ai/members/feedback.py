@@ -256,6 +256,8 @@ class FeedbackMembers(StackedMembers[FeedbackArchitecture]):
         network = NetworkMembers.restore(inner)
         loads = Loads(state_array(state, "matrix"), state_array(state, "source"))
         stages = state_field(state, "stages", int)
+        if not 1 <= stages <= len(state.arrays):  # each has arrays of its own
+            raise InvalidInput(f"saved {state.kind} members: there are no {stages} stages")
         architecture = FeedbackArchitecture(network.architecture, loads, stages)
         own = {
             name: state_array(state, name)

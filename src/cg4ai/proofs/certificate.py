@@ -147,8 +147,7 @@ def claim_bytes(
 ) -> bytes:
     """The certificate that these rules, proven as stated, hold for the ensemble in the region."""
     shielded = shield_of(ensemble)
-    if shielded is not None:
-        shielded.need(rules, region)
+    stated = None if shielded is None else shielded.need(rules, region)
     names = [f"rule {rule}" for rule in range(len(rules))] if rule_names is None else rule_names
     _check_proven(certification, rules, names)
     words, arrays = _region(region)
@@ -163,7 +162,7 @@ def claim_bytes(
         "input_size": ensemble.input_size,
         "output_size": ensemble.output_size,
         "blocks": [block.tolist() for block in proven.layout.blocks],
-        "shield": None if shielded is None else {"of": shielded.of},
+        "shield": stated,
         "parts": parts,
         "rules": [{"name": name} for name in names],
         "margin": max(0.0, min(p.limit - p.bound for p in certification.rules)),

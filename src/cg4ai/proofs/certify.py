@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cg4ai import clock
+from cg4ai.clock import Deadline, Review
 from cg4ai.ensemble.audit import size_over_region
 from cg4ai.ensemble.claims import subject_digest
 from cg4ai.ensemble.ensemble import Ensemble
@@ -103,9 +104,10 @@ def certify(
     if resume is not None:
         work.resume(resume)
         before = resume.seconds
-    work.look_first()
-    if not work.found:
-        close_by_leaves(work)
+    with Review(Deadline(started + time_limit_s), clock.review().say, what="proving").entered():
+        work.look_first()
+        if not work.found:
+            close_by_leaves(work)
     limited = Limited(cell_limit, started + time_limit_s, all_rules)
     search_rounds(work, limited, progress=progress, n_jobs=n_jobs)
     if progress is not None:

@@ -8,7 +8,7 @@ the set stay in it. So a proof about the anchor is one about the ensemble.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -38,17 +38,22 @@ class Shielded:
     guards: tuple[Guard, ...]
     together: tuple[tuple[int, ...], ...] = ()
 
-    def need(self, rules: ProofRules, region: Region) -> None:
-        """Refuse rules that the shield does not keep in that region."""
+    def need(self, rules: ProofRules, region: Region) -> dict[str, Any]:
+        """What a certificate says of the shield; refuses rules that it does not keep there."""
         place = region.record()
-        if not any(
-            one.rules.digest == rules.digest and one.region.record() == place for one in self.guards
-        ):
+        found = [
+            one
+            for one in self.guards
+            if one.rules.digest == rules.digest and one.region.record() == place
+        ]
+        if not found:
             raise InvalidInput(
                 f"the shield keeps {', '.join(one.name for one in self.guards)}, and none of these "
                 f"is the rule to be proven, with its limits, over {region}: certify what the "
                 "shield keeps, or ensemble.unshielded if that is a mixture of plain members"
             )
+        beyond = all(one.everywhere for one in found)
+        return {"of": self.of} | ({"everywhere": True} if beyond else {})
 
     def answer(self, found: Certification) -> Certification:
         """What is known of the anchor, as an answer about the shielded ensemble.

@@ -25,16 +25,22 @@ from cg4ai.rules.rows import Rows
 
 RANK = 1e-10  # singular values below this share of the largest count as zero, rows of length one
 AGREES = 1e-9  # relative: dependent rows whose bounds differ by more contradict each other
+ALIKE = 1e3  # units of outputs that differ by more are told apart
+BALANCED = 8  # rounds that find them
 EXACT = 1e-12  # relative: to which completed outputs keep equalities
 
 
 @dataclass(frozen=True, eq=False)
 class Completion:
-    """Outputs `offset + slope x + basis z`: (r,), (r, d), (r, k)."""
+    """Outputs `offset + slope x + basis z`: (r,), (r, d), (r, k).
+
+    `units` (r,), if outputs have units of very different sizes: the basis is orthonormal in these.
+    """
 
     offset: Array
     slope: Array
     basis: Array
+    units: Array | None = None
 
     def __post_init__(self) -> None:
         for name in ("offset", "slope", "basis"):
@@ -65,7 +71,9 @@ class Completion:
 
         The outputs are those nearest to z, as far as the input leaves them free.
         """
-        return replace(self, basis=self.basis @ self.basis.T)
+        units = np.ones(self.output_size) if self.units is None else self.units
+        across = self.basis / units[:, None]
+        return replace(self, basis=units[:, None] * (across @ across.T) / units)
 
     @cached_property
     def digest(self) -> str:
@@ -138,9 +146,13 @@ class Equality(Placed):
     @cached_property
     def _solution(self) -> Completion:
         """The solution of least norm and the null space, by singular values."""
-        length = np.linalg.norm(self.matrix, axis=1, keepdims=True)
-        unit = self.matrix / np.where(length > 0, length, 1.0)
-        bound = np.column_stack(self._bound) / np.where(length > 0, length, 1.0)
+        units = _output_units(self.matrix)
+        scaled = self.matrix * units
+        largest = np.abs(scaled).max(axis=1, keepdims=True)
+        largest = np.where(largest > 0, largest, 1.0)
+        length = largest * np.linalg.norm(scaled / largest, axis=1, keepdims=True)
+        length = np.where(length > 0, length, 1.0)
+        unit, bound = scaled / length, np.column_stack(self._bound) / length
         left, values, right = np.linalg.svd(unit, full_matrices=True)
         rank = int((values > RANK * max(float(values.max()), RANK)).sum())
         # in two steps: the second mends what rounding left of the first
@@ -148,13 +160,17 @@ class Equality(Placed):
         for _ in range(2):
             rest = bound - unit @ solved
             solved += right[:rank].T @ ((left[:, :rank].T @ rest) / values[:rank, None])
-        self._refuse_contradictions(bound - unit @ solved, bound)
-        return Completion(solved[:, 0], solved[:, 1:], right[rank:].T)
+        self._refuse_contradictions(bound - unit @ solved, np.abs(bound) + np.abs(unit @ solved))
+        own = units[:, None]
+        mixed = units if (units != 1).any() else None
+        return Completion(
+            own[:, 0] * solved[:, 0], own * solved[:, 1:], own * right[rank:].T, mixed
+        )
 
-    def _refuse_contradictions(self, rest: Array, bound: Array) -> None:
+    def _refuse_contradictions(self, rest: Array, size: Array) -> None:
         """`rest` is at right angles to all that sums of outputs can be: those rows exclude."""
-        missed = np.abs(rest).max(axis=1)
-        if missed.max() > AGREES * (1 + np.abs(bound).max()):
+        missed = (np.abs(rest) / np.where(size > 0, size.max(axis=0), 1.0)).max(axis=1)
+        if missed.max() > AGREES:
             rows = np.flatnonzero(missed > 1e-6 * missed.max())
             shown = ", ".join(map(str, rows[:10])) + (", ..." if len(rows) > 10 else "")
             raise InvalidInput(
@@ -250,6 +266,20 @@ class Equality(Placed):
 
     def describe(self, rows: Rows, j: int) -> str:
         return self._linear.describe(rows, j)
+
+
+def _output_units(matrix: Array) -> Array:
+    """(r,): powers of two in which coefficients of all outputs are alike; 1 where they are."""
+    size, units = np.abs(matrix), np.ones(matrix.shape[1])
+    size = size[size.any(axis=1)]
+    for _ in range(BALANCED):  # rows and columns in turn
+        rows = (size * units).max(axis=1, keepdims=True)
+        columns = (size / rows).max(axis=0, initial=0.0)
+        used = columns > 0
+        units = np.where(used, 1 / np.where(used, columns, 1.0), units)
+    units = 2.0 ** np.round(np.log2(units))
+    own = units[size.any(axis=0)]
+    return units if len(own) and own.max() > ALIKE * own.min() else np.ones(len(units))
 
 
 def joined(equalities: list[Equality], *, input_size: int) -> Completion:

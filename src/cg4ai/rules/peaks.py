@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from cg4ai.errors import SolverFailure
 from cg4ai.records import Array
 from cg4ai.rules.regions import Ball, Polytope, Region
 
@@ -32,10 +33,15 @@ def least_of_largest(offsets: Array, slopes: Array, region: Region) -> tuple[flo
     if isinstance(region, Ball) and region.norm == 2:
         return _over_ball(offsets, slopes, region)
     box = region.box if isinstance(region, Polytope) else region
+    lower, upper = box.bounds()
+    middle, half = (lower + upper) / 2, (upper - lower) / 2
     rows, ends = np.empty((0, region.size)), np.empty(0)
     if isinstance(region, Polytope):
-        rows, ends = region.matrix, region.limit
-    solved = _program(offsets, slopes, rows=rows, ends=ends, box=box.bounds())
+        rows, ends = region.matrix * half, region.limit - region.matrix @ middle
+    unit = np.ones(region.size)
+    start, rising = offsets + slopes @ middle, slopes * half
+    solved = _program(start, rising, rows=rows, ends=ends, box=(-unit, unit))
+    solved = solved._replace(point=np.clip(middle + half * solved.point, lower, upper))
     slope = solved.shares @ slopes
     least = solved.shares @ offsets - region.peaks(-slope[None]).values[0]
     return float(least), region.pull(torch.as_tensor(solved.point[None])).numpy()[0]
@@ -58,7 +64,7 @@ def _over_ball(offsets: Array, slopes: Array, ball: Ball) -> tuple[float, Array]
         reached = float((start + rising @ inside).max())
         if reached < lowest:
             lowest, point = reached, ball.centre + ball.radius * inside @ basis
-        if best >= lowest - ENOUGH * max(1.0, abs(lowest)):
+        if best >= lowest - ENOUGH * float(np.abs(start).max() + np.abs(rising).max(initial=0.0)):
             break
         cuts = np.vstack([cuts, inside])
     return best, np.asarray(point)
@@ -67,17 +73,22 @@ def _over_ball(offsets: Array, slopes: Array, ball: Ball) -> tuple[float, Array]
 def _program(
     offsets: Array, slopes: Array, *, rows: Array, ends: Array, box: tuple[Array, Array]
 ) -> _Solved:
-    """The least value in the box where `rows @ x <= ends`."""
+    """The least value in the box where `rows @ x <= ends`, each in units of its own."""
     from scipy.optimize import linprog  # slow to import, seldom needed
 
+    unit = max(float(np.abs(offsets).max()), float(np.abs(slopes).max(initial=0.0))) or 1.0
+    own = np.maximum(np.abs(rows).max(axis=1, initial=0.0), np.abs(ends))
+    own = np.where(own > 0, own, 1.0)
+    above = np.column_stack([slopes / unit, -np.ones(len(slopes))])
+    inside = np.column_stack([rows / own[:, None], np.zeros(len(rows))])
     answer = linprog(
         np.append(np.zeros(slopes.shape[1]), 1.0),
-        A_ub=np.block([[slopes, -np.ones((len(slopes), 1))], [rows, np.zeros((len(rows), 1))]]),
-        b_ub=np.concatenate([-offsets, ends]),
+        A_ub=np.concatenate([above, inside]),
+        b_ub=np.concatenate([-offsets / unit, ends / own]),
         bounds=[*zip(*box, strict=True), (None, None)],
         method="highs",
     )
     if answer.status != 0:
-        raise RuntimeError(f"the LP of a piecewise bound ended with {answer.message!r}")
+        raise SolverFailure(f"the LP of a piecewise bound ended with {answer.message!r}")
     shares = np.maximum(-answer.ineqlin.marginals[: len(slopes)], 0.0)
     return _Solved(float(answer.fun), answer.x[:-1], shares / shares.sum())

@@ -22,6 +22,7 @@ from cg4ai.rules.walks import Cube, spread, vertices, walked
 EPSILON = float(np.finfo(np.float64).eps)
 FLAT = 1e-9  # relative to the box: a polytope thinner than this has no inside
 ACCEPTED = 0.1  # share of the box above which inputs are drawn there and thrown away outside
+ALIKE = 1e3  # widths of a box that differ by more are units that differ
 PILOT = 2048  # inputs by which that share is measured
 VERTICES = 2**27  # the most that are looked for in one call, times the cube of the dimension
 
@@ -112,7 +113,7 @@ class Polytope:
         """The input of largest slack, all sides counted but those that have none anywhere."""
         cube = self._cube
         sides, ends = cube.sides(), cube.ends()
-        soft, point = np.ones(len(sides), bool), np.zeros(cube.size)
+        soft, points = np.ones(len(sides), bool), [np.zeros(cube.size)]
         while soft.any():
             found = _program(
                 np.append(np.zeros(cube.size), 1.0),
@@ -122,11 +123,16 @@ class Polytope:
             )
             multipliers = found.multipliers * soft
             self._refuse_empty(multipliers[: len(cube.rows)])
-            point = found.point[:-1]
+            points.append(found.point[:-1])
             if found.point[-1] > FLAT:
                 break
             soft &= multipliers <= 1e-6 * multipliers.max()
-        return _Inside(self._from_cube(point[None])[0], ~soft)
+        first, last = points[1 if len(points) > 1 else 0], points[-1]
+        # later points may leave a thin polytope by the solver's tolerance, the first one does not
+        room, gain = np.maximum(ends - sides @ first, 0.0), sides @ (last - first)
+        beyond = gain > room + 4 * EPSILON * (cube.size + 4)
+        share = float((room[beyond] / gain[beyond]).min(initial=1.0))
+        return _Inside(self._from_cube((first + share * (last - first))[None])[0], ~soft)
 
     def _refuse_empty(self, multipliers: Array) -> None:
         """By Farkas: a sum of limits, weighted >= 0, that no input of the box can keep."""
@@ -218,6 +224,8 @@ class Polytope:
         Each is reached from inside by moving towards a random direction as far as limits allow,
         then along the limits that were met, until none is left to move along.
         """
+        if not self._cube.size:  # a box that is one input
+            return torch.as_tensor(self.middle)[None]
         normals = self._cube.sides()[self._inside.tight]
         number = min(count, max(16, VERTICES // max(1, self._cube.size) ** 3))
         starts = self._spread[torch.randint(len(self._spread), (number,), generator=generator)]
@@ -226,7 +234,10 @@ class Polytope:
         return self.pull(points)
 
     def project(self, inputs: Tensor) -> Tensor:
-        """The nearest input inside, (..., d) -> (..., d)."""
+        """The nearest input inside, (..., d) -> (..., d).
+
+        Where the widths of the box differ by orders of magnitude they are the units of distances.
+        """
         return self._nearest(inputs, ITERATIONS)
 
     def approach(self, inputs: Tensor) -> Tensor:
@@ -241,9 +252,27 @@ class Polytope:
         if bool(outside.any()):
             lower, upper = self.box.bounds()
             ends = (torch.as_tensor(lower).to(points), torch.as_tensor(upper).to(points))
-            result[outside] = nearest(points[outside], matrix, limit, ends, iterations=iterations)
+            units = torch.as_tensor(self._units).to(points)
+            moved = nearest(
+                points[outside] / units,
+                matrix * units,
+                limit,
+                (ends[0] / units, ends[1] / units),
+                iterations=iterations,
+            )
+            result[outside] = moved * units
             result = self.pull(result)
         return result.reshape(inputs.shape).to(inputs.dtype)
+
+    @cached_property
+    def _units(self) -> Array:
+        """(d,) powers of two, 1 unless the widths of the box differ by orders of magnitude."""
+        width = self.box.upper - self.box.lower
+        free = width > 0
+        units = np.ones(self.size)
+        if free.any() and width[free].max() > ALIKE * width[free].min():
+            units[free] = 2.0 ** np.round(np.log2(width[free]))
+        return units
 
     def pull(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (n, d): what lies outside is moved towards the middle, until just inside.

@@ -56,7 +56,7 @@ def walked(
     Each step goes to a uniform place on the line through the point in a random direction. They end
     where the time of the run does: such points are inside all the same.
     """
-    basis = torch.as_tensor(_orthonormal(normals))
+    basis, starts = torch.as_tensor(_orthonormal(normals)), points
     stage = clock.Stage(clock.review(), f"random walks in {cube.size:,} dimensions")
     for step in range(steps):
         if not stage.in_time(step, steps):
@@ -68,14 +68,15 @@ def walked(
         share = torch.rand(len(points), generator=generator, dtype=torch.float64)
         length = share * (ahead + behind) - behind
         points = points + torch.where(torch.isfinite(length), length, 0.0)[:, None] * ways
-    return points
+    return _levelled(points, starts, basis)
 
 
 def spread(cube: Cube, centre: Tensor, *, normals: Array) -> Tensor:
     """(CHAINS, size) points all over the cube, walked there from its centre."""
     generator = torch.Generator().manual_seed(0)
     starts = centre.repeat(CHAINS, 1)
-    return walked(cube, starts, generator, normals=normals, steps=50 + 2 * cube.size)
+    with clock.review().part(0.5).entered():
+        return walked(cube, starts, generator, normals=normals, steps=50 + 2 * cube.size)
 
 
 def vertices(cube: Cube, points: Tensor, generator: torch.Generator, *, normals: Array) -> Tensor:
@@ -83,7 +84,13 @@ def vertices(cube: Cube, points: Tensor, generator: torch.Generator, *, normals:
     goals = torch.randn(points.shape, generator=generator, dtype=torch.float64)
     basis = torch.as_tensor(_orthonormal(normals))
     parts = zip(torch.split(points, BATCH), torch.split(goals, BATCH), strict=True)
-    return torch.cat([_climbed(cube, part, goal, basis) for part, goal in parts])
+    found = torch.cat([_climbed(cube, part, goal, basis) for part, goal in parts])
+    return _levelled(found, points, basis)
+
+
+def _levelled(points: Tensor, starts: Tensor, basis: Tensor) -> Tensor:
+    """Without what rounding added along the basis, in which nothing was to move."""
+    return points - ((points - starts) @ basis) @ basis.T
 
 
 def _climbed(cube: Cube, points: Tensor, goals: Tensor, basis: Tensor) -> Tensor:

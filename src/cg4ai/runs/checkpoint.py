@@ -13,6 +13,7 @@ are digests.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 from collections.abc import Collection, Mapping, Sequence
@@ -62,7 +63,7 @@ class Checkpoints:
         Only after that is anything removed, so a kill at any moment leaves the checkpoint before
         or this one.
         """
-        content = files.jsonable({"iteration": iteration, "meta": meta}, "checkpoint")
+        content = files.plain({"iteration": iteration, "meta": meta}, "checkpoint")
         reserve = self._current
         if reserve is None:
             with contextlib.suppress(RunFolderError):  # a damaged pointer is about to be replaced
@@ -125,7 +126,7 @@ class Checkpoints:
 
     def _pointed(self) -> str | None:
         path = self.folder / "latest.json"
-        if not path.exists():
+        if not os.path.lexists(path):
             return None
         slot = files.read_json(path).get("slot")
         if not isinstance(slot, str) or not SLOT.fullmatch(slot):

@@ -6,22 +6,27 @@ is refused when it is read; all else stays where any JSON reader looks for it.
 
 Nothing is pickled, so loading never executes code. JSON files are strict: the floats NaN and
 plus or minus infinity are written as the strings "NaN", "Infinity" and "-Infinity", which any
-JSON reader accepts and `read_json` turns back into floats; a text that is exactly one of these
-three words therefore reads back as a float.
+JSON reader accepts and `read_json` turns back into floats. A text that is one of these three words
+is written with an apostrophe before it, and so is one that begins with such apostrophes already.
+
+Files are regular files: links, pipes and devices are refused without waiting for them, and no more
+is read than a file's size. docs/format.md describes the files of a run field by field.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import math
 import os
+import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from pathlib import Path, PurePath
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +42,9 @@ STORABLE = {"bool", "float16", "float32", "float64"} | {
 }
 SEAL = "sha256"
 STACK = ("kind", "config")
+QUOTE = "'"  # before a text that would be read as one of the words of NON_FINITE
+DEEPEST = 100  # levels of lists and objects in JSON
+LARGEST_INTEGER = 2**64  # none in JSON is as large
 
 
 def write_json(path: str | Path, content: Mapping[Any, Any]) -> None:
@@ -61,10 +69,9 @@ def json_line(obj: Any) -> bytes:
 
 def append_lines(path: Path, records: Sequence[Any], *, durable: bool = True) -> None:
     """Add sealed objects to a JSON-lines file; if `durable`, on disk when this returns."""
-    refuse_link(path)
     lines = [json.dumps(_sealed(one), allow_nan=False).encode() + b"\n" for one in records]
     try:
-        with open(path, "ab") as file:
+        with open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, "ab") as file:
             file.writelines(lines)
             file.flush()
             if durable:
@@ -78,7 +85,7 @@ def read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
 
     A last line without a newline was torn by a kill and is left out.
     """
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
     *lines, torn = read_bytes(path).split(b"\n")
     found = []
@@ -178,35 +185,118 @@ def check_format(path: Path, header: Any, *, expected: str, version: int) -> Non
         )
 
 
-def jsonable(obj: Any, where: str = "") -> Any:
+def jsonable(obj: Any, where: str = "", *, quoted: bool = False) -> Any:
     """`obj` in strict JSON types: dataclasses become dicts, sequences and arrays lists.
 
     Enums give their value, paths their text, non-finite floats the strings named above, and
-    integer keys of mappings their digits. `where` is the place named in errors.
+    integer keys of mappings their digits. `where` is the place named in errors. With `quoted`,
+    texts that are such strings are told apart from them, for files that are read back.
     """
+
+    def inside(value: Any, place: str) -> Any:
+        return jsonable(value, place, quoted=quoted)
+
     if isinstance(obj, Enum):
-        return jsonable(obj.value, where)
+        return inside(obj.value, where)
     if isinstance(obj, np.ndarray | np.bool_ | np.integer | np.str_):
-        return jsonable(obj.tolist(), where)
+        return inside(obj.tolist(), where)
     if isinstance(obj, np.floating):
-        return jsonable(float(obj), where)
-    if obj is None or isinstance(obj, bool | int | str):
+        return inside(float(obj), where)
+    if isinstance(obj, str):
+        return QUOTE + obj if quoted and obj.lstrip(QUOTE) in NON_FINITE else obj
+    if obj is None or isinstance(obj, bool):
         return obj
+    if isinstance(obj, int):
+        if abs(obj) < LARGEST_INTEGER:
+            return obj
+        raise InvalidInput(
+            f"cannot write an integer of more than 64 bits at {where.lstrip('.') or 'the top'}"
+        )
     if isinstance(obj, float):
         return obj if math.isfinite(obj) else _non_finite_name(obj)
     if isinstance(obj, PurePath):
-        return str(obj)
+        return inside(str(obj), where)
     if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
         fields = dataclasses.fields(obj)
-        return {f.name: jsonable(getattr(obj, f.name), f"{where}.{f.name}") for f in fields}
+        return {f.name: inside(getattr(obj, f.name), f"{where}.{f.name}") for f in fields}
     if isinstance(obj, Mapping):
-        return {_key(key, where): jsonable(value, f"{where}.{key}") for key, value in obj.items()}
+        return {_key(key, where): inside(value, f"{where}.{key}") for key, value in obj.items()}
     if isinstance(obj, list | tuple):
-        return [jsonable(value, f"{where}[{index}]") for index, value in enumerate(obj)]
+        return [inside(value, f"{where}[{index}]") for index, value in enumerate(obj)]
     raise InvalidInput(
         f"cannot write {type(obj).__name__} as JSON at {where.lstrip('.') or 'the top'}: use "
         "numbers, texts, booleans, None, lists, mappings, dataclasses or NumPy arrays"
     )
+
+
+def content_digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 of what a JSON file says, whatever the order of its fields."""
+    return _json_digest(jsonable(content, quoted=True))
+
+
+def finite_numbers(value: Any, what: str) -> NDArray[np.float64]:
+    """A list of finite floats from a file; ValueError for all else, integers too."""
+    numbers = isinstance(value, list) and all(type(one) is float for one in value)
+    if not numbers or not all(map(math.isfinite, value)):
+        raise ValueError(f"{what} must be a list of finite floats, got {value!r:.80}")
+    return np.array(value, np.float64)
+
+
+def refuse_other(
+    stated: Mapping[str, Any], written: Mapping[str, Any], optional: Collection[str]
+) -> None:
+    """ValueError unless what is `stated` is what would be `written`, types and all.
+
+    Of what is stated only the fields that are written, and those that may be, are compared.
+    """
+    names = {*written, *(name for name in optional if name in stated)}
+    own = {name: stated[name] for name in names if name in stated}
+    found = difference(own, plain(dict(written)))
+    if found is not None:
+        raise ValueError(found)
+
+
+def plain(content: Any, where: str = "") -> Any:
+    """`content` as it reads back after it was written; `where` is the place named in errors."""
+    return _restored(jsonable(content, where, quoted=True))
+
+
+def difference(one: Any, other: Any, where: str = "it") -> str | None:
+    """Where two contents of JSON files first differ, types and all; None where they are the same.
+
+    1, 1.0 and true are three values; not a number is the same as itself.
+    """
+    if type(one) is not type(other):
+        return f"{where} is {one!r:.60}, expected {other!r:.60}"
+    if isinstance(one, dict):
+        for name in one.keys() | other.keys():
+            if name not in one or name not in other:
+                return f"{where} {'lacks' if name not in one else 'has a field'} {name!r:.60}"
+        pairs = [(one[name], other[name], f"{name} of {where}") for name in one]
+    elif isinstance(one, list):
+        if len(one) != len(other):
+            return f"{where} has {len(one)} entries, expected {len(other)}"
+        pairs = [
+            (a, b, f"entry {k} of {where}") for k, (a, b) in enumerate(zip(one, other, strict=True))
+        ]
+    else:
+        same = one == other or (one != one and other != other)
+        return None if same else f"{where} is {one!r:.60}, expected {other!r:.60}"
+    found = (difference(*pair) for pair in pairs)
+    return next((each for each in found if each is not None), None)
+
+
+def arrays_difference(one: Mapping[str, NDArray[Any]], other: Mapping[str, NDArray[Any]]) -> str:
+    """The first array that is not the same in both, in dtype, shape and numbers; empty: none."""
+    for name in sorted(one.keys() | other.keys()):
+        if name not in one or name not in other:
+            return f"{'lacks' if name not in one else 'has'} the array {name!r:.60}"
+        a, b = (_storable(name, each[name]) for each in (one, other))
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return f"has the array {name!r} of {a.dtype} {a.shape}, expected {b.dtype} {b.shape}"
+        if not np.array_equal(a, b, equal_nan=a.dtype.kind == "f"):
+            return f"has other numbers in the array {name!r} than are read from it"
+    return ""
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -230,14 +320,39 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """All of a file; RunFolderError if it cannot be read."""
-    refuse_link(path)
+    """All of a regular file in a run's folder; RunFolderError if it cannot be read."""
     try:
-        return path.read_bytes()
+        with open_regular(path, os.O_RDONLY, "rb") as file:
+            return file.read(os.fstat(file.fileno()).st_size)
     except OSError as error:
         raise RunFolderError(
             f"cannot read {path}: {error.strerror or error}; check the folder's name"
         ) from error
+
+
+def read_given(path: Path) -> bytes:
+    """All of a file that a user named; it may be a link. OSError if it is no regular file."""
+    with open_regular(path, os.O_RDONLY, "rb", links=True) as file:
+        return file.read(os.fstat(file.fileno()).st_size)
+
+
+def open_regular(path: Path, flags: int, mode: str, *, links: bool = False) -> IO[bytes]:
+    """A regular file, opened without waiting for a writer at the other end of a pipe.
+
+    OSError for all else; RunFolderError for a symbolic link, unless `links` may be followed.
+    """
+    if not links:
+        refuse_link(path)
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+    flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o666)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        return os.fdopen(descriptor, mode)
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def refuse_link(path: Path) -> None:
@@ -303,12 +418,14 @@ def _restored(plain: Any) -> Any:
     if isinstance(plain, list):
         return [_restored(value) for value in plain]
     if isinstance(plain, str):
+        if plain.startswith(QUOTE) and plain.lstrip(QUOTE) in NON_FINITE:
+            return plain[1:]
         return NON_FINITE.get(plain, plain)
     return plain
 
 
 def _sealed(content: Mapping[Any, Any]) -> dict[str, Any]:
-    plain = jsonable(content)
+    plain = jsonable(content, quoted=True)
     if not isinstance(plain, dict) or SEAL in plain:
         raise InvalidInput(f"what is sealed must be a mapping without a key {SEAL!r} of its own")
     return {SEAL: _json_digest(plain), **plain}
@@ -316,22 +433,48 @@ def _sealed(content: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _opened(data: bytes) -> dict[str, Any]:
     """The object of sealed JSON; ValueError says what is wrong with it."""
+    content = _parsed(data)
+    if not isinstance(content, dict) or SEAL not in content:
+        raise ValueError(f"it has no field {SEAL!r}, so this version of cg4ai did not write it")
+    seal = content.pop(SEAL)
+    if _json_digest(content) != seal:
+        raise ValueError("its content does not match its SHA-256")
+    opened: dict[str, Any] = _restored(content)
+    return opened
+
+
+def _parsed(data: bytes) -> Any:
+    """What JSON says, where it says one thing alone: no key twice, no number that is cut."""
     try:
-        content = json.loads(data, parse_constant=_refuse_word, parse_float=_finite)
+        content = json.loads(
+            data.decode(),
+            parse_constant=_refuse_word,
+            parse_float=_finite,
+            parse_int=_whole,
+            object_pairs_hook=_no_key_twice,
+        )
+        _refuse_deep(content)
     except RecursionError as error:
         raise ValueError("its JSON is nested too deeply") from error
     except ValueError as error:  # not UTF-8, or not JSON
         raise ValueError(f"it is not valid JSON ({error})") from error
-    if not isinstance(content, dict) or SEAL not in content:
-        raise ValueError(f"it has no field {SEAL!r}, so this version of cg4ai did not write it")
-    seal = content.pop(SEAL)
-    try:
-        if _json_digest(content) != seal:
-            raise ValueError("its content does not match its SHA-256")
-        opened: dict[str, Any] = _restored(content)
-    except RecursionError as error:
-        raise ValueError("its JSON is nested too deeply") from error
-    return opened
+    return content
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("an object has a key twice")
+    return made
+
+
+def _refuse_deep(content: Any, levels: int = DEEPEST) -> None:
+    if not isinstance(content, dict | list):
+        return
+    if not levels:
+        raise ValueError(f"it has more than {DEEPEST} levels of lists and objects")
+    for one in content.values() if isinstance(content, dict) else content:
+        _refuse_deep(one, levels - 1)
 
 
 def _refuse_word(name: str) -> float:
@@ -343,6 +486,12 @@ def _finite(digits: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"the number {digits[:40]} is too large")
     return value
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > len(str(LARGEST_INTEGER)) or abs(int(digits)) >= LARGEST_INTEGER:
+        raise ValueError(f"the integer {digits[:40]} takes more than 64 bits")
+    return int(digits)
 
 
 def _json_digest(plain: Any) -> str:

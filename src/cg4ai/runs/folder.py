@@ -4,7 +4,8 @@
     run.lock        locked by the process that writes
     history.jsonl   one line per iteration
     checkpoint/     see checkpoint.py
-    summary.json    written when the run ends; the ensemble's files lie beside it
+    summary.json    written when the run ends, with the digests of the files that it speaks of; the
+                    ensemble's files lie beside it
 
 All files are sealed (see files.py): `jq .objective summary.json` works as with any JSON, and what
 was changed by hand or by a fault of the disk is refused.
@@ -16,6 +17,7 @@ the checkpoint and cuts the history back to it.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import platform
 import shutil
@@ -37,6 +39,9 @@ from cg4ai.runs.checkpoint import Checkpoint, Checkpoints
 RUN_FORMAT = "cg4ai-run"
 RUN_VERSION = 2  # 2: every file is sealed
 LOCK = "run.lock"
+SUMMARY = "summary.json"
+SPEAKS_OF = "speaks_of"  # in a summary: the digests of the files that it is about, by their names
+LATER = "guarantees"  # of what an ensemble says of itself: what is established after the run
 ENSEMBLE_FILES = ("ensemble.json", "members.safetensors")
 REPLACED_BY_FORCE = ("checkpoint", "history.jsonl", "summary.json", *ENSEMBLE_FILES)
 PACKAGES = (
@@ -50,6 +55,8 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         path = folder / LOCK
+        if os.path.lexists(path) and not (path.is_file() and not path.is_symlink()):
+            raise files.damaged(path, "it is no regular file")  # a pipe would be waited for
         self._lock = FileLock(path, timeout=0, thread_local=False)
         try:
             self._lock.acquire()
@@ -68,10 +75,19 @@ class FolderLock:
         self._lock.release()
 
 
+def ensemble_digest(path: Path) -> str:
+    """SHA-256 of what ensemble.json says, but for guarantees, which are established later."""
+    content = files.read_json(path)
+    about = content.get("about")
+    if isinstance(about, dict):
+        content["about"] = {name: value for name, value in about.items() if name != LATER}
+    return files.content_digest(content)
+
+
 def _holder(path: Path) -> str:
     """Who wrote its name into the lock; where that cannot be read, still somebody."""
     with contextlib.suppress(OSError):
-        return path.read_text(errors="replace")[:200].strip() or "another process"
+        return files.read_bytes(path)[:200].decode(errors="replace").strip() or "another process"
     return "another process"
 
 
@@ -98,7 +114,7 @@ class Run:
             "format": RUN_FORMAT,
             "version": RUN_VERSION,
             "command": command,
-            "settings": files.jsonable(settings, "settings"),
+            "settings": files.plain(settings, "settings"),
             "packages": package_versions(),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
@@ -176,8 +192,8 @@ class Run:
             )
 
     def append_history(self, record: IterationRecord) -> None:
-        """Add one line, on disk when this returns."""
-        self._check_writable()
+        """Add one line, on disk when this returns; a summary of before is removed."""
+        self.forget_summary()
         files.append_lines(self.folder / "history.jsonl", [record])
 
     def history(self) -> list[dict[str, Any]]:
@@ -189,6 +205,8 @@ class Run:
         self._check_writable()
         lines = self._history_lines()
         kept = [line for line, record in lines if record["iteration"] <= iteration]
+        if len(kept) < len(lines):
+            self.forget_summary()
         files.write_bytes(self.folder / "history.jsonl", b"".join(kept))
         return len(lines) - len(kept)
 
@@ -214,14 +232,84 @@ class Run:
             ) from error
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary; the last checkpoint stays, so that a run can be continued."""
-        self._check_writable()
-        files.write_json(self.folder / "summary.json", summary)
+        """Write the summary, with the digests of the ensemble and of all else that it speaks of.
 
-    def summary(self) -> dict[str, Any] | None:
-        """What `finish` wrote, or None while the run has not ended."""
-        path = self.folder / "summary.json"
-        return files.read_json(path) if path.exists() else None
+        The last checkpoint stays, so that a run can be continued.
+        """
+        self._check_writable()
+        files.write_json(self.folder / SUMMARY, {**summary, SPEAKS_OF: self._digests()})
+
+    def summary(self, *, compared: bool = True) -> dict[str, Any] | None:
+        """What `finish` wrote, or None while the run has not ended.
+
+        RunFolderError if it speaks of another ensemble, history or settings than those in the
+        folder, unless it shall not be `compared`. What versions before 0.8 wrote does not say of
+        which ensemble it speaks: see `bound`.
+        """
+        found = self._summary()
+        if found is None:
+            return None
+        stated = found.pop(SPEAKS_OF, None)
+        if compared and stated is not None:
+            self._refuse_other(stated)
+        return found
+
+    @property
+    def bound(self) -> bool:
+        """Whether the summary, if there is one, names the ensemble that it speaks of."""
+        found = self._summary()
+        return found is None or SPEAKS_OF in found
+
+    def reported_arrays(self, name: str) -> dict[str, NDArray[Any]]:
+        """The arrays of a file that the summary speaks of; none where there is no such file."""
+        path, found = self.folder / name, self._summary()
+        if not os.path.lexists(path):
+            return {}
+        stated = None if found is None else found.get(SPEAKS_OF)
+        if stated is None:
+            return files.read_arrays(path)
+        return files.read_arrays(path, str(stated.get(name)))
+
+    def forget_summary(self) -> None:
+        """Remove the summary, which is about to be out of date."""
+        self._check_writable()
+        (self.folder / SUMMARY).unlink(missing_ok=True)
+
+    def _summary(self) -> dict[str, Any] | None:
+        path = self.folder / SUMMARY
+        if not os.path.lexists(path):
+            return None
+        found = files.read_json(path)
+        stated = found.get(SPEAKS_OF, {})
+        if not isinstance(stated, dict) or not all(type(one) is str for one in stated.values()):
+            raise files.damaged(path, f"{SPEAKS_OF} must be digests by the names of files")
+        return found
+
+    def _digests(self, *, figures: bool = True) -> dict[str, str]:
+        """Of each file of the folder that a summary speaks of; those of `figures` may be large."""
+        found = {"run.json": files.content_digest(self.header)}
+        ensemble = self.folder / ENSEMBLE_FILES[0]
+        if os.path.lexists(ensemble):
+            found[ensemble.name] = ensemble_digest(ensemble)
+        for path in sorted(self.folder.glob("*.jsonl")):
+            found[path.name] = hashlib.sha256(files.read_bytes(path)).hexdigest()
+        for path in sorted(self.folder.glob("*.safetensors")) if figures else ():
+            if path.name not in ENSEMBLE_FILES and not path.name.startswith("certification."):
+                found[path.name] = files.arrays_digest(files.read_arrays(path))
+        return found
+
+    def _refuse_other(self, stated: Mapping[str, str]) -> None:
+        """RunFolderError where the summary speaks of other files; those of figures may be gone."""
+        now = self._digests(figures=False)
+        for name in sorted({*stated, *now}):
+            if name.endswith(".safetensors") or (name not in now and name != ENSEMBLE_FILES[0]):
+                continue  # figures are compared where they are read; what is gone says nothing
+            if now.get(name) != stated.get(name):
+                raise RunFolderError(
+                    f"{self.folder / SUMMARY} speaks of another {name} than the one in this "
+                    "folder: restore both from one copy, or continue the run with --resume to "
+                    "write them anew"
+                )
 
     def _check_writable(self) -> None:
         if self._lock is None:

@@ -115,16 +115,18 @@ def harvest(
     tolerance: float,
     effort: Mapping[str, Any],
 ) -> SeparationResult:
-    """The distinct violations among all rules at `inputs` (n, d), worst first.
+    """The distinct violations among all rules at those `inputs` (n, d) in the region, worst first.
 
     When there are more than `limit`, the worst of every rule goes before the second of any: rows
     of different rules help the master more than neighbours do.
     """
+    region = search_region(requirement, "harvest")
+    inside = region.contains(inputs)  # steps in a region that is flat may leave it
+    inputs = inputs[inside] if inside.any() else region.middle[None]
     violations = region_violations(mixture, requirement, inputs)
     worst = float(violations.max())
     point, rule = np.nonzero(violations > tolerance)
     size = violations[point, rule]
-    region = search_region(requirement, "harvest")
     lower, upper = region.bounds()
     half = np.maximum((upper - lower) / 2, 1e-300)
     order = np.argsort(-size, kind="stable")

@@ -32,11 +32,24 @@ def completion_of(problem: Problem) -> Completion | None:
     return None
 
 
+def _refuse_rounding(problem: Problem, completion: Completion) -> None:
+    """Before anything is trained: outputs of very different units lose too many digits."""
+    forms = [(one.offset, one.slope, one.basis) for one in (completion, completion.projected())]
+    for rule in problem.requirements:
+        if isinstance(rule, Equality) and not all(rule.kept_by(*form) for form in forms):
+            raise InvalidInput(
+                f"{rule.name} ties outputs of very different sizes together, so that completed "
+                "members would miss it by more than rounding; state these outputs in units in "
+                "which their coefficients are alike"
+            )
+
+
 def completed(problem: Problem) -> Problem:
     """The same problem for members that keep its equalities at every input."""
     completion = completion_of(problem)
     if completion is None:
         return problem
+    _refuse_rounding(problem, completion)
 
     def fitting(inner: Members | Architecture) -> Completion:
         """For members that give what is free, or all outputs, which are then projected."""

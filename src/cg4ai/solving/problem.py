@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import InvalidInput, check_names
 from cg4ai.layout import Layout
 from cg4ai.members.relu import check_members
 from cg4ai.members.shielded import Shield
@@ -24,6 +24,8 @@ from cg4ai.solving.columns import check_fit
 
 if TYPE_CHECKING:
     from cg4ai.solving.phases import Phase
+
+LONGEST_RULE_NAME = 300  # what a certificate takes
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Problem:
             raise InvalidInput("a problem needs at least one pricer to train members")
         d, r = self.objective.inputs.shape[1], self.layout.output_size
         for requirement in self.requirements:
+            check_names([requirement.name], "a rule", longest=LONGEST_RULE_NAME)
             requirement.check(d, r)
             self._check_priceable(requirement)
             self._check_missing(requirement)

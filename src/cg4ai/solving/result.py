@@ -370,7 +370,7 @@ class Lean:
     prediction as large ones do. They are barred, the master weighs the others anew, and what that
     costs decides whether it stays so.
 
-    `share` of the objective may be given up. `solve` solves the master with every piece of the
+    `share` of the objective may be given up, and of its mean over each of its groups. `solve` solves the master with every piece of the
     objective that matters, `unmet` says whether a solution leaves a row short.
     """
 
@@ -390,12 +390,14 @@ class Lean:
         if share and self.master is None:
             work.notes.append("lean was given, but only linear masters can leave members out")
         self.barred = np.empty(0, np.int64)
+        self.scenarios = work.scenarios
 
     def reduced(self, solution: MasterSolution) -> MasterSolution:
         """A solution of fewer members that costs little more, or the one given."""
         if not self.share or self.master is None:
             return solution
         most = solution.penalised + self.share * max(1.0, abs(solution.objective))
+        means = self._group_means(solution)
         largest = np.zeros(self.count)
         np.maximum.at(largest, self.blocks, solution.weights)
         for share in SHARES:
@@ -404,13 +406,19 @@ class Lean:
                 break  # nothing to leave out, and at smaller shares neither
             self._bar(np.flatnonzero(small))
             tried = self.solve()
-            if tried.penalised <= most and not self._lacking(tried):
+            worse = self._group_means(tried) > means + self.share * np.abs(means)
+            if tried.penalised <= most and not worse.any() and not self._lacking(tried):
                 return tried
         return self._with_all(solution)
 
     def checked(self, solution: MasterSolution) -> MasterSolution:
         """The solution, or one of all members if rows found since cannot be met without them."""
         return self._with_all(solution) if self._lacking(solution) else solution
+
+    def _group_means(self, solution: MasterSolution) -> Array:
+        return (
+            np.empty(0) if self.scenarios is None else self.scenarios.group_means(solution.weights)
+        )
 
     def _lacking(self, solution: MasterSolution) -> bool:
         used = float(solution.weights[self.barred].sum())

@@ -58,12 +58,7 @@ class Scenarios:
             return None
         floor = self.objective.floor
         tolerance = TOLERANCE * unit if self.in_master.any() else 0.0
-        mixing = torch.as_tensor(weights, device=self.device)
-        used = torch.nonzero(mixing).squeeze(1)
-        mixture = torch.einsum("m,mnr->nr", mixing[used], self.outputs[used])
-        inputs = torch.as_tensor(self.inputs, device=self.device)
-        values = self.objective.pieces.values(inputs, mixture).cpu().numpy()
-        values = values - (self.levels - floor)[:, None]
+        values = self._values(weights) - (self.levels - floor)[:, None]
         known = np.where(self.in_master, values, floor).max(axis=1)
         which = values.argmax(axis=1)
         short = np.flatnonzero(values.max(axis=1) > np.maximum(known, floor) + tolerance)
@@ -71,6 +66,26 @@ class Scenarios:
             return None
         self.in_master[short, which[short]] = True
         return self.rows(short, which[short])
+
+    def group_means(self, weights: Array) -> Array:
+        """(g,): the mean of this mixture's largest piece over each group of own scenarios.
+
+        Empty where the objective names no groups.
+        """
+        groups = self.objective.groups
+        if groups is None:
+            return np.empty(0)
+        largest = self._values(weights)[: self.own].max(axis=1)
+        return np.asarray(np.bincount(groups, largest) / np.bincount(groups))
+
+    def _values(self, weights: Array) -> Array:
+        """(s, pieces): those of this mixture at every scenario."""
+        assert self.outputs is not None
+        mixing = torch.as_tensor(weights, device=self.device)
+        used = torch.nonzero(mixing).squeeze(1)
+        mixture = torch.einsum("m,mnr->nr", mixing[used], self.outputs[used])
+        inputs = torch.as_tensor(self.inputs, device=self.device)
+        return np.asarray(self.objective.pieces.values(inputs, mixture).cpu().numpy())
 
     def rows(self, scenarios: IntArray, which: IntArray) -> LinearRows:
         """Rows `t_s - piece >= floor - level` without the variable, which the master adds."""

@@ -279,7 +279,7 @@ def request_for(run: RunState, solution: MasterSolution, guide: Array, job: str)
         rows=run.work.rows,
         objective=run.problem.objective,
         loss_weight=1.0 if run.phase.charges_loss else 0.0,
-        unit=run.work.unit if run.phase.charges_loss else 1.0,
+        unit=run.work.unit,
         ensemble=run.work.ensemble(solution),
         device=run.settings.device,
         requirements=run.problem.requirements if run.phase.binds_rules else (),
@@ -289,7 +289,7 @@ def request_for(run: RunState, solution: MasterSolution, guide: Array, job: str)
 
 def _suffices(run: RunState, answers: _Answers) -> bool:
     """Whether asking again is of no use: members entered, or proof that none improves."""
-    proven = answers.lower is not None and answers.lower.sum() >= -run.settings.epsilon
+    proven = answers.lower is not None and answers.lower.sum() >= -run.work.least_improvement
     return bool(answers.admitted or proven)
 
 
@@ -342,7 +342,7 @@ def same_optimum(one: float, other: float) -> bool:
 def _outcome(run: RunState, solution: MasterSolution, answers: _Answers) -> Outcome:
     if answers.admitted and not run.proven(solution):
         return Outcome.IMPROVED
-    improving = answers.best is not None and answers.best < -run.settings.epsilon
+    improving = answers.best is not None and answers.best < -run.work.least_improvement
     if improving and not answers.admitted:
         return Outcome.NO_ROOM
     return Outcome.INCOMPLETE if run.work.incomplete else Outcome.NOTHING

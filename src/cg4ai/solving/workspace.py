@@ -15,7 +15,7 @@ from cg4ai.master import LinearMaster
 from cg4ai.master.convex import ConvexMaster, FinalWeights, final_weights
 from cg4ai.master.table import NO_SLACK, OWN_SLACK
 from cg4ai.members.shielded import Shield, ShieldedMembers
-from cg4ai.objectives import Batch, Epigraph, Supervised
+from cg4ai.objectives import Batch, Epigraph, Objective, Supervised
 from cg4ai.pricing.reduced_cost import all_values, block_outputs, member_costs
 from cg4ai.protocols import Members
 from cg4ai.records import Array, Duals, IntArray, MasterSolution, PricingResult
@@ -130,6 +130,7 @@ class Workspace:
                 penalty=s.penalty,
                 penalty_growth=s.penalty_growth,
                 penalty_limit=s.penalty_limit,
+                usual=self._usual_loss(),
             )
         return LinearMaster(
             len(self.layout),
@@ -138,7 +139,27 @@ class Workspace:
             penalty_limit=s.penalty_limit,
             row_age_limit=s.row_age_limit,
             column_age_limit=s.column_age_limit,
+            usual=self._usual_loss(),
         )
+
+    def _usual_loss(self) -> float | None:
+        """The loss of the mean target, or of zeros where that has none; None without such data."""
+        objective = self.objective
+        if not isinstance(objective, Supervised) or isinstance(objective, Objective):
+            return None
+        targets = torch.as_tensor(np.asarray(objective.targets))
+        if targets.ndim != 2 or not targets.is_floating_point() or not targets.numel():
+            return None
+        targets = targets.double()
+        for constant in (targets.mean(0), torch.zeros(targets.shape[1], dtype=torch.float64)):
+            outputs = constant.expand(len(objective.inputs), -1)
+            if outputs.shape[1] != self.layout.output_size:
+                return None
+            with torch.no_grad():
+                loss = float(objective.value(self._data("cpu", torch.float64), outputs))
+            if loss > 0 and np.isfinite(loss):
+                return loss
+        return None
 
     # ---- rows --------------------------------------------------------------------------------
 
@@ -360,7 +381,12 @@ class Workspace:
     @property
     def unit(self) -> float:
         """The unit of the objective, which rounding of costs is in; 1 while slack is minimised."""
-        return self.master.unit
+        return 1.0 if self.master.slack_only else self.master.unit
+
+    @property
+    def least_improvement(self) -> float:
+        """Reduced costs above minus this do not count where nothing is proven."""
+        return max(self.settings.epsilon, ROUNDING * self.unit)
 
     # ---- master ------------------------------------------------------------------------------
 
@@ -433,7 +459,7 @@ class Workspace:
 
         The loss of an empty mixture is not defined, so no convex program is solved for it.
         """
-        worth = np.full(len(self.layout), 1e12)
+        worth = np.full(len(self.layout), 1e12 * max(1.0, self._usual_loss() or 1.0))
         worth[self.columns.blocks] = 0.0  # it is the other blocks' turn
         return MasterSolution(
             weights=np.zeros(len(self.columns)),

@@ -96,8 +96,8 @@ TABULAR: dict[str, Any] = {
     **ABOUT,
     "application": "tabular",
     "features": ["age", "town=Ulm"],
-    "lower": [0, 0],
-    "upper": [1, 1],
+    "lower": [0.0, 0.0],
+    "upper": [1.0, 1.0],
     "scores": "score",
     "columns": [
         {"name": "age", "kind": "number", "fill": 0.5, "empty": False, "values": []},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,23 @@ from hypothesis import strategies as st
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import log_loss
 
-from cg4ai import ConstrainedClassifier, Ordered, Range, SumTo
+from cg4ai import (
+    AffineBound,
+    ConstrainedClassifier,
+    ConstrainedRegressor,
+    Equality,
+    Monotone,
+    Ordered,
+    Range,
+    SumTo,
+)
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.export import exported, onnx_model
+from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import affine
 from cg4ai.members.arranged import ArrangedMembers
+from cg4ai.members.completed import CompletedMembers
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.mixture import Part
@@ -136,3 +148,52 @@ def test_exports_keep_ends_and_orders_in_both_precisions(low: float) -> None:
             assert outputs.min() >= low
             assert outputs.max() <= high
             assert (outputs[:, 2] >= outputs[:, 1]).all()
+
+
+@settings(deadline=None, max_examples=25)
+@given(unit=units, count=many, seed=seeds)
+def test_equalities_hold_to_rounding_of_their_terms(unit: float, count: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    sizes = np.array([1.0, 2.0, 0.1, 1.0]) * unit
+    matrix = random.normal(size=(2, 4)) / sizes
+    bound = AffineBound(random.normal(size=2), random.normal(size=(2, 3)))
+    rule = Equality(None, matrix, bound)
+    inner = affine(
+        random.normal(size=(count, 3, 4)) * sizes, random.normal(size=(count, 4)) * sizes
+    )
+    members = CompletedMembers(inner, rule.completion(3).projected())
+    model = mixture(members, random.dirichlet(np.ones(count)))
+    found = model.predict(INPUTS)
+    wanted = bound.offset + INPUTS @ bound.slope.T
+    terms = np.abs(found) @ np.abs(matrix).T + np.abs(wanted)
+    assert (np.abs(found @ matrix.T - wanted) <= 1e-12 * terms).all()
+
+
+def test_equalities_that_lose_their_digits_are_refused_before_training() -> None:
+    x = np.random.default_rng(0).uniform(size=(50, 2))
+    y = np.column_stack([1e9 * x[:, 0], x[:, 1], 1e9 * x[:, 0]])
+    rule = Equality(None, [[1e-9, 1.0, 1e-9]], AffineBound([0.0], [[2.0, 1.0]]), name="balance")
+
+    def trained(*_: Any) -> None:
+        pytest.fail("it was trained")
+
+    with pytest.raises(InvalidInput, match="balance ties outputs of very different sizes"):
+        ConstrainedRegressor(random_state=0).fit(x, y, requirements=[rule], progress=trained)
+
+
+@pytest.mark.parametrize("most", [1e-9, 1.0, 1e9])
+def test_monotone_members_fall_by_rounding_alone(most: float) -> None:
+    random = np.random.default_rng(0)
+    x = random.uniform(size=(300, 2))
+    y = most * (x[:, 0] + np.sin(5 * x[:, 1]))
+    rules = [Monotone({0: +1}), Range(0.0, most)]
+    model = ConstrainedRegressor(steps=30, iteration_limit=2, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        model.fit(x, y, requirements=rules)
+    steps = np.concatenate([x, x, x])
+    higher = steps + np.array([[1e-15, 0.0], [1e-9, 0.0], [0.3, 0.0]]).repeat(len(x), 0)
+    before, after = model.predict(steps), model.predict(higher)
+    assert (after - before).min() >= -1e-12 * most
+    assert before.min() >= 0
+    assert after.max() <= most

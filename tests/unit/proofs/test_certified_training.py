@@ -17,8 +17,14 @@ from cg4ai.proofs import certify
 from cg4ai.proofs.certified import solve_certified
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.proofs.pricer import ProofTraining
-from cg4ai.records import StopReason
+from cg4ai.proofs.prover import CellMemory
+from cg4ai.proofs.records import RuleCells
+from cg4ai.proofs.weights import weigh_cells
+from cg4ai.protocols import PricingRequest
+from cg4ai.records import Duals, StopReason
+from cg4ai.rules.rows import RowSet
 from cg4ai.solving.interrupts import Interrupted
+from cg4ai.solving.workspace import Workspace
 
 ARCHITECTURE = NetworkArchitecture(2, 1, hidden=(4,), activation="tanh")
 SETTINGS = Settings(penalty=10.0, time_limit_s=60)
@@ -154,3 +160,36 @@ def test_training_leaves_time_for_the_proof():
         recipe=ProofRecipe(cells=2000),
     )
     assert outcome.certification.status == "proven"
+
+
+def test_weights_chosen_with_cells_speak_of_the_rows_that_the_run_has():
+    """Certified routing runs ended in a traceback: the slack of hundreds of cells was read as that
+    of the run's rows, which goes unnoticed only where there is one of these."""
+    problem = limited(1.2)
+    work = Workspace(problem, Settings(guarantee="attacked"))
+    work.start()
+    found = problem.pricers[0].price(first_request(problem))
+    work.add_columns(found.members.take(np.zeros(1, np.int64)), np.zeros(1, np.int64))
+    rule, memory = problem.requirements[0], CellMemory(problem.requirements[0])
+    lower = np.random.default_rng(1).uniform(0, 0.9, (200, 2))
+    work.add_cuts(rule.rows_at(lower[:3], np.zeros(3, np.int64), 0))
+    memory.cells = RuleCells(np.zeros(200, np.int64), lower, lower + 0.1)
+    chosen = weigh_cells(work, memory, groups=1, coarse=np.inf)
+    assert chosen.solution.slack.shape == (len(work.rows),)
+    assert work.in_units(chosen.solution) == pytest.approx(0.0, abs=1e-9)
+    assert work.shortfall(chosen.solution) == pytest.approx(0.0, abs=1e-9)
+
+
+def first_request(problem):
+    return PricingRequest(
+        iteration=0,
+        seed=0,
+        duals=Duals(np.zeros(0), np.zeros(1)),
+        guide=np.zeros(0),
+        rows=RowSet(problem.layout),
+        objective=problem.objective,
+        loss_weight=1.0,
+        ensemble=None,
+        device="cpu",
+        requirements=problem.requirements,
+    )

@@ -83,3 +83,21 @@ def test_it_is_measured_where_its_inputs_are() -> None:
     assert rows is not None
     short = rows.bounds - rows.values(y).numpy()
     assert sorted(short.tolist()) == [-0.5, -0.25, 0.25, 0.5]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_equalities_over_outputs_in_other_units_are_completed(seed: int) -> None:
+    """Independent rows stay independent, and every one is met to rounding in its own terms."""
+    rng = np.random.default_rng(seed)
+    outputs, rows = 4, 1 + seed % 3
+    units = 10.0 ** rng.uniform(-9, 9, outputs)
+    matrix = rng.normal(size=(rows, outputs)) / units * 10.0 ** rng.uniform(-9, 9, (rows, 1))
+    bound = np.abs(matrix) @ units * rng.normal(size=rows)
+    equality = Equality(None, matrix, bound)
+    made = equality.completion(2)
+    assert made.free_size == outputs - rows
+    assert equality.kept_by(made.offset, made.slope, made.basis)
+    whole = made.projected()
+    assert equality.kept_by(whole.offset, whole.slope, whole.basis)
+    z = whole.basis @ (units * rng.normal(size=outputs))
+    np.testing.assert_allclose(whole.basis @ z, z, rtol=1e-9, atol=1e-9 * np.abs(z).min())

@@ -14,12 +14,21 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize
 from scipy.sparse import csr_array
 
+from cg4ai.ensemble.anchors import NoAnchor, find_anchor
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.maps import Space
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
+from cg4ai.members import affine
+from cg4ai.members.mixture import Part
+from cg4ai.proofs import certify
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.bounds import AffineBound, Largest
 from cg4ai.rules.coefficients import AffineCoefficients
+from cg4ai.rules.guards import guard_of
 from cg4ai.rules.linear import Linear
-from cg4ai.rules.regions import Box, Polytope, region_of
+from cg4ai.rules.regions import Ball, Box, Polytope, region_of
+from cg4ai.separation import BlackBox, GradientAscent, MixedInteger
 
 HOSE = Polytope(Box(np.zeros(3), [1.0, 2.0, 1.0]), [[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]], [1.5, 1.25])
 PLANE = Polytope(Box(np.zeros(3), np.ones(3)), [[1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]], [1.0, -1.0])
@@ -213,3 +222,63 @@ def test_the_worst_of_rules_over_a_polytope() -> None:
     found = form.worst(np.array([0.2]), region)
     lowest = all_vertices(region)[:, 0].min()
     assert found.slack[0] == pytest.approx(max(0.3 + lowest, 0.1) - 0.2, abs=1e-6)
+
+
+# ---- regions without inside --------------------------------------------------------------------
+
+DEGENERATE = [
+    Box([0.3, 0.2], [0.3, 0.2]),
+    Box([0.3, -1.0], [0.3, 1.0]),
+    Polytope(Box([0.3, 0.2], [0.3, 0.2]), [[1.0, 1.0]], [0.6]),
+    Polytope(Box([0.3, -1.0], [0.3, 1.0]), [[1.0, 1.0]], [0.5]),
+    Polytope(Box([-1, -1], [1, 1]), [[1.0, 0], [-1, 0], [0, 1], [0, -1]], [0.3, -0.3, 0.2, -0.2]),
+    Polytope(Box([-1, -1], [1, 1]), [[1.0, 1.0]], [-2.0]),
+    Polytope(Box([-1, -1], [1, 1]), [[1.0, 1.0], [-1.0, -1.0]], [0.3, -0.3]),
+    Polytope(Box([-1, -1], [1, 1]), [[1.0, 1.0], [-1.0, -1.0]], [0.3, -0.3 + 1e-10]),
+    Polytope(Box([-1e9, -1e-9], [1e9, 1e-9]), [[1e-9, 1e9], [-1e-9, -1e9]], [0.3, -0.3]),
+    Ball([0.3, 0.2], 1e-20),
+]
+
+
+@pytest.mark.parametrize("region", DEGENERATE)
+def test_regions_without_inside_are_searched_proven_and_shielded(region):
+    """The sum of the inputs, two constants as anchors, and every way to look at a region."""
+    ensemble = single(affine(np.ones((1, 2, 1)), np.zeros((1, 1))))
+    made = torch.Generator().manual_seed(0)
+    for points in (region.sample(20, made), region.extremes(20, made), region.middle[None]):
+        assert len(points)
+        assert region.contains(np.asarray(points)).all()
+    top = float(region.peaks(np.ones((1, 2))).values[0])
+    scale = max(1.0, abs(top))
+    kept = Linear(region, [1.0], top + 0.01 * scale, "<=", name="kept")
+    broken = Linear(region, [1.0], top - 0.01 * scale, "<=", name="broken")
+    for separator in (GradientAscent(), BlackBox(), MixedInteger()):
+        if isinstance(region, Ball) and isinstance(separator, MixedInteger):
+            continue
+        given = {"seed": 0, "limit": 5, "tolerance": 1e-9 * scale}
+        found = separator.find(ensemble, broken, **given)
+        assert found.worst == pytest.approx(0.01 * scale, rel=1e-3)
+        assert region.contains(found.rows.inputs).all()
+        assert separator.find(ensemble, kept, **given).rows is None
+    assert ensemble.audit(kept).holds
+    assert not ensemble.audit(broken).holds
+    assert certify(ensemble, kept).status == "proven"
+    assert certify(ensemble, broken).status == "refuted"
+    shielded = ensemble.shielded([top - scale], broken)
+    assert shielded.audit(broken).holds
+    assert certify(shielded, broken).status == "proven"
+    with pytest.raises(InvalidInput, match="does not keep"):
+        ensemble.shielded([top], broken)
+    anchors = [guard_of(one, 1) for one in (kept, broken)]
+    assert not isinstance(find_anchor(anchors, space=Space.free(1, 2)), NoAnchor)
+
+
+def single(members):
+    part = Part(members, np.zeros(1, np.int64), np.ones(1))
+    return Ensemble((part,), Layout.single(members.output_size))
+
+
+@pytest.mark.parametrize("radius", [0.0, -1.0])
+def test_a_ball_needs_a_radius(radius):
+    with pytest.raises(InvalidInput, match="radius"):
+        Ball([0.0], radius)

@@ -29,9 +29,10 @@ arrays = dtypes.flatmap(
 values = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers()
+    | st.integers(-(2**64) + 1, 2**64 - 1)
     | st.floats()
-    | st.text().filter(lambda text: text not in files.NON_FINITE),
+    | st.text()
+    | st.sampled_from([*files.NON_FINITE, "'NaN", "''Infinity", "'"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=10,
 )
@@ -223,8 +224,11 @@ def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
         ('{"loss": 1e999}', "too large"),
         ('{"loss": ' + "9" * 5000 + "}", "not valid JSON"),
         ("[" * 100_000, "nested too deeply"),
-        ("[" * 900 + "]" * 900, "did not write it"),
+        ("[" * 90 + "]" * 90, "did not write it"),
+        ("[" * 900 + "]" * 900, "levels of lists"),
         ('{"sha256": 1, "deep": ' + "[" * 950 + "]" * 950 + "}", "damaged"),
+        ('{"sha256": 1, "loss": 1, "loss": 1}', "a key twice"),
+        (f'{{"count": {2**64}}}', "64 bits"),
     ):
         (tmp_path / "bad.json").write_text(text)
         with pytest.raises(RunFolderError, match=rf"bad\.json is damaged: .*{what}|{what}"):

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 X = np.random.default_rng(0).uniform(-0.2, 1.2, (6, 2))
 FACTORIES = {"own": lambda: nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))}
 HOSTILE: tuple[Any, ...] = (
-    *(None, True, -1, 0, 3, 2**70, 0.5, 1e308, math.nan, math.inf),
+    *(None, True, -1, 0, 3, 2**63 + 1, 0.5, 1e308, math.nan, math.inf),
     *("", "../../x", "/etc/passwd", "stack", [], [[]], [None], {}, {"kind": None}),
 )
 
@@ -152,7 +152,7 @@ def test_a_flipped_bit_changes_no_answer(folder: Path) -> None:
                 same = answer(path) == expected or "checkpoint" in str(path)
                 assert same, f"{path.name}, byte {at}"
             except RunFolderError as error:
-                assert "damaged" in str(error) or "format" in str(error)  # noqa: PT017
+                assert any(word in str(error) for word in ("damaged", "format", "speaks of"))  # noqa: PT017
                 noticed += 1
         path.write_bytes(data)
         assert answer(path) == expected
@@ -219,6 +219,7 @@ def test_sealed_nonsense_is_one_error(folder: Path, name: str) -> None:
 
 
 def test_sealed_nonsense_in_history_is_one_error(folder: Path) -> None:
+    (folder / "summary.json").unlink()  # it speaks of the history
     for value in HOSTILE:
         path = folder / "history.jsonl"
         path.unlink()

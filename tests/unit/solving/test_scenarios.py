@@ -72,12 +72,12 @@ def by_linprog(level, weight):
 
 def test_only_rows_that_the_master_lacks_are_given_once():
     scenarios = Scenarios(Epigraph(X, Scaled()), "cpu")
-    assert scenarios.missing(np.ones(1)) is None  # no column yet
+    assert scenarios.missing(np.ones(1), 1.0) is None  # no column yet
     scenarios.add_columns(torch.as_tensor(MEMBERS[:, None, :]).expand(3, 3, 2))
-    rows = scenarios.missing(np.array([1.0, 0.0, 0.0]))
+    rows = scenarios.missing(np.array([1.0, 0.0, 0.0]), 1.0)
     np.testing.assert_array_equal(rows.origin, [[0, 0], [1, 0], [2, 0]])
-    assert scenarios.missing(np.array([1.0, 0.0, 0.0])) is None
-    other = scenarios.missing(np.array([0.0, 1.0, 0.0]))
+    assert scenarios.missing(np.array([1.0, 0.0, 0.0]), 1.0) is None
+    other = scenarios.missing(np.array([0.0, 1.0, 0.0]), 1.0)
     np.testing.assert_array_equal(other.origin[:, 1], [1, 1, 1])
 
 

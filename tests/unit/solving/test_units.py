@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from cg4ai import Linear, Problem, Quadratic, Settings, StopReason, solve
+from cg4ai import (
+    AffineCoefficients,
+    Linear,
+    Problem,
+    Quadratic,
+    Result,
+    Settings,
+    StopReason,
+    solve,
+)
 from cg4ai.ensemble.audit import audit
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
 from cg4ai.members.mixture import Part
-from cg4ai.objectives import Supervised
+from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.pricing.exact.finite import FinitePricer
 from cg4ai.records import Array
 
@@ -115,3 +125,41 @@ def test_audits_judge_by_the_size_of_the_rule(unit: float) -> None:
     ):
         assert audit(rule, constant(unit * (1 + 1e-8))).holds
         assert not audit(rule, constant(unit * (1 + 1e-4))).holds
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["average", "mixture"])
+def test_outputs_in_any_unit_have_the_same_optimum(unit: float, seed: int, kind: str) -> None:
+    values, targets, matrix, bounds = made(seed)
+    rule = Linear(AT, matrix[None] / unit, bounds[None])
+    pool = FinitePricer([(ConstantMembers(unit * values, 1), np.zeros(len(values), int))])
+
+    def solved(one: Problem) -> Result:
+        return solve(one, Settings(final_weights="vertex"))
+
+    objective = Supervised(AT, unit * targets, kind=kind)  # type: ignore[arg-type]
+    result = solved(Problem(objective, [rule], [pool], Layout.single(3)))
+    same = given(values, [Linear(AT, matrix[None], bounds[None])], targets)
+    if kind == "mixture":
+        same = replace(same, objective=Supervised(AT, targets, kind="mixture"))
+    best = solved(same).objective
+    assert result.stop_reason is StopReason.OPTIMAL
+    assert result.feasible
+    assert result.objective / unit**2 == pytest.approx(best, abs=3e-6)
+    assert result.bound is not None
+    assert result.bound / unit**2 <= best + 3e-6
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-6, 1.0, 1e6, 1e9])
+def test_epigraphs_in_any_unit_have_the_same_optimum(unit: float) -> None:
+    values = np.array([[2.0, -1.0], [-1.0, 2.0]])
+    objective = Epigraph(AT, AffineCoefficients.fixed(np.eye(2)))
+    pool = FinitePricer([(ConstantMembers(unit * values, 1), np.zeros(2, int))])
+    result = solve(
+        Problem(objective, [], [pool], Layout.single(2)), Settings(final_weights="vertex")
+    )
+    assert result.stop_reason is StopReason.OPTIMAL
+    assert result.objective / unit == pytest.approx(0.5, abs=1e-6)
+    assert result.bound is not None
+    assert result.bound / unit <= 0.5 + 1e-9

@@ -44,6 +44,7 @@ from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Margin, Probability
+from cg4ai.runs.files import read_given
 from cg4ai.runs.folder import Run
 from cg4ai.solving.result import Result
 
@@ -160,11 +161,13 @@ class DigitsApplication:
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> Classifier:
         try:
-            return Classifier(
-                Recipe(rule=description["rule"], threshold=float(description["threshold"])),
-                str(description["outputs"]),
-                settings,
-            )
+            threshold, outputs = description["threshold"], description["outputs"]
+            if type(threshold) not in (int, float) or outputs not in ("logits", "probabilities"):
+                raise ValueError(f"a threshold of {threshold!r:.40} and outputs {outputs!r:.40}")
+            if (ensemble.input_size, ensemble.output_size) != (PIXELS, CLASSES):
+                raise ValueError("its mixture has other inputs than pixels, or other classes")
+            recipe = Recipe(rule=description["rule"], threshold=float(threshold))
+            return Classifier(recipe, outputs, settings)
         except (KeyError, TypeError, ValueError) as error:
             raise RunFolderError(
                 f"the run does not say what its classifier demands ({error}): name a folder that "
@@ -334,7 +337,7 @@ def added_images(file: Path, split: Split, asked: DigitsSettings) -> Rule:
 def _named_images(file: Path, split: Split, asked: DigitsSettings) -> tuple[Array, IntArray]:
     known = split.digits
     try:
-        given = json.loads(file.read_text(encoding="utf-8"))
+        given = json.loads(read_given(file).decode())
         if "scenario" in given:
             return _of_scenario(given["scenario"], split, asked)
         chosen = np.asarray(given["images"], np.int64)

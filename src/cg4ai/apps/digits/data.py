@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cg4ai.errors import InvalidInput
 from cg4ai.extras import optional
 from cg4ai.records import Array, IntArray
+from cg4ai.runs.files import read_given
 from cg4ai.seeds import derived_seed
 
 PIXELS, CLASSES = 784, 10
@@ -206,7 +207,8 @@ def _idx(folder: Path, name: str, *, magic: int, shape: tuple[int, ...]) -> NDAr
     if path is None:
         raise InvalidInput(f"{folder} holds neither {name} nor {name}.gz")
     try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        raw = read_given(path)
+        raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
     except (OSError, EOFError, zlib.error) as error:
         raise InvalidInput(f"{path} cannot be read: {error}") from error
     length = 4 * (2 + len(shape))

@@ -63,6 +63,8 @@ def verdict(saved: Saved, story: Story) -> str:
     tone, words = "good", "All rules kept"
     if saved.summary is None:
         tone, words = "warn", "Not ended"
+    elif not saved.run.bound:
+        tone, words = "warn", "Not bound to this ensemble"
     elif not story.findings:
         tone, words = "warn", "No rules"
     elif not all(finding.kept for finding in story.findings):

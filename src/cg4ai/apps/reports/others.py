@@ -12,6 +12,11 @@ from cg4ai.apps.reports.story import Finding, KeyFigure, Saved, Section, Story, 
 from cg4ai.apps.wording import STOPS, counted, remarks, stopped_because
 from cg4ai.records import StopReason, Strength
 
+UNBOUND = (
+    "The summary is not bound to this ensemble: an earlier version wrote it, which did not note of "
+    "which ensemble it speaks, so what it says may be of another."
+)
+
 
 def unfinished(saved: Saved) -> Story:
     """A run that is going on, or was stopped: what it was told, and how far it came."""
@@ -31,6 +36,19 @@ def unfinished(saved: Saved) -> Story:
         remarks=tuple(parts),
         trained=(f"{counted(count, 'iteration')} so far.",),
         nothing="Nothing is established: the run has not ended.",
+    )
+
+
+def unbound(saved: Saved) -> Story:
+    """A run of an earlier version, whose summary does not say of which ensemble it speaks."""
+    return Story(
+        title=f"A run of cg4ai {saved.run.command} by an earlier version",
+        asked=("What was asked stands in the settings below.",),
+        findings=(),
+        figures=(KeyFigure(str(len(saved.history)), "iterations"),),
+        remarks=(f"{UNBOUND} cg4ai audit {shlex.quote(saved.name)} recomputes its rules.",),
+        trained=(f"{counted(len(saved.history), 'iteration')}.",),
+        nothing="Nothing is claimed: the summary is not bound to the ensemble in this folder.",
     )
 
 

@@ -5,6 +5,7 @@ Applications tell their part as a `Story`; texts are plain, and whoever makes th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -142,13 +143,12 @@ class Saved:
     def ensemble(self) -> dict[str, Any] | None:
         """What ensemble.json says; None where there is no mixture yet."""
         file = self.folder / "ensemble.json"
-        return files.read_json(file) if file.exists() else None
+        return files.read_json(file) if os.path.lexists(file) else None
 
     @cached_property
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What the evaluation kept for figures; nothing of older runs, or where time forbade it."""
-        file = self.folder / ARRAYS
-        return files.read_arrays(file) if file.exists() else {}
+        return self.run.reported_arrays(ARRAYS)
 
     @property
     def certificates(self) -> list[str]:

@@ -14,7 +14,7 @@ from cg4ai.apps.folders import REPORT, application
 from cg4ai.apps.protocol import Application
 from cg4ai.apps.reports import common
 from cg4ai.apps.reports.html import FAULTS, report_page
-from cg4ai.apps.reports.others import patched, unfinished
+from cg4ai.apps.reports.others import patched, unbound, unfinished
 from cg4ai.apps.reports.story import Saved, Story
 from cg4ai.apps.wording import cut_short
 from cg4ai.errors import Cg4aiError, RunFolderError
@@ -68,6 +68,8 @@ def told(saved: Saved, app: Application[Any, Any] | None = None) -> Story:
     with readable(saved):
         if saved.summary is None:
             story = unfinished(saved)
+        elif not saved.run.bound:
+            story = unbound(saved)
         elif saved.patched:
             story = patched(saved)
         else:

@@ -55,11 +55,12 @@ from cg4ai.apps.routing.traffic_files import read_traffic
 from cg4ai.apps.routing.traffic_problem import traffic_problem
 from cg4ai.apps.tables import finite
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.objectives import Epigraph
 from cg4ai.proofs import Certification, certify
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.records import Array, IterationRecord, Strength
+from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from cg4ai.seeds import derived_seed
 from cg4ai.settings import Settings
@@ -348,8 +349,13 @@ class Routing:
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> Router:
         made = restored(description, from_traffic=settings.get("traffic") is not None)
-        prices = description.get(PRICES)
-        bound = None if not prices else LowerBound(made, np.array(prices))
+        sizes = (len(made.demand_names), len(made.paths))
+        if sizes != (ensemble.input_size, ensemble.output_size):
+            raise RunFolderError(
+                f"the run names {sizes[0]} demands and {sizes[1]} paths, but its mixture has "
+                f"{ensemble.input_size} and {ensemble.output_size}: restore it from a copy"
+            )
+        bound = _bound(made, description.get(PRICES))
         local = budgeted(made, ensemble)
         agents = local is not None or settings.get("sees", "all") != "all"
         return Router(made, local, bound, agents)
@@ -362,6 +368,21 @@ class Routing:
 
     def story(self, saved: Saved) -> Story:
         return story(saved)
+
+
+def _bound(made: Instance, prices: Any) -> LowerBound | None:
+    """What prices of links prove; None where none are stored."""
+    if prices is None:
+        return None
+    try:
+        if not isinstance(prices, list):
+            raise ValueError(f"prices must be a list, got {prices!r:.80}")
+        rows = [files.finite_numbers(one, "a vector of prices") for one in prices]
+        return LowerBound(made, np.array(rows)) if rows else None
+    except ValueError as error:
+        raise RunFolderError(
+            f"the run's prices of links cannot be read ({error}): restore it from a copy"
+        ) from error
 
 
 def _check_failures(settings: RouteSettings, made: Instance) -> None:

@@ -29,6 +29,7 @@ from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import Array
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Ball, region_of
+from cg4ai.runs import files
 
 
 def described(made: Instance) -> dict[str, Any]:
@@ -60,6 +61,12 @@ def restored(description: Mapping[str, Any], *, from_traffic: bool = False) -> I
     scaled to the load.
     """
     try:
+        capacities, largest, lengths = (
+            files.finite_numbers(description[name], name)
+            for name in ("capacity", "demand_max", "path_length")
+        )
+        if not (capacities > 0).all() or not (largest >= 0).all() or not (lengths >= 0).all():
+            raise ValueError("capacities must be above 0, demands and lengths at least 0")
         arcs = [(source, target) for source, target in description["arcs"]]
         position = {arc: number for number, arc in enumerate(arcs)}
         paths = [tuple(path) for path in description["paths"]]
@@ -71,15 +78,15 @@ def restored(description: Mapping[str, Any], *, from_traffic: bool = False) -> I
         made = Instance(
             name=str(description["network"]),
             arcs=arcs,
-            capacity=np.array(description["capacity"], np.float64),
+            capacity=capacities,
             incidence=incidence,
             path_demand=np.array(description["path_demand"], np.int64),
-            demand_max=np.array(description["demand_max"], np.float64),
-            path_length=np.array(description["path_length"], np.float64),
+            demand_max=largest,
+            path_length=lengths,
             demand_names=list(description["demands"]),
             paths=paths,
-            scale=float(description["scale"]),
-            load=None if load is None else float(load),
+            scale=_number(description["scale"], "scale"),
+            load=None if load is None else _number(load, "load"),
             capacity_factor=_factor(description, scaled=from_traffic and load is not None),
             notes=tuple(map(str, description.get(NOTES, ()))),
             demand_set=_demand_set(description.get("demand_set")),
@@ -87,12 +94,21 @@ def restored(description: Mapping[str, Any], *, from_traffic: bool = False) -> I
             all_arcs=_all_arcs(description.get(ALL_ARCS)),
         )
         _check_sizes(made)
+        written = {k: v for k, v in described(made).items() if k not in ("scale", "load")}
+        files.refuse_other(description, written, ("demand_set", POSITIONS, ALL_ARCS))
         return made
-    except (KeyError, OverflowError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise RunFolderError(
             f"the run does not say what its network is ({error}): name a folder that cg4ai route "
             "has written"
         ) from error
+
+
+def _number(value: Any, what: str) -> float:
+    """A finite number, not as text; early runs have integers, too."""
+    if type(value) not in (int, float) or not np.isfinite(value):
+        raise ValueError(f"{what} must be a finite number, got {value!r:.80}")
+    return float(value)
 
 
 def _check_names(
@@ -111,9 +127,9 @@ def _factor(description: Mapping[str, Any], *, scaled: bool) -> float | None:
     """`scaled`: whether capacities are, also where no factor is stated."""
     if FACTOR not in description:
         return None if scaled else 1.0
-    factor = float(description[FACTOR])
-    if not 0 < factor < np.inf:
-        raise ValueError("a factor of capacities must be above 0 and finite")
+    factor = _number(description[FACTOR], FACTOR)
+    if factor <= 0:
+        raise ValueError("a factor of capacities must be above 0")
     return factor
 
 

@@ -13,7 +13,7 @@ import torch
 from cg4ai import clock
 from cg4ai.apps.protocol import Evaluation, Review
 from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.demands import FreshDemands, in_words
+from cg4ai.apps.routing.demands import MIXES, FreshDemands, MixedDemands, in_words
 from cg4ai.apps.routing.loads import WorstLoads, gap_arrays, load_arrays
 from cg4ai.apps.routing.optimal import OptimalRouting, bottleneck, least_mlu_until
 from cg4ai.apps.routing.problem import capacity, first_request
@@ -21,6 +21,7 @@ from cg4ai.apps.routing.scaling import FACTOR
 from cg4ai.apps.routing.separation import FEASIBLE, UNROUTED, Attack, timed_attack
 from cg4ai.apps.routing.settings import Recipe, RouteSettings
 from cg4ai.apps.routing.shield import edge_vectors, measure_shield
+from cg4ai.apps.routing.sizes import JUDGED, JUDGED_PATHS, affordable
 from cg4ai.clock import Deadline
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.constants import ConstantMembers
@@ -38,6 +39,7 @@ from cg4ai.solving.workspace import row_keys
 
 FEW = 200  # vectors at which a shielded router is looked at in any case
 ROUNDS = 3  # of what is timed, in turns
+NO_LOAD = 1e-300  # an optimum below it counts as so much
 ALONE = 100  # vectors predicted one by one in each
 PLAIN = 1.2  # times that of training: what plain networks and their attack take
 
@@ -124,6 +126,8 @@ def evaluate(
             )
             arrays |= costs or {}
             summary |= {} if costs is None else cost_gaps(costs)
+        if review.begins("distance from optimal routing on other mixes of demands"):
+            summary["mixes"] = mixes(instance, settings, ensemble, review, uniform=validation)
     if validation is not None and shielded:
         summary |= _shield_measured(instance, ensemble, settings, validation, review, worst)
         reported = summary.get("shield", {"unrouted": 0.0})
@@ -150,6 +154,52 @@ def evaluate(
     if not kept:  # a shield holds whatever is measured of it; a violation is one all the same
         summary["strength"] = Strength.VIOLATED
     return Evaluation(summary, kept, arrays | worst.arrays())
+
+
+def mixes(
+    instance: Instance,
+    settings: RouteSettings,
+    ensemble: Ensemble,
+    review: Review,
+    *,
+    uniform: Validation,
+) -> dict[str, dict[str, float]]:
+    """How far the router is from the best routing on each mix of demands, as far as time allows.
+
+    On vectors of their own, which neither training nor the choice of members has seen.
+    """
+    drawn = MixedDemands(instance.region, instance.ends, seed=derived_seed(settings.seed, 0, "mix"))
+    count = affordable(JUDGED, JUDGED_PATHS, len(instance.path_demand))
+    found: dict[str, dict[str, float]] = {}
+    for mix in MIXES:
+        if mix == "uniform":
+            vectors, best = uniform.vectors, uniform.best.mlu
+        elif found and review.deadline.passed:
+            review.cut.append(f"distance from optimal routing on {mix} demands")
+            continue
+        else:
+            made = generator(derived_seed(settings.seed, 0, f"judged by {mix} demands"))
+            vectors = drawn.draw(mix, count, made).numpy()
+            best = least_mlu_until(instance, vectors, review.deadline)
+            if len(best) < len(vectors):
+                words = f"distance on {mix} demands, to {len(best)} of {len(vectors)} vectors"
+                review.cut.append(words)
+                vectors = vectors[: len(best)]
+        splits = ensemble.predict(vectors)
+        gap = instance.utilisation(vectors, splits).max(axis=1) - best
+        over = 1 + gap / np.maximum(best, NO_LOAD)
+        found[mix] = {
+            "vectors": len(vectors),
+            "mean_optimal_mlu": float(best.mean()),
+            "mean_mlu_gap": float(gap.mean()),
+            "max_mlu_gap": float(gap.max()),
+            "mean_ratio": float(over.mean()),
+            "max_ratio": float(over.max()),
+        }
+        if settings.objective == "cost":
+            costs = cost_arrays(instance, vectors, splits=splits)
+            found[mix] |= cost_gaps(costs)
+    return found
 
 
 def validated(instance: Instance, settings: RouteSettings, review: Review) -> Validation:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +26,9 @@ from cg4ai.apps.routing.rerouting import Effort, Whole, rerouted
 from cg4ai.apps.routing.scaling import FACTOR, counted, multiple
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.tables import plain
+from cg4ai.clock import Deadline, Review
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.errors import Cg4aiError, InvalidInput
+from cg4ai.errors import Cg4aiError, InvalidInput, TimeIsOver
 from cg4ai.fanout import as_they_come
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
@@ -133,14 +135,22 @@ def _studied(job: Job, *, until: float) -> dict[str, Any]:
     unsettled = {"failure": job.failure.name, "links": links}
     if job.failure.fault:
         return {**unsettled, "outcome": "error", "text": job.failure.fault}
-    if clock.wall() >= until:
-        return {**unsettled, "outcome": "left", "text": "the time limit was over before it"}
+    left = {**unsettled, "outcome": "left", "text": "the time limit was over before it"}
+    review = Review(Deadline(clock.now() + until - clock.wall()))
+    if review.deadline.passed:
+        return left
     if job.place.exists():  # a router of before would outlive a failure that has none now
         shutil.rmtree(job.place)
     try:
-        row = rerouted(whole_of(job.folder), job.failure, job.effort, job.place)
+        with review.entered():
+            row = rerouted(whole_of(job.folder), job.failure, job.effort, job.place)
+    except TimeIsOver as error:
+        review.cut.append(str(error))
     except Cg4aiError as error:
         return {**unsettled, "outcome": "error", "text": " ".join(str(error).split())}
+    if review.cut:  # another study begins it anew
+        shutil.rmtree(job.place, ignore_errors=True)
+        return {**left, "text": f"the time limit cut it short: {'; '.join(review.cut)}"}
     job.place.mkdir(parents=True, exist_ok=True)
     files.write_json(job.place / OUTCOME, {**row, "asked": job.asked})
     return row
@@ -149,11 +159,11 @@ def _studied(job: Job, *, until: float) -> dict[str, Any]:
 def _stored(job: Job) -> dict[str, Any] | None:
     """The outcome that is there already, if it was made by the same effort for this router."""
     file = job.place / OUTCOME
-    if not file.exists():
+    if not os.path.lexists(file):
         return None
     row = files.read_json(file)
     links = [list(link) for link in job.failure.links]
-    same = row.pop("asked", None) == files.jsonable(job.asked) and row.get("links") == links
+    same = row.pop("asked", None) == files.plain(job.asked) and row.get("links") == links
     return row if same else None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.errors import InvalidInput, check_names, did_you_mean
 
 Position = tuple[float, float]
 EARTH_RADIUS_KM = 6371.0
@@ -34,6 +34,9 @@ class Network:
     volumes: dict[tuple[int, int], float]
     notes: tuple[str, ...] = ()  # what a user should know about the figures
     positions: tuple[Position, ...] | None = None  # of the nodes, where all are known
+
+    def __post_init__(self) -> None:
+        check_names((self.name, *self.nodes), "the network or one of its nodes")
 
 
 def number(text: object, *, what: str, place: str, least: float = -LARGEST) -> float:
@@ -104,6 +107,7 @@ class NetworkBuilder:
     def node(self, name: str, *, place: str, position: Position | None = None) -> None:
         if not name.strip():
             raise InvalidInput(f"{place}: a node has no name; give it one, or remove the line")
+        check_names([name], place)
         self._new("node", name, place)
         self._index[name] = len(self._index)
         self.positions[name] = position

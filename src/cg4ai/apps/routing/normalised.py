@@ -139,11 +139,13 @@ def _solved(instance: Instance, later: Array, review: Review) -> tuple[IntArray,
     at = evenly(len(later), len(later))
     if not math.isinf(review.deadline.ends):
         few, started = evenly(len(later), FIRST), clock.now()
-        few = few[: len(least_mlu_until(instance, later[few], review.deadline))]
+        known = least_mlu_until(instance, later[few], Deadline())
         pace = max(clock.now() - started, LEAST_S) / len(few)
         half = Deadline.after(review.deadline.left() / 2)
         at = evenly(len(later), max(FIRST, int(half.left() / pace)))
         best = least_mlu_until(instance, later[at], half)
+        if len(best) < len(few):
+            at, best = few, known
         if len(best) < len(later):
             review.cut.append(f"later matrices, to {len(best)} of {len(later)}")
         return at[: len(best)], best

@@ -211,7 +211,8 @@ def _dual_solutions(instance: Instance, B: Array, unseen: float) -> list[tuple[A
     program = _Flows(instance)
     found: Counter[bytes] = Counter()
     pairs: dict[bytes, tuple[Array, Array]] = {}
-    with clock.review().stage(f"prices of links at {len(B):,} demand vectors") as stage:
+    review = clock.review().part(0.5)
+    with review.stage(f"prices of links at {len(B):,} demand vectors") as stage:
         for number, vector in enumerate(scaled(instance, B)[0], start=1):
             program.solve(vector)
             demands, arcs = program.duals()

@@ -12,6 +12,7 @@ from xml.parsers import expat
 
 from cg4ai.apps.routing.network import shown
 from cg4ai.errors import InvalidInput
+from cg4ai.runs.files import read_given
 
 TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\n]')
 
@@ -19,7 +20,7 @@ TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\n]')
 def read_text(path: Path) -> str:
     """The file's text; what keeps it from being read becomes an error that names the file."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_given(path).decode("utf-8-sig")
     except OSError as error:
         raise InvalidInput(f"{path}: cannot be read ({error.strerror}); check the path") from error
     except UnicodeDecodeError as error:

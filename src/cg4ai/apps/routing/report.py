@@ -32,6 +32,13 @@ from cg4ai.apps.wording import (
 from cg4ai.apps.wording import counted as number_of
 from cg4ai.records import StopReason, Strength
 
+MIXES_SAID = {
+    "uniform": "uniform",
+    "sparse": "sparse (a tenth of the demands)",
+    "lognormal": "lognormal",
+    "gravity": "gravity (weights of nodes)",
+    "corner": "near the largest",
+}
 MEMBERS = {"network": "networks", "tree": "trees", "both": "networks and trees"}
 MINIMISED = {
     "mlu": "mean MLU over the training scenarios, rare large gaps counted in",
@@ -39,6 +46,7 @@ MINIMISED = {
     "cost": "mean path cost over the training scenarios",
     "traffic": "mean MLU over the optimum of earlier matrices, rare large ratios counted in",
 }
+BY_MIX = "Distance from the best routing by mixes of demands, on vectors that training never saw"
 SAME = 1e-9  # by which a scale may differ from one and still be none
 SET, USUAL_SET = "Demand vectors:", "every demand between zero and its largest volume"
 STOPPED = {
@@ -64,11 +72,13 @@ def report(summary: Mapping[str, Any]) -> str:
     """The result for people: a table, what is guaranteed, where the time went."""
     lines = [
         *cut_short(summary),
+        returned(summary),
         *about(summary),
         stopped(summary),
         "",
         plain(comparison(summary)),
         *_measured_at(summary),
+        *_by_mix(summary),
         *_beside(summary),
         guarantee(summary),
         *ratio(summary),
@@ -218,6 +228,33 @@ def _measured_at(summary: Mapping[str, Any]) -> list[str]:
     return [f"Distances from optimal were measured at {number_of(count, 'demand vector')}."]
 
 
+def by_mix(summary: Mapping[str, Any]) -> list[dict[str, str]]:
+    """How far the router is from the best routing on each mix of demands, a row each."""
+    of = counted(factor_of(summary))
+    return [
+        {
+            "demands": MIXES_SAID[mix],
+            "vectors": f"{found['vectors']:,}",
+            f"MLU{of} above optimal, mean": f"{found['mean_mlu_gap']:.4f}",
+            "largest": f"{found['max_mlu_gap']:.4f}",
+            "MLU over the optimum, mean": f"{found['mean_ratio']:.4f}",
+            "worst": f"{found['max_ratio']:.4f}",
+            **(
+                {"path cost above the cheapest": f"{100 * found['mean_cost_gap']:+.2f} %"}
+                if "mean_cost_gap" in found
+                else {}
+            ),
+        }
+        for mix, found in summary.get("mixes", {}).items()
+    ]
+
+
+def _by_mix(summary: Mapping[str, Any]) -> list[str]:
+    """That table, where it was measured."""
+    rows = by_mix(summary)
+    return [f"{BY_MIX}:", plain(rows)] if rows else []
+
+
 def _beside(summary: Mapping[str, Any]) -> list[str]:
     """Where plain networks overload, if that was found."""
     worst = summary.get("plain_worst_utilisation")
@@ -289,6 +326,28 @@ def milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.2g} ms" if seconds < 0.1 else f"{1000 * seconds:.0f} ms"
 
 
+def returned(summary: Mapping[str, Any]) -> str:
+    """What predicts: how many trained members and constant splits."""
+    constants = summary["active_constants"]
+    trained = summary["active_members"] - constants
+    anchors = number_of(constants, _anchor(summary))
+    if not trained:
+        only = "" if "ratio" in summary else ": splits are the same whatever the demands"
+        return f"NO TRAINED MEMBER IS RETURNED, but {anchors} alone{only}."
+    members = _of_kind(trained, summary)
+    return f"Returned: {members} and {anchors}." if constants else f"Returned: {members}."
+
+
+def _anchor(summary: Mapping[str, Any]) -> str:
+    return "flow anchor" if "ratio" in summary else "constant split"
+
+
+def _of_kind(count: int, summary: Mapping[str, Any]) -> str:
+    kind = {"network": "network", "tree": "tree", "both": "network or tree"}[summary["members"]]
+    plural = MEMBERS[summary["members"]].replace(" and ", " or ")
+    return f"{count} {kind if count == 1 else plural}"
+
+
 def mixture(summary: Mapping[str, Any]) -> list[str]:
     """Networks and constant splits apart, and the rows by where they come from."""
     constants, active = summary["constants"], summary["active_constants"]
@@ -301,10 +360,8 @@ def mixture(summary: Mapping[str, Any]) -> list[str]:
         )
     elif "found_rows" in summary:
         rows += ", none of them of capacities"
-    kind = {"network": "network", "tree": "tree", "both": "network or tree"}[summary["members"]]
-    plural = MEMBERS[summary["members"]].replace(" and ", " or ")
-    trained, left = (f"{count} {kind if count == 1 else plural}" for count in (networks, kept))
-    anchor = "flow anchor" if "ratio" in summary else "constant split"
+    trained, left = _of_kind(networks, summary), _of_kind(kept, summary)
+    anchor = _anchor(summary)
     return [
         f"Members: {trained} trained beside {number_of(constants, anchor)}; {left} and "
         f"{number_of(active, anchor)} in the mixture; {rows}.",

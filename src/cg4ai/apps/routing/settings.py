@@ -134,7 +134,7 @@ class Recipe(Checked):
             steps = sizes.joint_steps(demands, wide=wide)
             hidden = JOINT if self.sees == "all" else LOCAL
             usual = {"hidden": hidden, "first_steps": steps, "later_steps": steps // 2}
-            usual |= {"batch_size": sizes.joint_batch(wide=wide)}
+            usual |= {"batch_size": sizes.joint_batch(mixed=self.sees == "all", wide=wide)}
             usual |= {"rounds": 2 if self.members == "network" else TREES}
         return replace(self, **{name: getattr(self, name) or usual[name] for name in usual})
 

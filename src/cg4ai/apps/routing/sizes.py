@@ -18,10 +18,13 @@ LEAST_VECTORS = 100
 SOLVED, PRICED, TIMED, SCENARIOS = 2_000_000, 400_000, 400_000, 300_000
 SCREENED, SHIELDED, CLIMBED = 4_000_000, 4_000_000, 400_000
 VALIDATION, SHIELD_INPUTS, TIMED_VECTORS = 10_000, 20_000, 1000  # where paths are few
+JUDGED, JUDGED_PATHS = 500, 200_000  # vectors of each further mix of demands, and times paths
 MOST_SKIPPED = 100_000  # weights of a linear path from all demands to all splits
 MOST_STEPS, LARGE_STEPS, LEAST_STEPS, MORE_STEPS = 4000, 200_000, 500, 0.7
 RATE, LEAST_RATE, FEW_DEMANDS = 0.02, 0.01, 30
-BATCH = 256  # vectors of a step; of a wide one so many times more, of which there are fewer
+# vectors of a step, of several mixes of demands or of one; of a wide one so many times more, of
+# which there are fewer
+MIXED_BATCH, BATCH = 384, 256
 WIDE_BATCH, WIDE_STEPS, WIDE_RATE = 4, 2, 1.5
 
 
@@ -46,8 +49,9 @@ def joint_steps(demands: int, *, wide: bool = False) -> int:
     return steps // WIDE_STEPS if wide else steps
 
 
-def joint_batch(*, wide: bool = False) -> int:
-    return BATCH * WIDE_BATCH if wide else BATCH
+def joint_batch(*, mixed: bool = True, wide: bool = False) -> int:
+    """Vectors of one step; `mixed`: drawn from several mixes of demands, which takes more."""
+    return (MIXED_BATCH if mixed else BATCH) * (WIDE_BATCH if wide else 1)
 
 
 def joint_rate(demands: int, *, wide: bool = False) -> float:

@@ -19,9 +19,12 @@ from cg4ai.apps.routing.journal import found_overloads
 from cg4ai.apps.routing.loads import WorstLoads, load_arrays
 from cg4ai.apps.routing.normalised import judged_on, rows
 from cg4ai.apps.routing.report import (
+    BY_MIX,
+    MIXES_SAID,
     SET,
     USUAL_SET,
     about,
+    by_mix,
     comparison,
     distance,
     guarantee,
@@ -30,6 +33,7 @@ from cg4ai.apps.routing.report import (
     per_cent_above,
     ratio,
     ratio_kept,
+    returned,
     speed,
     stopped,
 )
@@ -71,7 +75,7 @@ def story(saved: Saved) -> Story:
         asked=tuple(_asked(summary)),
         findings=tuple(_findings(summary)),
         figures=tuple(_figures(summary)),
-        remarks=(*remarks(summary), *distance(summary), OUTSIDE),
+        remarks=(returned(summary), *remarks(summary), *distance(summary), OUTSIDE),
         sections=(
             _gaps(summary, arrays, made),
             _links(saved, made),
@@ -135,6 +139,12 @@ def _figures(summary: Mapping[str, Any]) -> Iterator[KeyFigure]:
             yield KeyFigure(f"{round(summary[key], 4) + 0.0:.4f}", f"{label}{of}")
         if key in real:
             yield KeyFigure(f"{real[key]:.4f}", f"{label}, of the real capacity")
+    if summary.get("mixes"):
+        mix, worst = max(summary["mixes"].items(), key=lambda item: item[1]["mean_ratio"])
+        yield KeyFigure(
+            f"{worst['mean_ratio']:.4f}",
+            f"MLU over the optimum, mean, on the worst mix of demands: {MIXES_SAID[mix]}",
+        )
     if "shield" in summary:
         acting = summary["shield"]["adversarial_acting"]
         yield KeyFigure(f"{100 * acting:.3g} %", "of adversarial vectors moved by the shield")
@@ -199,6 +209,8 @@ def _gaps(summary: Mapping[str, Any], arrays: Arrays, made: Instance) -> Section
         )
     if "gap_vectors" in arrays:
         parts += ["The vectors furthest above the optimum:", Table(_worst(arrays, made))]
+    if summary.get("mixes"):
+        parts += [f"{BY_MIX}:", Table(by_mix(summary))]
     return Section(title, (*parts, *speed(summary)))
 
 

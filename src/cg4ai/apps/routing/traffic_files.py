@@ -9,6 +9,7 @@ file, and the line where there are lines.
 
 from __future__ import annotations
 
+import io
 import re
 import tarfile
 import zipfile
@@ -24,6 +25,7 @@ from cg4ai.apps.routing.readers import csv_rows
 from cg4ai.apps.routing.traffic import Pair, Traffic, moments_of
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
+from cg4ai.runs.files import read_given
 
 TIME_IN_NAME = re.compile(r"\d{8}-?\d{4}(?:\d{2})?$")
 LARGEST_FILE = 200_000_000  # bytes of one file in an archive: a matrix takes thousands
@@ -171,12 +173,12 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     """What the XML files of an archive hold; nothing of it is written to disk."""
     try:
         if path.suffix.lower() == ".zip":
-            with zipfile.ZipFile(path) as archive:
+            with zipfile.ZipFile(io.BytesIO(read_given(path))) as archive:
                 for one in archive.infolist():
                     if _wanted(path, one.filename, one.file_size):
                         yield one.filename, archive.read(one)
         else:
-            with tarfile.open(path) as packed:
+            with tarfile.open(fileobj=io.BytesIO(read_given(path))) as packed:
                 for member in packed:
                     if member.isfile() and _wanted(path, member.name, member.size):
                         stream = packed.extractfile(member)
@@ -242,10 +244,11 @@ def _fitting(row: list[str], header: list[str], place: str) -> list[str]:
 
 
 def _from_npz(path: Path) -> Traffic:
-    if path.is_file() and not zipfile.is_zipfile(path):
-        raise InvalidInput(f"{path}: is no npz file; write one with numpy.savez")
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        packed = io.BytesIO(read_given(path))
+        if not zipfile.is_zipfile(packed):
+            raise InvalidInput(f"{path}: is no npz file; write one with numpy.savez")
+        with np.load(packed, allow_pickle=False) as stored:
             held = {name: np.asarray(stored[name]) for name in stored.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise InvalidInput(f"{path}: cannot be read as an npz file ({error})") from None

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.demands import FreshDemands
+from cg4ai.apps.routing.demands import FreshDemands, MixedDemands
 from cg4ai.apps.routing.functional import Utilisation
 from cg4ai.apps.routing.joint import JointPricer, capacity_shield, joint_network
 from cg4ai.apps.routing.measured import Measured, thinned
-from cg4ai.apps.routing.problem import NEAR_CORNER, capacity
+from cg4ai.apps.routing.problem import NEAR_CORNER, OTHERS, capacity
 from cg4ai.apps.routing.settings import Recipe
 from cg4ai.apps.routing.tail import GapTail, LeastMlu
 from cg4ai.layout import Layout
@@ -41,14 +41,14 @@ NO_LOAD = 1e-30
 
 
 class MeasuredDemands:
-    """Vectors near measured ones (T, D), and a share from the whole set, by `fresh`.
+    """Vectors near measured ones (T, D), and a share from the whole set, by `fresh`: of all mixes.
 
     Each demand is multiplied by a random factor of its own.
     """
 
     any_device = True
 
-    def __init__(self, measured: Array, fresh: FreshDemands) -> None:
+    def __init__(self, measured: Array, fresh: FreshDemands | MixedDemands) -> None:
         self.measured, self.fresh = torch.as_tensor(measured), fresh
         self._known: dict[torch.device, Tensor] = {}
 
@@ -121,8 +121,12 @@ def traffic_problem(instance: Instance, measured: Measured, recipe: Recipe) -> P
     """One network for all demands behind a shield, trained on vectors like the measured ones."""
     paths = len(instance.path_demand)
     recipe = recipe.completed(len(instance.demand_max), joint=True)
-    fresh = FreshDemands(
-        instance.region, edge=NEAR_CORNER, seed=derived_seed(recipe.seed, 0, "set")
+    fresh = MixedDemands(
+        instance.region,
+        instance.ends,
+        others=OTHERS,
+        edge=NEAR_CORNER,
+        seed=derived_seed(recipe.seed, 0, "set"),
     )
     drawn = MeasuredDemands(measured.earlier, fresh)
     others = fresh(PRICED_OF_SET, generator(derived_seed(recipe.seed, 0, "priced"))).numpy()
@@ -134,6 +138,12 @@ def traffic_problem(instance: Instance, measured: Measured, recipe: Recipe) -> P
     # the mean MLU of vectors scaled to an optimum of one is their mean ratio
     scaled = sample / pieces.least(torch.as_tensor(sample)).numpy()[:, None]
     shield = capacity_shield(instance, capacity(instance, recipe), scaled)
+    # so that members are chosen, and left out, by vectors of the set, too
+    beside = fresh(
+        max(1, round(FROM_SET * len(sample))), generator(derived_seed(recipe.seed, 0, "beside"))
+    )
+    scenarios = np.concatenate([sample, beside.numpy()])
+    groups = np.repeat([0, 1], [len(sample), len(beside)])
     tail = RatioTail(instance, least, device=recipe.device, drawn=drawn, pieces=pieces)
     network = joint_network(instance, hidden=recipe.hidden, stages=recipe.stages)
     split = shield.anchor.outputs(torch.zeros(1, len(instance.demand_max), dtype=torch.float64))
@@ -145,7 +155,7 @@ def traffic_problem(instance: Instance, measured: Measured, recipe: Recipe) -> P
         batch_size=recipe.batch_size,
     )
     return Problem(
-        objective=Epigraph(sample, pieces, sampler=drawn, tail=tail, least=1.0),
+        objective=Epigraph(scenarios, pieces, sampler=drawn, tail=tail, least=1.0, groups=groups),
         requirements=(),
         pricers=(pricer,),
         layout=Layout.single(paths),

@@ -20,7 +20,7 @@ from cg4ai.apps.tabular.rulefile import Subject, read_rules
 from cg4ai.apps.tabular.settings import TrainSettings
 from cg4ai.apps.tabular.story import story
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.estimators.parameters import MANY_ROWS
 from cg4ai.proofs.afterwards import proven_afterwards
@@ -124,7 +124,14 @@ class Tabular:
     def restore(
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> Model:
-        return Model(description, settings, ensemble)
+        model = Model(description, settings, ensemble)
+        features, outputs = len(model.subject.features), len(model.subject.outputs)
+        if features != ensemble.input_size or not 0 < outputs <= ensemble.output_size:
+            raise RunFolderError(
+                f"the run names {features} features and {outputs} outputs, but its mixture has "
+                f"{ensemble.input_size} and {ensemble.output_size}: restore it from a copy"
+            )
+        return model
 
     def report(self, summary: Mapping[str, Any]) -> str:
         return report(summary)

@@ -9,7 +9,7 @@ import numpy as np
 from cg4ai.apps.csvdata import CsvTable, as_number
 from cg4ai.apps.tabular.rulefile import canonical
 from cg4ai.apps.tabular.settings import Task, TrainSettings
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import InvalidInput, check_names
 from cg4ai.records import Array, IntArray
 
 MOST_CLASSES = 20  # whole numbers with at most this many distinct values are guessed to be classes
@@ -23,6 +23,7 @@ def features_of(table: CsvTable, settings: TrainSettings) -> tuple[str, ...]:
     features = tuple(name for name in table.names if name not in left_out)
     if not features:
         raise InvalidInput(f"{table.path} has no column left to predict from; ignore fewer")
+    check_names([settings.target, *features], f"{table.path}, its header")
     return features
 
 
@@ -43,6 +44,7 @@ def targets_of(table: CsvTable, target: str, task: str) -> tuple[Array | IntArra
         return table.numbers([target])[:, 0], (target,)
     labels = [canonical(text) for text in table.texts(target)]
     distinct = set(labels)
+    check_names(sorted(distinct), f"{table.path}, column {target!r}")
     if len(distinct) < 2:
         raise InvalidInput(
             f"column {target!r} of {table.path} holds one class only, {labels[0]!r}; "

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps.csvdata import CsvTable, read_csv
+from cg4ai.apps.csvdata import CsvTable, read_csv, read_data
 from cg4ai.apps.protocol import InputColumn, Interface, Proposition, Rule, Signature
 from cg4ai.apps.tabular.encoding import Column, Encoding
 from cg4ai.apps.tabular.rulefile import Subject, read_rules, rule_files
@@ -21,6 +21,9 @@ from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import Array
 from cg4ai.rules import Equality, Ordered, OutputRule, Shape
 from cg4ai.rules.regions import Region
+from cg4ai.runs import files
+
+SCORES = ("probability", "logit", "score")  # what outputs of classes may be
 
 
 def described(subject: Subject, *, scores: str) -> dict[str, Any]:
@@ -40,22 +43,34 @@ def described(subject: Subject, *, scores: str) -> dict[str, Any]:
 def restored(description: Mapping[str, Any], table: CsvTable | None = None) -> Subject:
     """For rules: ranges are those of the training data, rows those of `table`."""
     try:
+        lower, upper = (
+            files.finite_numbers(description[name], name) for name in ("lower", "upper")
+        )
         features = tuple(map(str, description["features"]))
         encoding = Encoding.restored(description.get("columns"))
         if encoding is not None and encoding.features != features:
             raise ValueError("its columns do not become its features")
-        return Subject(
+        subject = Subject(
             features=features,
             encoding=encoding,
             outputs=tuple(map(str, description["outputs"])),
-            lower=np.array(description["lower"], np.float64),
-            upper=np.array(description["upper"], np.float64),
+            lower=lower,
+            upper=upper,
             target=str(description["target"]),
             classification=description["task"] == "classification",
             table=table,
             logits=description["scores"] == "logit",
         )
-    except (KeyError, TypeError, ValueError) as error:
+        if not lower.shape == upper.shape == (len(features),) or not (lower <= upper).all():
+            raise ValueError("it has not one range for each feature")
+        if description["scores"] not in SCORES:
+            raise ValueError(f"scores are one of {', '.join(SCORES)}")
+        written = described(subject, scores=description["scores"])
+        if "columns" not in description:  # early runs, in which all were numbers
+            del written["columns"]
+        files.refuse_other(description, written, ())
+        return subject
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise RunFolderError(
             f"the run does not say what its data are ({error}): name a folder that cg4ai train has "
             "written"
@@ -80,7 +95,7 @@ def rules_digest(path: Path) -> str:
     """Of a rules file and all row files it names."""
     digest = hashlib.sha256()
     for file in rule_files(path):
-        digest.update(file.read_bytes())
+        digest.update(read_data(file))
     return digest.hexdigest()
 
 
@@ -184,7 +199,7 @@ class Model:
         data = Path(str(self.settings.get("data")))
         if not data.is_file():
             return None
-        digest = hashlib.sha256(data.read_bytes()).hexdigest()
+        digest = hashlib.sha256(read_data(data)).hexdigest()
         return read_csv(data) if digest == self.description.get("data_sha256") else None
 
     def files(self, file: Path) -> list[Path]:

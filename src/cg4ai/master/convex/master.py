@@ -38,7 +38,7 @@ class ConvexMaster:
 
     `tolerance` is the relative gap aimed at, and what a row may lack (x (1 + |bound|)) without
     charge. Rows enter the solver only when violated; solving is deterministic and starts from the
-    previous weights.
+    previous weights. `usual` is the size of the loss that the data suggest.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class ConvexMaster:
         penalty_growth: float = 10.0,
         penalty_limit: float = 1e8,
         tolerance: float = 1e-9,
+        usual: float | None = None,
     ) -> None:
         if blocks < 1 or not 0 < penalty <= penalty_limit or penalty_growth <= 1 or tolerance <= 0:
             raise InvalidInput(
@@ -62,6 +63,7 @@ class ConvexMaster:
         self._loss = loss
         self._growth, self._limit, self._tolerance = penalty_growth, penalty_limit, tolerance
         self._slack_only = False
+        self._usual = usual
         self._unit: float | None = None  # not known before there is a loss
         self._outputs: Tensor | None = None
         self._blocks: IntArray = np.empty(0, np.int64)
@@ -101,8 +103,13 @@ class ConvexMaster:
         return self._gap
 
     @property
+    def slack_only(self) -> bool:
+        """Whether slack alone is minimised."""
+        return self._slack_only
+
+    @property
     def unit(self) -> float:
-        """The unit of the loss, a power of two in which it is minimised and penalties are stated."""
+        """The unit in which the loss is minimised and penalties are stated, a power of two."""
         return 1.0 if self._unit is None else self._unit
 
     def gradient(self) -> Array:
@@ -178,7 +185,7 @@ class ConvexMaster:
         """The size of the loss where all members of a block weigh the same."""
         assert self._outputs is not None
         weights = _spread(np.zeros(len(self._blocks)), self._blocks, self.n_blocks)
-        return abs(MixtureLoss(self._loss, self._outputs).value(weights))
+        return abs(MixtureLoss(self._loss, self._outputs).output_gradient(weights)[0])
 
     def raise_penalty(self) -> bool:
         """Multiply the penalty, up to its limit; False if it was there already."""
@@ -199,7 +206,7 @@ class ConvexMaster:
         if self._outputs is None:
             raise InvalidInput("the master knows no outputs yet; call add_columns before solve")
         if self._unit is None and not self._slack_only:
-            self._unit = objective_unit(np.array([self.usual_cost()]))
+            self._unit = objective_unit(np.array([self.usual_cost()]), self._usual)
         unit = 1.0 if self._slack_only else self.unit
         objective = MixtureLoss(no_loss if self._slack_only else self._scaled_loss, self._outputs)
         program = self._program(objective)

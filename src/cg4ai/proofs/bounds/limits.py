@@ -231,4 +231,5 @@ def _best_multiplier(
     rising = room[:, None] - total[:, None] + 2 * passed >= 0
     first = np.where(rising.any(axis=1), rising.argmax(axis=1), len(used) - 1)
     best = np.maximum(turns[np.arange(len(turns)), first], 0.0)
-    return best, room + total < 0
+    # nothing is gained where it rises from the start, as in a cell without width
+    return np.where(room - total >= 0, 0.0, best), room + total < 0

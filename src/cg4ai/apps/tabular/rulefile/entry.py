@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from cg4ai.apps.csvdata import CsvTable, as_number, listed
 from cg4ai.apps.tabular.encoding import Encoding
-from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.errors import InvalidInput, check_names, did_you_mean
 from cg4ai.records import Array
 
 PLACES = ("rows", "box", "ball")
@@ -89,6 +89,7 @@ class Entry:
             if key not in known:
                 self.refuse(key, f"is unknown{did_you_mean(key, known)}; use {listed(known)}")
         self.name = self.text("name", default=f"rule {number} ({self.kind})")
+        check_names([self.name], f"{path}, rule {number}")
 
     def refuse(self, key: str | None, what: str) -> NoReturn:
         kind = "" if self.kind == "?" else f" ({self.kind})"

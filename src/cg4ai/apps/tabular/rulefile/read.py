@@ -33,6 +33,7 @@ from cg4ai.rules import (
     Requirement,
 )
 from cg4ai.rules.regions import Region
+from cg4ai.runs.files import read_given
 
 
 def read_rules(path: str | Path, subject: Subject) -> list[Rule]:
@@ -61,7 +62,7 @@ def rule_files(path: str | Path) -> list[Path]:
 
 def _parsed(path: Path) -> Any:
     try:
-        text = path.read_text("utf-8-sig")
+        text = read_given(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InvalidInput(f"cannot read the rules file {path}: {reason}") from error
