@@ -201,7 +201,7 @@ def _distance(summary: Mapping[str, Any], key: str) -> dict[str, str]:
     """How far a router is from the best routing, by what it was trained for."""
     if summary["objective"] == "cost":
         gap = summary.get(f"{key}mean_cost_gap")
-        known = _known(None) if gap is None else f"{100 * gap:+.2f} %"
+        known = _known(None) if gap is None else per_cent_above(gap)
         return {"path cost, the cheapest that fits being 0": known}
     factor = factor_of(summary)
     mean, largest = (summary.get(f"{key}{name}_mlu_gap") for name in ("mean", "max"))
@@ -273,7 +273,12 @@ def _beside(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _known(value: float | None) -> str:
-    return "not measured" if value is None else f"{value:.4f}"
+    return "not measured" if value is None else f"{round(value, 4) + 0.0:.4f}"  # never -0.0000
+
+
+def per_cent_above(share: float) -> str:
+    """A share as per cent more or less; what rounds to nothing has no sign of less."""
+    return f"{round(100 * share, 2) + 0.0:+.2f} %"
 
 
 def _scaling(summary: Mapping[str, Any]) -> list[str]:
