@@ -174,7 +174,7 @@ def test_convex_members_below_an_upper_end_are_not_taken_for_convex() -> None:
         ({"output": 1}, "nested for other classes"),
         ({"output": None}, "nested for other classes"),
         ({"output": "0"}, "for one class or for all in order"),
-        ({"kind": "constant"}, "made of trees"),
+        ({"kind": "constant"}, "made of trees|not known"),
         ({"short": True}, "some are missing"),
     ],
 )
