@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from cg4ai import clock
-from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing.classical import best_static, cope, equal_cost, oblivious
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.measured import Measured, evenly, thinned
 from cg4ai.apps.routing.optimal import least_mlu_until
 from cg4ai.apps.routing.traffic_sets import worst_optimum
 from cg4ai.apps.tables import plain
-from cg4ai.clock import Deadline
+from cg4ai.clock import Deadline, Review
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array, IntArray
 

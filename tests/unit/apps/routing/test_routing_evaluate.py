@@ -12,7 +12,6 @@ import pytest
 
 import cg4ai
 from cg4ai.apps.folders import ARRAYS
-from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing import Instance, evaluate, instance
 from cg4ai.apps.routing.app import Prepared, Routing
 from cg4ai.apps.routing.evaluate import prediction_speed, tight_arrays
@@ -21,7 +20,7 @@ from cg4ai.apps.routing.problem import routing_problem, routing_settings
 from cg4ai.apps.routing.separation import Attack, attack
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.runner import Outcome, perform
-from cg4ai.clock import Deadline
+from cg4ai.clock import Deadline, Review
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from cg4ai.solving.workspace import Workspace

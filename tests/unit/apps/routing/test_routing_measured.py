@@ -9,7 +9,6 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
-from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing import Traffic, instance
 from cg4ai.apps.routing.app import Prepared, Routing
 from cg4ai.apps.routing.data import Instance
@@ -21,7 +20,7 @@ from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.routing.tail import LeastMlu
 from cg4ai.apps.routing.traffic_problem import MeasuredDemands, RatioTail, RelativeUtilisation
 from cg4ai.apps.runner import Outcome, perform
-from cg4ai.clock import Deadline
+from cg4ai.clock import Deadline, Review
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.members.feedback import FeedbackArchitecture, Loads
 from cg4ai.members.networks import NetworkArchitecture
