@@ -17,7 +17,6 @@ from scipy.optimize import linprog
 from cg4ai.apps.card import card_of
 from cg4ai.apps.csvdata import CsvTable
 from cg4ai.apps.predicting import Asked, Predictor
-from cg4ai.apps.protocol import Review
 from cg4ai.apps.reports.story import Saved
 from cg4ai.apps.routing import Traffic, instance
 from cg4ai.apps.routing.app import Prepared, Routing
@@ -33,7 +32,7 @@ from cg4ai.apps.routing.traffic_problem import MeasuredDemands, RatioTail, Relat
 from cg4ai.apps.routing.unroutable import CannotBeRouted
 from cg4ai.apps.runner import Outcome, perform
 from cg4ai.checker import verdict
-from cg4ai.clock import Deadline
+from cg4ai.clock import Deadline, Review
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.members.feedback import FeedbackArchitecture, Loads
 from cg4ai.members.networks import NetworkArchitecture
