@@ -349,7 +349,7 @@ class _Program:
                 )
                 steep = np.abs(one.rules.linear @ basis) / one.scale[:, None]
                 largest = np.maximum(largest, steep.max(axis=0))
-        return 2.0 ** -np.round(np.log2(np.where(largest > 0, largest, 1.0)))
+        return np.asarray(2.0 ** -np.round(np.log2(np.where(largest > 0, largest, 1.0))))
 
 
 def _centre(guard: Guard) -> torch.Tensor:
