@@ -242,7 +242,8 @@ class MixedDemands:
         self.inner = FreshDemands(region, seed=seed) if edge else self.fresh
         self.outer = FreshDemands(region, edge=1.0, seed=seed)
         self.others = others
-        names = {name: number for number, name in enumerate(dict.fromkeys(sum(ends, ())))}
+        nodes = dict.fromkeys(node for pair in ends for node in pair)
+        names = {name: number for number, name in enumerate(nodes)}
         self.ends = torch.tensor([[names[node] for node in pair] for pair in ends]).T  # (2, D)
         self.nodes = len(names)
         self._ends: dict[torch.device, Tensor] = {}
@@ -269,16 +270,17 @@ class MixedDemands:
         device = generator.device
         if device not in self._ends:
             self._ends[device] = self.ends.to(device)
-        ends, kind = self._ends[device], {"dtype": torch.float64, "device": device}
+        ends, kind = self._ends[device], torch.float64
         size = ends.shape[1]
         if mix == "sparse":
-            order = torch.rand((count, size), generator=generator, **kind)
+            order = torch.rand((count, size), generator=generator, dtype=kind, device=device)
             # at least one, so that there is something to route
             on = order <= order.amin(1, keepdim=True).clamp_min(ON)
-            return on * torch.rand((count, size), generator=generator, **kind)
+            return on * torch.rand((count, size), generator=generator, dtype=kind, device=device)
         if mix == "lognormal":
-            way = torch.randn((count, size), generator=generator, **kind)
+            way = torch.randn((count, size), generator=generator, dtype=kind, device=device)
         else:
-            weight = torch.randn((2, count, self.nodes), generator=generator, **kind)
+            shape = (2, count, self.nodes)
+            weight = torch.randn(shape, generator=generator, dtype=kind, device=device)
             way = weight[0][:, ends[0]] + weight[1][:, ends[1]]
         return (SPREAD * (way - way.amax(1, keepdim=True))).exp()

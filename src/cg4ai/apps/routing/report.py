@@ -70,10 +70,12 @@ MOVED = {
 
 def report(summary: Mapping[str, Any]) -> str:
     """The result for people: a table, what is guaranteed, where the time went."""
+    scaled = said_first(factor_of(summary))
     lines = [
         *cut_short(summary),
+        *scaled,
         returned(summary),
-        *about(summary),
+        *about(summary)[len(scaled) :],
         stopped(summary),
         "",
         plain(comparison(summary)),

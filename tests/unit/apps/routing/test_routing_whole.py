@@ -67,7 +67,8 @@ def test_on_a_gpu_few_demands_take_fewer_steps_of_larger_batches() -> None:
     assert not sizes.joint_wide(132, "cuda")
     assert sizes.joint_wide(15, "cuda:1")
     assert sizes.joint_steps(15, wide=True) == 2875 // 2
-    assert sizes.joint_batch(wide=True) == 4 * sizes.joint_batch() == 1024
+    assert sizes.joint_batch(wide=True) == 4 * sizes.joint_batch() == 1536
+    assert sizes.joint_batch(mixed=False) == 256
     assert sizes.joint_rate(15, wide=True) > sizes.joint_rate(15)
 
 
