@@ -20,7 +20,8 @@ from cg4ai.records import Array, IntArray
 
 def is_traced() -> bool:
     """Whether torch records what is computed as one graph, for any number of inputs."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+    tracing: bool = torch.jit.is_tracing()  # type: ignore[no-untyped-call]
+    return torch.compiler.is_compiling() or tracing
 
 
 def numbers(value: Any, what: str, *, missing: bool = False) -> Array:

@@ -146,7 +146,8 @@ class ModuleArchitecture:
 
     def _call(self, parameters: Parameters, buffers: Parameters, inputs: Tensor) -> Tensor:
         with fused_attention(off=self._attends):
-            if torch.jit.is_tracing():  # which functional_call refuses
+            # functional_call refuses to be traced
+            if torch.jit.is_tracing():  # type: ignore[no-untyped-call]
                 with _held(self.template, {**parameters, **buffers}):
                     result: object = self.template(inputs)
             else:

@@ -6,6 +6,7 @@ import copy
 import io
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,15 +18,23 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import (
+    ArrangedMembers,
+    CompletedMembers,
     ConstantMembers,
+    FeedbackArchitecture,
+    Loads,
     ModuleArchitecture,
     NetworkArchitecture,
     affine,
     from_sklearn,
 )
 from cg4ai.members.mixture import Part
+from cg4ai.members.shielded import Shield, ShieldedMembers
+from cg4ai.members.side_by_side import SideBySideArchitecture
 from cg4ai.protocols import Members
-from cg4ai.rules import Ball, Box, Concave, Linear
+from cg4ai.rules import Ball, Box, Concave, Equality, Linear, Range, SumTo
+from cg4ai.rules.arranged import joined
+from cg4ai.rules.guards import guard_of
 
 # shields are asked outside their regions too
 pytestmark = pytest.mark.filterwarnings("ignore::cg4ai.errors.OutsideRegion")
@@ -87,6 +96,34 @@ def shielded() -> Ensemble:
     return single(network(activation="gelu")).shielded([-1.0, -1.0, -1.0], rules)
 
 
+EQUALITY = Equality(None, np.array([[1.0, 1.0, 1.0]]), [1.0])
+OUTPUT_SET = joined([Range(-1.0, [0.5, 1.0, 2.0]), SumTo(0.5, low=None)], 3)
+
+
+def member_shield() -> Shield:
+    rule = Linear(Box([0, 0, 0], [1, 1, 1]), [1.0, 1.0, 0.0], 0.2, "<=", name="sum")
+    rule.check(3, 3)
+    return Shield(ConstantMembers([[-1.0, -1.0, -1.0]], 3), (guard_of(rule, 3),))
+
+
+def of_architecture(kind: Any) -> Ensemble:
+    return single(kind.members(kind.initialise(2, torch.Generator().manual_seed(2))))
+
+
+def router() -> Ensemble:
+    """Networks that see loads, whose splits stand behind a shield."""
+    kind = FeedbackArchitecture(
+        NetworkArchitecture(3, 3, hidden=(4,), output="grouped", groups=(1, 2)),
+        Loads(np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 0.5]]), np.array([0, 1, 1])),
+        2,
+    )
+    rule = Linear(Box([0, 0, 0], [1, 1, 1]), [0.0, 1.0, 0.0], 0.4, "<=", name="link")
+    rule.check(3, 3)
+    shield = Shield(ConstantMembers([[1.0, 0.2, 0.8]], 3), (guard_of(rule, 3),))
+    members = kind.members(kind.initialise(2, torch.Generator().manual_seed(2)))
+    return single(ShieldedMembers(members, shield))
+
+
 CASES = {
     "gelu network": lambda: single(network(activation="gelu", skip=True)),
     "scaled network": lambda: single(network(shift=np.full(3, 0.5), scale=np.full(3, 3.0))),
@@ -99,6 +136,26 @@ CASES = {
     "own modules": lambda: single(own_modules()),
     "several blocks": several_blocks,
     "shielded": shielded,
+    "members behind shields": lambda: single(ShieldedMembers(network(), member_shield())),
+    "completed": lambda: single(
+        CompletedMembers(own_modules(), EQUALITY.completion(3).projected())
+    ),
+    "in an output set": lambda: single(ArrangedMembers(network(), OUTPUT_SET)),
+    "side by side": lambda: of_architecture(
+        SideBySideArchitecture(
+            NetworkArchitecture(3, 3, hidden=(5,), output="softmax"),
+            np.array([[1, 0, 0], [0, 1, 1], [0, 1, 1]], bool),
+            (3, 1, 2),
+        )
+    ),
+    "with feedback": lambda: of_architecture(
+        FeedbackArchitecture(
+            NetworkArchitecture(3, 3, hidden=(4,), output="grouped", groups=(1, 2)),
+            Loads(np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 0.5]]), np.array([0, 1, 1])),
+            2,
+        )
+    ),
+    "a router": router,
 }
 many = pytest.mark.parametrize("name", list(CASES))
 
@@ -214,7 +271,7 @@ def test_parameters_are_what_training_moves(name: str) -> None:
     # against differences of the loss along the gradient
     moved = [p for p in module.parameters() if p.grad is not None and bool(p.grad.any())]
     assert moved
-    slope = sum(float((p.grad**2).sum()) for p in moved)  # type: ignore[operator]
+    slope = sum(float((p.grad**2).sum()) for p in moved if p.grad is not None)
     optimiser.step()
     with torch.no_grad():
         after = ((module(x) - target) ** 2).mean()
