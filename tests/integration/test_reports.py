@@ -342,6 +342,7 @@ def test_summaries_that_make_no_sense_are_refused_in_one_line(
     damaged: list[dict[str, Any]] = [{"members": 3}, {"weights": [[None]]}, {"blocks": []}]
     for wrong in damaged:
         write_json(run / "ensemble.json", record | wrong)
+        bind(run)
         assert main(["report", str(run)]) == 2
         assert "are not those of a run of 'digits'" in capsys.readouterr().err
 
