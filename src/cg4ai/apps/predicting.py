@@ -118,7 +118,8 @@ class Predictor:
         """
         inputs = self.described.inputs(table)
         outside = self.described.outside(inputs)
-        missed = [name for name, one in self.ensemble.beyond(inputs).items() if one.any()]
+        beyond = self.ensemble.beyond(inputs).items()
+        missed = [name for name, one in beyond if (one & outside).any()]
         warning = outside_warning(table, outside, missed)
         if warning and asked.refuse_outside:
             raise InvalidInput(f"{warning}; correct or remove these rows")

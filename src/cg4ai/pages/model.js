@@ -207,7 +207,7 @@
     // rules that hold at every input speak here, too
     const silent = data.rules.filter((one, r) => one.at !== null && !found.rules[r].speaks).map(one => one.name);
     const beyond = far.length ? `Outside the ranges of the training data: ${far.slice(0, 5).join(", ")}${far.length > 5 ? " and more" : ""}.` : "";
-    const unkept = silent.length ? `Outside the region of ${silent.join(" and of ")}: not guaranteed here.` : "";
+    const unkept = far.length && silent.length ? `Outside the region of ${silent.join(" and of ")}: not guaranteed here.` : "";
     element("outside").textContent = [beyond, unkept].filter(Boolean).join(" ");
   }
 

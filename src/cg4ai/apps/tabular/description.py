@@ -143,10 +143,16 @@ class Model:
         return self.subject.inputs(table)
 
     def outside(self, inputs: Array) -> NDArray[np.bool_]:
-        """Rows outside the region of some rule; rules that hold at every input have none."""
+        """Rows beyond the training data that are outside the region of some rule as well.
+
+        Within the training data a rule says nothing only where its author meant that; rules that
+        hold at every input have no region.
+        """
         if self.ensemble is None:
             return np.zeros(len(inputs), bool)
-        return self.ensemble.outside(inputs)
+        subject = self.subject
+        beyond = ((inputs < subject.lower) | (inputs > subject.upper)).any(axis=1)
+        return np.asarray(beyond & self.ensemble.outside(inputs))
 
     def predictions(self, inputs: Array, outputs: Array, *, details: bool) -> list[dict[str, Any]]:
         """The prediction, and for classes the score of each."""
