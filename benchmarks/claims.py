@@ -721,7 +721,8 @@ def built_rule(rng: np.random.Generator, y: Array, unit: Units, size: int) -> Bu
     )
     kind = str(rng.choice(kinds))
     if kind == "range":
-        low, high = np.quantile(y, rng.uniform(0, 0.4)), np.quantile(y, rng.uniform(0.6, 1))
+        low = float(np.quantile(y, rng.uniform(0, 0.4)))
+        high = float(np.quantile(y, rng.uniform(0.6, 1)))
         return Built(
             kind,
             cg4ai.Range(low, high, name="built"),
@@ -737,8 +738,8 @@ def built_rule(rng: np.random.Generator, y: Array, unit: Units, size: int) -> Bu
         )
     if kind == "sum":
         total = float(y.sum(1).mean())
-        low = None if rng.random() < 0.5 else min(0.0, total) - abs(total)
-        made = cg4ai.SumTo(total, low=low, name="built")
+        least = None if rng.random() < 0.5 else min(0.0, total) - abs(total)
+        made: Any = cg4ai.SumTo(total, low=least, name="built")
         summed = sums_of(np.ones((1, r)), np.array([total]), np.zeros((1, size)))
         return Built(kind, made, summed)
     if kind == "equality":

@@ -272,7 +272,7 @@ def random_requirements(
         slack = "shared" if shared else "row"
         chosen = np.sort(rng.choice(len(points), int(rng.integers(1, len(points) + 1)), False))
         listed, name = points[chosen], f"rule {number}"
-        weights = rng.uniform(0.1, 1.0, r)
+        weights: Array = rng.uniform(0.1, 1.0, (r,))
         facts: list[tuple[Any, int]] = []
         new: list[Row] = []
         made: Any

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing.app import APPLICATION
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.drawing import Layout, drawn
@@ -24,7 +23,7 @@ from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.checker import check
 from cg4ai.checker.verify import Verdict
 from cg4ai.cli.demo import ASKED
-from cg4ai.clock import Deadline
+from cg4ai.clock import Deadline, Review
 from cg4ai.plots.colours import BAD, INK, LINE, PAPER, QUIET, STEPS, THIRD
 from cg4ai.plots.networks import KEPT
 from cg4ai.records import Array

@@ -13,8 +13,8 @@ from cg4ai.apps.digits.app import DigitsApplication
 from cg4ai.apps.digits.evaluate import TOLERANCE, Prepared, accuracy, required
 from cg4ai.apps.digits.journal import Journal
 from cg4ai.apps.digits.problem import listed
-from cg4ai.apps.protocol import Evaluation, Review, Task
-from cg4ai.clock import Deadline
+from cg4ai.apps.protocol import Evaluation, Task
+from cg4ai.clock import Deadline, Review
 from cg4ai.ensemble.audit import audit
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import SolverFailure

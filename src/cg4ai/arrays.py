@@ -10,11 +10,18 @@ from datetime import date
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
+
+
+def is_traced() -> bool:
+    """Whether torch records what is computed as one graph, for any number of inputs."""
+    tracing: bool = torch.jit.is_tracing()  # type: ignore[no-untyped-call]
+    return torch.compiler.is_compiling() or tracing
 
 
 def numbers(value: Any, what: str, *, missing: bool = False) -> Array:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 MOST_COMPARED = 1000  # words: comparing with each takes time, and rows may have any number of names
+NO_MEMORY = r"(n't|not|fail\w*|unable)( to)? allocat|not enough memory|out of memory"
 LONGEST_NAME = 120  # two of them, and some words, are one line of a certificate
 
 
@@ -91,5 +92,5 @@ def check_names(names: Iterable[str], place: str, *, longest: int = LONGEST_NAME
 def out_of_memory(error: BaseException) -> bool:
     """Whether it says that memory was asked for in vain, as torch does by a RuntimeError."""
     if isinstance(error, RuntimeError):
-        return re.search("allocat|out of memory", str(error)) is not None
+        return re.search(NO_MEMORY, str(error)) is not None
     return isinstance(error, MemoryError)

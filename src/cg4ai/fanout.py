@@ -188,9 +188,11 @@ def own_stream(device: str | torch.device) -> Iterator[None]:
         stream = known[place] = torch.cuda.Stream(place)  # type: ignore[no-untyped-call]
     around = torch.cuda.current_stream(place)
     stream.wait_stream(around)
-    with torch.cuda.stream(stream):
-        yield
-    around.wait_stream(stream)
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        around.wait_stream(stream)
 
 
 @cache

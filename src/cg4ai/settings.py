@@ -296,7 +296,9 @@ class Settings(Checked):
         Algorithm 2 of the paper is printed.
     cut_rounds: separations in a row before members are priced again (cuts "before").
     cuts_per_round: at most this many new rows per requirement and separation.
-    penalty, penalty_growth, penalty_limit: price of slack; it grows when nothing else improves.
+    penalty, penalty_growth, penalty_limit: price of slack; it grows when nothing else improves. It
+        is in the unit of the objective: 1, or, where costs are usually below 1e-2 or above 1e6,
+        a power of two near them; in a small unit it is dearer, by its root.
     smoothing: weight of earlier duals in the duals that members are proposed by (0: none).
     uniform_share: share of those duals spread evenly over all rows.
     row_age_limit, column_age_limit: solves in a row without use before a row or column is set

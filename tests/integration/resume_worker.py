@@ -47,14 +47,14 @@ def signal_once_seen(path: Path, number: int) -> None:
     """Make this process send itself a signal at the first fsync that finds a file not empty."""
     usual, sent = os.fsync, False
 
-    def watched(descriptor: int) -> None:
+    def watched(descriptor: Any) -> None:
         nonlocal sent
         usual(descriptor)
         if not sent and path.exists() and path.stat().st_size:
             sent = True
             os.kill(os.getpid(), number)
 
-    os.fsync = watched
+    os.fsync = watched  # type: ignore[assignment]
 
 
 def child(request: dict[str, Any]) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The first problems of both campaigns that re-check what is claimed, by arithmetic of their own."""
+"""The first problems of both campaigns that re-check what is claimed by code of their own."""
 
 from __future__ import annotations
 

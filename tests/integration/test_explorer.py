@@ -330,6 +330,29 @@ def test_the_model_of_the_page_is_the_model(browser: Any, table: Path) -> None:
         assert not speaks or one["slack"] == pytest.approx(score - 0.6, abs=1e-9)
 
 
+def test_the_page_decides_as_the_model_does(browser: Any, tmp_path: Path) -> None:
+    """By the thresholds of a rule on decisions, not by the largest score."""
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 2, 300)
+    x = rng.normal(size=(300, 2)) + 0.8 * group[:, None]
+    label = np.where(x[:, 0] + rng.normal(size=300) > 0.4, "yes", "no")
+    lines = [f"{a},{b},{g},{y}" for (a, b), g, y in zip(x, group, label, strict=True)]
+    (tmp_path / "loans.csv").write_text("\n".join(["income,debt,group,paid", *lines]) + "\n")
+    rule = {"rule": "decision_rate", "group_column": "group", "output": "yes", "tolerance": 0.05}
+    (tmp_path / "equal.json").write_text(json.dumps([rule]))
+    asked = ["train", str(tmp_path / "loans.csv"), "--target", "paid", "--ignore", "group"]
+    asked += ["--members", "tree", "--rules", str(tmp_path / "equal.json"), "--quiet"]
+    assert main([*asked, "--out", str(tmp_path / "run")]) == 0
+    assert main(["explore", str(tmp_path / "run")]) == 0
+    ensemble, described = trained(tmp_path / "run")
+    inputs = described.inputs(read_csv(tmp_path / "loans.csv"))
+    browser.get((tmp_path / "run" / "explorer.html").as_uri())
+    found = browser.execute_script(MODEL, inputs.tolist())
+    assert [one["decided"] for one in found] == ensemble.decide(inputs).tolist()
+    outputs = ensemble.predict(inputs)
+    assert [one["decided"] for one in found] != outputs.argmax(1).tolist()
+
+
 def test_rules_that_cannot_be_computed_say_why(browser: Any, table: Path) -> None:
     """Of rules whose file is gone nothing but what was established is told."""
     browser.get((table / "bare.html").as_uri())

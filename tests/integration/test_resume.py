@@ -98,6 +98,7 @@ def outcome(out: Path) -> dict[str, Any]:
     """All of a finished run that must not depend on kills."""
     history = [record for _, record in files.read_lines(out / "history.jsonl")]
     summary = files.read_json(out / "summary.json")
+    del summary["speaks_of"]  # of a history with seconds of its own
     timed = [name for name in summary if name == "seconds" or name.endswith("_s")]
     for name in timed:
         del summary[name]

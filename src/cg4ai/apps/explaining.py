@@ -23,9 +23,10 @@ from cg4ai.rules.equality import Equality
 from cg4ai.rules.place import Placed
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import LinearRows, shortfall
+from cg4ai.rules.sizes import requirement_size
 from cg4ai.separation.scan import predictions
 
-TOLERANCE = 1e-6  # as of audits
+TOLERANCE = 1e-6  # as of audits, of a rule's size
 
 
 def explained(
@@ -43,18 +44,29 @@ def explained(
         for rule in stated:
             if rule.name == name:
                 slack = np.fmin(slack, slack_at(ensemble, rule, inputs, outputs))
+        sizes = [_size(ensemble, rule, outputs) for rule in stated if rule.name == name]
+        allowed = TOLERANCE * min(sizes, default=1.0)
         recorded = found.by_requirement.get(name)
         columns[f"{name}: slack"] = [None if np.isnan(one) else float(one) for one in slack]
         columns[f"{name}: {STRENGTH}"] = [
-            _strength(one, None if recorded is None else str(recorded[number]))
+            _strength(one, allowed, None if recorded is None else str(recorded[number]))
             for number, one in enumerate(slack)
         ]
     return [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
 
 
-def _strength(slack: float, recorded: str | None) -> str:
+def _size(ensemble: Ensemble, rule: Requirement, outputs: Array) -> float:
+    """The least size of its rows; of outputs, for a rule that names no inputs."""
+    largest = float(np.abs(outputs).max(initial=0.0)) or 1.0
+    if not isinstance(rule, Placed) or rule.inputs is None:
+        return largest
+    rule.check(ensemble.input_size, ensemble.output_size)
+    return requirement_size(rule, ensemble.output_size, outputs=lambda: largest).least
+
+
+def _strength(slack: float, allowed: float, recorded: str | None) -> str:
     """What is recorded of the prediction, else what recomputing the rule showed."""
-    if slack < -TOLERANCE:
+    if slack < -allowed:
         return str(Strength.VIOLATED)
     if recorded not in (None, Strength.UNVERIFIED):
         return str(recorded)

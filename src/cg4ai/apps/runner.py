@@ -22,12 +22,12 @@ from typing import Any, Generic, cast
 
 from cg4ai import clock
 from cg4ai.apps.folders import ARRAYS, DESCRIPTION, REPORT, about_of, check_application, open_run
-from cg4ai.apps.protocol import Application, Evaluation, P, Review, S, Task
+from cg4ai.apps.protocol import Application, Evaluation, P, S, Task
 from cg4ai.apps.reports.write import reported
 from cg4ai.apps.tables import wrapped
 from cg4ai.apps.wording import outcome_in_numbers
 from cg4ai.callbacks import TensorBoard
-from cg4ai.clock import Deadline
+from cg4ai.clock import Deadline, Review
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.fanout import own_stream
 from cg4ai.pricing.gradient.training import step_listener

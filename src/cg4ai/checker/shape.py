@@ -61,10 +61,7 @@ class ShapeClaim(Heading):
         self.ordered, self.logits = asks["ordered"] is True, asks["logits"] is True
         if (asks["ordered"], asks["logits"]) != (self.ordered, self.logits):
             raise Rejected("ordered and logits must be true or false")
-        try:
-            self.states = member_states(listed(claim["members"], "members"), content.arrays)
-        except ValueError as error:
-            raise Rejected(str(error)) from error
+        self.states = member_states(listed(claim["members"], "members"), content.arrays)
 
     def _feature(self, pair: Any) -> tuple[int, int]:
         if not isinstance(pair, list) or len(pair) != 2 or pair[1] not in (1, -1):

@@ -152,7 +152,7 @@ def _same_subject(
         shield, what = content.get("shield"), f"the shield in {folder}"
         if not shield:
             raise Rejected(f"the mixture in {folder} is not behind a shield")
-        anchor = _anchor(shield, arrays, what)
+        anchor = _anchor(shield, arrays)
         _same_parts(anchor, claim, f"the anchor of {what}")
         _same_guard(claim, shield["guards"], arrays, what)
         return [f"The shield stored in {folder} has this anchor, these rules and this region."]
@@ -160,10 +160,8 @@ def _same_subject(
     return [f"The mixture is the one stored in {folder}: members, weights and layout are equal."]
 
 
-def _anchor(shield: Any, arrays: Mapping[str, NDArray[Any]], what: str) -> Shipped:
-    """What a shield of the whole mixture moves to; Rejected where that is not its members alone."""
-    if shield["anchor"].get("shield") is not None:
-        raise Rejected(f"the anchor of {what} is behind a shield of its own, which is not checked")
+def _anchor(shield: Any, arrays: Mapping[str, NDArray[Any]]) -> Shipped:
+    """What a shield of the whole mixture moves to."""
     return Shipped.read(shield["anchor"], arrays, "anchor.")
 
 
@@ -221,7 +219,7 @@ def _built(
     if content.get("shield"):
         if isinstance(claim, ShapeClaim):
             raise Rejected(f"the mixture in {folder} is behind a shield, which keeps no shape")
-        mixtures["the anchor"] = _anchor(content["shield"], arrays, f"the shield in {folder}")
+        mixtures["the anchor"] = _anchor(content["shield"], arrays)
     for name, mixture in mixtures.items():
         what = f"{name} in {folder}"
         if mixture.layout != [list(range(claim.output_size))]:

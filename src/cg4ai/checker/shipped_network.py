@@ -29,11 +29,14 @@ SETS = {"box": BOX, "polytope": BOX | {"matrix", "limit"}}  # what is said of ea
 
 
 def links_of(about: Mapping[str, Any]) -> dict[tuple[str, str], int]:
-    """The number of each link by its ends; ValueError where the network is not as it is written."""
-    for name, check in NETWORK.items():
-        check(about[name], name)
-    if "demand_set" in about:
-        region(about["demand_set"], "demand_set")
+    """The number of each link by its ends; Rejected where the network is not as it is written."""
+    try:
+        for name, check in NETWORK.items():
+            check(about[name], name)
+        if "demand_set" in about:
+            region(about["demand_set"], "the set of demands")
+    except ValueError as error:
+        raise Rejected(str(error)) from error
     arcs = [(source, target) for source, target in about["arcs"]]
     if len(set(arcs)) < len(arcs):
         raise Rejected("the network names a link twice")

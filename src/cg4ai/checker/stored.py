@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from cg4ai.checker.errors import Rejected
 from cg4ai.errors import RunFolderError
 
 Arrays = dict[str, NDArray[Any]]
@@ -390,7 +391,7 @@ AFFINE = {
     "limit": (FLOAT, 1),
     "tilt": (FLOAT, 2),
 }
-RULES = {
+RULES: dict[str, dict[str, Any]] = {
     "affine": AFFINE,
     "shared": AFFINE | {"prices": (FLOAT, 2)},
     "quadratic": {"factor": (FLOAT, 3), "linear": (FLOAT, 2), "limit": (FLOAT, 1)},
@@ -443,14 +444,17 @@ def _class(value: Any, what: str) -> None:
 
 
 def member_state(record: Any, arrays: Mapping[str, NDArray[Any]]) -> MemberState:
-    """The stack that a record and its arrays describe; ValueError unless it is as it is written."""
-    _described(record, "a stack of members")
-    kind, config = record["kind"], record["config"]
-    what = f"a stack of {kind!r:.40} members"
-    if kind not in CONFIGS:
-        raise ValueError(f"{what} is of no known kind")
-    object_of(config, CONFIGS[kind], what)
-    _arrays_of(kind, config, dict(arrays), what)
+    """The stack that a record and its arrays describe; Rejected unless it is as it is written."""
+    try:
+        _described(record, "a stack of members")
+        kind, config = record["kind"], record["config"]
+        what = f"a stack of {kind!r:.40} members"
+        if kind not in CONFIGS:
+            raise ValueError(f"{what} is of no known kind")
+        object_of(config, CONFIGS[kind], what)
+        _arrays_of(kind, config, dict(arrays), what)
+    except ValueError as error:
+        raise Rejected(str(error)) from error
     return MemberState(kind, config, dict(arrays))
 
 
@@ -565,7 +569,8 @@ def member_states(
     records: Any, arrays: Mapping[str, NDArray[Any]], prefix: str = ""
 ) -> list[MemberState]:
     """The stacks that a list describes; names of their arrays begin with their numbers."""
-    each(_described)(records, "members")
+    if not isinstance(records, list):
+        raise Rejected(f"members must be a list of stacks, got {records!r:.80}")
     return [
         member_state(record, below(arrays, f"{prefix}{number}."))
         for number, record in enumerate(records)

@@ -25,6 +25,7 @@ from cg4ai.records import Array
 from cg4ai.rules import Concave
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.guards import FunctionRules, Guard
+from cg4ai.rules.quadratic import QuadraticRules
 from cg4ai.rules.regions import Ball
 from cg4ai.rules.sizes import variable_units
 
@@ -294,9 +295,11 @@ class _Program:
 
     def _convex(self, matrix: Array, limits: Array, start: Array) -> tuple[float, Array] | None:
         """The same with rules that are concave in the output: a small smooth program."""
+        units = self._units(matrix)
+        basis, matrix = self.space.basis * units, matrix * np.append(units, 1.0)
 
         def outputs(z: Array) -> torch.Tensor:
-            return torch.as_tensor(self.space.offset + self.space.basis @ z)
+            return torch.as_tensor(self.space.offset + basis @ z)
 
         def room(point: Array) -> Array:
             y = outputs(point[:-1])[None]
@@ -314,11 +317,11 @@ class _Program:
                 slack = one.rules.slack(_centre(one), y)[0]
                 for number, value in enumerate(slack):
                     (gradient,) = torch.autograd.grad(value, y, retain_graph=True)
-                    own = gradient[0].numpy() @ self.space.basis / one.scale[number]
+                    own = gradient[0].numpy() @ basis / one.scale[number]
                     rows.append(np.append(own, -1.0)[None])
             return np.concatenate(rows)
 
-        first = np.append(start, 0.0)
+        first = np.append(start / units, 0.0)
         first[-1] = min(0.0, float(room(first).min()) - 1.0)
         cost = np.append(np.zeros(len(start)), -1.0)
         answer = minimize(
@@ -332,7 +335,21 @@ class _Program:
         )
         if not np.isfinite(answer.x).all():
             return None
-        return float(answer.x[-1]), np.asarray(answer.x[:-1])
+        return float(answer.x[-1]), np.asarray(answer.x[:-1] * units)
+
+    def _units(self, matrix: Array) -> Array:
+        """(k,): powers of two in which all rules move alike with each variable."""
+        basis = self.space.basis
+        largest = np.abs(matrix[:, :-1]).max(axis=0, initial=0.0)
+        for one in self.others:
+            if isinstance(one.rules, QuadraticRules):
+                bent = np.einsum("rk,lrs,sk->lk", basis, one.rules.square, basis)
+                largest = np.maximum(
+                    largest, np.sqrt(np.maximum(bent, 0.0) / one.scale[:, None]).max(axis=0)
+                )
+                steep = np.abs(one.rules.linear @ basis) / one.scale[:, None]
+                largest = np.maximum(largest, steep.max(axis=0))
+        return np.asarray(2.0 ** -np.round(np.log2(np.where(largest > 0, largest, 1.0))))
 
 
 def _centre(guard: Guard) -> torch.Tensor:

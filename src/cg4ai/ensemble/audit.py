@@ -217,6 +217,7 @@ def row_violations(requirement: Requirement, ensemble: Ensemble, rows: Rows) -> 
     """What the mixture makes of a requirement's own rows; negative where there is room."""
     if isinstance(requirement, DecisionRate):
         assert isinstance(rows, LinearRows)
+        assert rows.mixing is not None
         outputs = votes(torch.as_tensor(ensemble.answers(rows.inputs)))
         # decisions that rounding can change count as those that are worse for the row
         doubt = ensemble.unsure(rows.inputs) @ np.abs(rows.coefficients).T

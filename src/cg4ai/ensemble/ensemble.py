@@ -21,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cg4ai.arrays import matrix, same_columns
-from cg4ai.errors import InvalidInput, OutsideRegion, did_you_mean
+from cg4ai.arrays import is_traced, matrix, same_columns
+from cg4ai.errors import FitWarning, InvalidInput, OutsideRegion, did_you_mean
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Mixture, Part
 from cg4ai.members.shielded import ShieldedMembers
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from cg4ai.rules.arranged import OutputSet
     from cg4ai.rules.guards import Guard
 
+NO_GUARANTEE = (
+    "float32: nothing is guaranteed, since numbers and outputs are rounded; the claims of the "
+    "ensemble are about float64"
+)
 REGIONS = "regions"
 GUARANTEES = "guarantees"
 FEATURE_NAMES, OUTPUT_NAMES = "feature_names", "output_names"  # of columns in and out, if known
@@ -227,7 +231,8 @@ class Ensemble(Mixture):
 
     def outside(self, x: Array) -> NDArray[np.bool_]:
         """(n, d) -> (n,): inputs that some rule says nothing of: outside its regions."""
-        return np.logical_or.reduce([np.zeros(len(x), bool), *self.beyond(x).values()])
+        missed = [np.zeros(len(x), bool), *self.beyond(x).values()]
+        return np.asarray(np.any(missed, axis=0))
 
     def beyond(self, x: Array) -> dict[str, NDArray[np.bool_]]:
         """(n, d) -> for each requirement over regions (n,): which inputs lie outside all of these.
@@ -364,7 +369,8 @@ class Ensemble(Mixture):
     def as_module(self) -> EnsembleModule:
         """An `nn.Module` with the same predictions, (n, d) -> (n, r) float64, for use elsewhere.
 
-        It moves, saves its state and exports like any other.
+        It moves, is trained, saves its state, is traced and exported like any other. After
+        `.float()` nothing is guaranteed any more, see `EnsembleModule`.
         """
         return EnsembleModule(self)
 
@@ -435,29 +441,36 @@ def record_regions(
 
 
 class EnsembleModule(nn.Module):
-    """(n, d) -> (n, r), float64, by the code that `predict` uses, on tensors of its own.
+    """(n, d) -> (n, r), by the code that `predict` uses, on tensors of its own.
 
-    Numbers of members are parameters, which do not ask for gradients: what is claimed about the
-    ensemble holds for these numbers alone. Integers, weights and what a shield needs are buffers.
+    What training moves are parameters, which do not ask for gradients until they are told to.
+    Weights of members, statistics, and all that rules and shields need are buffers. It is in
+    evaluation mode, and `train()` changes nothing: no part of it behaves differently.
+
+    Outputs have the dtype of the parameters, float64 or float32. It computes in float64 in any
+    case, and buffers stay in it; what `guarantee` says holds for the numbers that it was made with.
     """
 
     def __init__(self, ensemble: Ensemble) -> None:
         super().__init__()
         ensemble._known_set()
+        trained = ensemble.trained()
         for name, tensor in ensemble.tensors().items():
-            self._store(name, tensor.detach().clone())
-        self._ensemble, self._seen = ensemble, self.tensors()
+            self._store(name, tensor.detach().clone(), trained=name in trained)
+        self._ensemble = ensemble
+        self._seen: dict[str, tuple[Tensor, int]] = {}
         self._refresh()
         self.register_load_state_dict_post_hook(_loaded)  # type: ignore[no-untyped-call]
+        self.eval()
 
-    def _store(self, name: str, tensor: Tensor) -> None:
+    def _store(self, name: str, tensor: Tensor, *, trained: bool) -> None:
         *path, last = name.split(".")
         place: nn.Module = self
         for step in path:
             if step not in place._modules:
                 place.add_module(step, nn.Module())
             place = place.get_submodule(step)
-        if tensor.is_floating_point() and "members" in path:
+        if trained:
             place.register_parameter(last, nn.Parameter(tensor, requires_grad=False))
         else:
             place.register_buffer(last, tensor)
@@ -466,15 +479,27 @@ class EnsembleModule(nn.Module):
         """All parameters and buffers by the names that `Ensemble.tensors` gives them."""
         return dict(chain(self.named_parameters(), self.named_buffers()))
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the parameters and of what comes out."""
+        return next((one.dtype for one in self.parameters()), torch.float64)
+
+    @property
+    def guarantee(self) -> str:
+        """What the claims of the ensemble are worth for this module."""
+        if self.dtype == torch.float64:
+            return "float64: the claims of the ensemble hold while its numbers are as they were"
+        return NO_GUARANTEE
+
+    def extra_repr(self) -> str:
+        """What `print` says beside the parts."""
+        return self.guarantee
+
     def _refresh(self) -> None:
         """Take over numbers that were moved."""
         tensors = self.tensors()
-        if any(t.is_floating_point() and t.dtype != torch.float64 for t in tensors.values()):
-            raise InvalidInput(
-                "the module of an ensemble computes in float64, which its guarantees are about; "
-                "keep it so, or lower the precision of ensemble.fuse()"
-            )
-        self._ensemble, self._seen = self._ensemble.with_tensors(tensors), tensors
+        self._ensemble = self._ensemble.with_tensors(_in_double(tensors))
+        self._seen = {name: (tensor, _version(tensor)) for name, tensor in tensors.items()}
 
     def examine(self) -> None:
         """Take over a state that was loaded."""
@@ -482,24 +507,56 @@ class EnsembleModule(nn.Module):
         self._ensemble.examine()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> EnsembleModule:
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        before, fixed = self.dtype, {id(buffer) for buffer in self.buffers()}
+        asked = fn(torch.empty(0, dtype=torch.float64, device=self._ensemble.device)).dtype
+        if asked not in (torch.float64, torch.float32):
+            raise InvalidInput(
+                f"{asked} has two or three digits, in which no rule means anything; use float32, "
+                "or lower the precision of ensemble.fuse()"
+            )
+
+        def moved(tensor: Tensor) -> Tensor:
+            made = fn(tensor)
+            keeps = id(tensor) in fixed and made.dtype != tensor.dtype
+            return tensor.to(made.device) if keeps else made
+
+        super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
         self._refresh()
+        if before == torch.float64 != self.dtype:
+            warnings.warn(NO_GUARANTEE, FitWarning, stacklevel=3)
         return self
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Inputs of any floating dtype on the device of the module."""
-        return self._current().traceable(inputs.to(torch.float64))
+        return self._current().traceable(inputs.to(torch.float64)).to(self.dtype)
 
     def theta(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (n,): how far a shield moves each output; 0 where there is none."""
-        return self._current().theta(inputs.to(torch.float64))
+        return self._current().theta(inputs.to(torch.float64)).to(self.dtype)
 
     def _current(self) -> Ensemble:
-        """While the module is traced or called functionally, others stand for its tensors."""
-        tensors, ensemble = self.tensors(), self._ensemble
-        if any(tensor is not self._seen.get(name) for name, tensor in tensors.items()):
-            return ensemble.with_tensors(tensors)
-        return ensemble
+        """The ensemble of the numbers as they are now.
+
+        While the module is traced or called functionally, others stand for its tensors; while it
+        is trained, they change in place.
+        """
+        for name, tensor in self.tensors().items():
+            own, version = self._seen[name]
+            if tensor is not own or tensor.requires_grad or _version(tensor) != version:
+                return self._ensemble.with_tensors(_in_double(self.tensors()))
+        return self._ensemble
+
+
+def _version(tensor: Tensor) -> int:
+    """How often a tensor was changed in place, where torch counts that."""
+    return 0 if is_traced() or tensor.is_inference() else tensor._version
+
+
+def _in_double(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        name: tensor.double() if tensor.is_floating_point() else tensor
+        for name, tensor in tensors.items()
+    }
 
 
 def _loaded(module: EnsembleModule, _: object) -> None:

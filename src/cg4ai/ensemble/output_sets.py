@@ -128,16 +128,16 @@ def settled(source: OutputSet, outputs: Tensor) -> Tensor:
     low, high = (
         _ends(end, outputs, up=up) for end, up in ((source.low, True), (source.high, False))
     )
-    y = torch.clamp(outputs, low, high)  # type: ignore[call-overload]
+    y = torch.clamp(outputs, low, high)
     for one in source.totals:
         place = torch.tensor(one.outputs, device=y.device)
         own = y.index_select(-1, place)
-        ends = [
+        least, most = (
             torch.as_tensor(end, dtype=y.dtype, device=y.device).expand(y.shape[-1])[place]
             for end in (low, high)
-        ]
-        moved = own + lacking(own.detach(), *ends, one.value)
-        y = y.index_copy(-1, place, torch.clamp(moved, *ends))
+        )
+        moved = own + lacking(own.detach(), least, most, one.value)
+        y = y.index_copy(-1, place, torch.clamp(moved, least, most))
     for chain in source.chains:
         place = torch.tensor(chain, device=y.device)
         y = y.index_copy(-1, place, y.index_select(-1, place).sort(-1).values)

@@ -171,9 +171,9 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
             return np.ones((len(scores), 1))
         if self.scores == "logit":
             scores = np.exp(scores - scores.max(1, keepdims=True))
-            return scores / scores.sum(1, keepdims=True)
+            return np.asarray(scores / scores.sum(1, keepdims=True))
         near = np.clip(scores, 0.0, 1.0)
-        return np.where(np.abs(scores - near) <= NOISE, near, scores)
+        return np.asarray(np.where(np.abs(scores - near) <= NOISE, near, scores))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class of the largest score, (n,); under a `DecisionRate` the class decided for.

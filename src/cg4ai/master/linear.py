@@ -35,6 +35,7 @@ from cg4ai.master.table import (
     OWN_SLACK,
     Table,
     objective_unit,
+    penalty_factor,
     require,
 )
 from cg4ai.records import Array, Duals, IntArray, MasterSolution
@@ -156,7 +157,7 @@ class LinearMaster:
         before = self.n_columns
         costs, coefficients = np.asarray(costs, float), np.asarray(coefficients, float)
         if self._unit is None and np.isfinite(costs).all():
-            self._unit = objective_unit(np.abs(costs), self._usual)
+            self._take_unit(np.abs(costs))
         if self.unit != 1.0:
             coefficients = coefficients / self._row_units(self._table.epigraph_of)
         self._table.add_columns(costs / self.unit, blocks, coefficients)
@@ -180,7 +181,7 @@ class LinearMaster:
         if epigraph is not None:
             pieces, coefficients = np.asarray(epigraph) >= 0, np.asarray(coefficients, float)
             if self._unit is None and pieces.any() and np.isfinite(coefficients).all():
-                self._unit = objective_unit(np.abs(coefficients[pieces]).ravel(), self._usual)
+                self._take_unit(np.abs(coefficients[pieces]).ravel())
             if self.unit != 1.0:
                 units = self._row_units(np.asarray(epigraph))
                 coefficients, bounds = coefficients / units, np.asarray(bounds) / units[:, 0]
@@ -192,6 +193,15 @@ class LinearMaster:
         """The median size of what members cost; of an epigraph the unit, 0 where that is 1."""
         usual = self.unit * float(np.median(np.abs(self._table.costs)))
         return usual or (0.0 if self.unit == 1.0 else self.unit)
+
+    def _take_unit(self, sizes: Array) -> None:
+        """From the sizes of the first costs."""
+        self._unit = objective_unit(sizes, self._usual)
+        factor, most = penalty_factor(self.unit), LARGEST / DUMMY_MULTIPLE
+        if factor != 1.0:
+            self.penalty_limit = min(factor * self.penalty_limit, most)
+            penalty = min(factor * self.penalty, self.penalty_limit)
+            self._active.set_prices(replace(self._active.prices, penalty=penalty))
 
     def _row_units(self, epigraph: IntArray) -> Array:
         """(m, 1): what rows are divided by: the unit where they are pieces of the objective."""

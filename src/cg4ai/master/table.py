@@ -180,6 +180,14 @@ def objective_unit(sizes: Array, usual: float | None) -> float | None:
     return float(2.0 ** np.round(np.log2(unit))) if outside else 1.0
 
 
+def penalty_factor(unit: float) -> float:
+    """By how much slack is dearer in a small unit of the objective.
+
+    Losses fall with the square of outputs, rows with outputs; rows below 1e-4 are scaled already.
+    """
+    return min(unit**-0.5, 1e4) if unit < 1 else 1.0
+
+
 def require(condition: bool, message: str) -> None:
     if not condition:
         raise InvalidInput(message)

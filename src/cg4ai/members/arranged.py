@@ -104,7 +104,7 @@ def _tau(z: Tensor, low: Tensor, high: Tensor, total: float) -> Tensor:
     """
     with torch.no_grad():
         points = torch.cat([z - high, z - low], -1).sort(-1).values
-        last = points.shape[-1] - 1
+        last = int(points.shape[-1]) - 1  # a tensor while torch.jit traces
         place = torch.zeros_like(points[..., :1], dtype=torch.int64)
         for bit in reversed(range(last.bit_length())):
             ahead = place + 2**bit

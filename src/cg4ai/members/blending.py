@@ -17,6 +17,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
+from cg4ai.arrays import is_traced
 from cg4ai.records import IntArray, below
 from cg4ai.rules.guards import Guard
 
@@ -63,7 +64,7 @@ class Blend:
         """The outputs of `moved`, for predictions: where all rules are kept, as is usual, nothing
         else is done. `anchor` gives the anchor's outputs (n, r) where they are needed.
         """
-        if torch.compiler.is_compiling():
+        if is_traced():
             return self.moved(inputs, outputs, anchor(inputs))[0]
         slacks = self.slacks(inputs, outputs)
         if all(bool(slack.amin() >= 0) for slack in slacks):

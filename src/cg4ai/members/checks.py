@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cg4ai.arrays import is_traced
 from cg4ai.errors import InvalidInput
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray, MemberState
@@ -60,7 +61,7 @@ def checked_weights(weights: Tensor | Array, count: int, device: torch.device) -
     vector = as_tensor(weights).to(torch.float64).to(device)
     if vector.shape != (count,):
         raise InvalidInput(f"weights must be ({count},), one per member, got {tuple(vector.shape)}")
-    if not torch.compiler.is_compiling() and not bool(torch.isfinite(vector).all()):
+    if not is_traced() and not bool(torch.isfinite(vector).all()):
         raise InvalidInput("weights must be finite numbers")
     return vector
 
@@ -156,7 +157,7 @@ def in_chunks(
     is copied into the result at once, so that the peak is the result plus one part; with
     gradients the parts are joined and autograd keeps what it needs.
     """
-    if torch.compiler.is_compiling():  # one graph for any number of inputs
+    if is_traced():  # one graph for any number of inputs
         return evaluate(slice(None), slice(None))
     member_step, input_step = steps
     if count == 0 or n == 0 or (count <= member_step and n <= input_step):
@@ -184,14 +185,20 @@ class TensorMembers(Members, Protocol):
 
     def tensors(self) -> dict[str, Tensor]: ...
 
+    def trained(self) -> frozenset[str]:
+        """The names of those that training moves; all others are fixed."""
+        ...
+
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self: ...
 
 
 def tensor_members(members: Members) -> TensorMembers:
     """The same members, if they can be computed from other tensors; InvalidInput if not."""
-    if not callable(getattr(members, "with_tensors", None)):
+    needed = ("tensors", "trained", "with_tensors")
+    if not all(callable(getattr(members, name, None)) for name in needed):
         raise InvalidInput(
             f"{type(members).__name__} cannot become part of a torch module: give it the methods "
-            "tensors() -> dict of names and tensors, and with_tensors(tensors) -> members"
+            "tensors() -> dict of names and tensors, trained() -> names of those that training "
+            "moves, and with_tensors(tensors) -> members"
         )
     return cast(TensorMembers, members)

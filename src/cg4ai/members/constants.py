@@ -77,6 +77,10 @@ class ConstantMembers:
         """One stack of several that are compatible."""
         return cls(torch.cat([part.values for part in parts]), parts[0].input_size)
 
+    def trained(self) -> frozenset[str]:
+        """Those of `tensors` that training moves."""
+        return frozenset({"values"})
+
     def tensors(self) -> dict[str, Tensor]:
         """What outputs are computed from."""
         return {"values": self.values}

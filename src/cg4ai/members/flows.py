@@ -14,6 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from cg4ai.arrays import is_traced
 from cg4ai.errors import InvalidInput
 from cg4ai.members.checks import (
     as_array,
@@ -98,7 +99,7 @@ class FlowMembers:
         """(n, d) -> (len(self), n, output_size)."""
         x = checked_inputs(inputs, self.input_size, self.device)
         # one graph for any number of inputs
-        parts = (x,) if torch.compiler.is_compiling() else torch.split(x, AT_ONCE)
+        parts = (x,) if is_traced() else torch.split(x, AT_ONCE)
         members = [
             torch.cat([self._split(number, part) for part in parts]) for number in range(len(self))
         ]
@@ -158,6 +159,10 @@ class FlowMembers:
             for name in NAMES
         }
         return cls(**own)
+
+    def trained(self) -> frozenset[str]:
+        """Those of `tensors` that training moves."""
+        return frozenset()
 
     def tensors(self) -> dict[str, Tensor]:
         """What outputs are computed from."""

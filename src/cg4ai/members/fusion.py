@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cg4ai.arrays import is_traced
 from cg4ai.errors import InvalidInput
 from cg4ai.members import layers
 from cg4ai.members.checks import checked_weights
@@ -111,7 +112,7 @@ class WideNetwork(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         # Slices keep the hidden values in cache; for export, one batch is one graph.
-        if torch.compiler.is_compiling() or len(inputs) <= layers.INPUT_CHUNK:
+        if is_traced() or len(inputs) <= layers.INPUT_CHUNK:
             return self._forward(inputs)
         return torch.cat([self._forward(part) for part in torch.split(inputs, layers.INPUT_CHUNK)])
 

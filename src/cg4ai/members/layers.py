@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from cg4ai.arrays import is_traced
 from cg4ai.errors import InvalidInput
 from cg4ai.protocols import Parameters
 from cg4ai.records import Array
@@ -46,7 +47,7 @@ class Form(NamedTuple):
 
 def chunk_steps(count: int, n: int, *, width: int, device: torch.device) -> tuple[int, int]:
     """How many members and inputs to evaluate at a time for layers of `width`."""
-    if torch.compiler.is_compiling():  # one graph for any number of inputs
+    if is_traced():  # one graph for any number of inputs
         return count, n
     budget = CPU_CHUNK if device.type == "cpu" else GPU_CHUNK
     inputs = max(1, min(n, INPUT_CHUNK if device.type == "cpu" else budget // width))
@@ -123,7 +124,7 @@ def _by_erf(parameters: Parameters, inputs: Tensor, activation: str) -> bool:
     """
     return (
         activation == "gelu"
-        and not torch.compiler.is_compiling()  # before anything that looks at the number of inputs
+        and not is_traced()  # before anything that looks at the number of inputs
         and inputs.device.type == "cpu"
         and inputs.dtype == torch.float64
         and inputs.ndim == 2
@@ -241,7 +242,7 @@ def mixture_in_chunks(
     member_step, input_step = steps
     size = parameters[f"weight_{form.depth}"].shape[1]
     ready, x, form = prepared(parameters, inputs, form)
-    if torch.compiler.is_compiling():  # one graph for any number of inputs
+    if is_traced():  # one graph for any number of inputs
         return weighted_outputs(ready, x, weights, form).transpose(-1, -2)
 
     def total(part: Tensor) -> Tensor:

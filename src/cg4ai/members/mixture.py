@@ -193,6 +193,14 @@ class Mixture:
                 result[f"members.{number}.{name}"] = tensor
         return result
 
+    def trained(self) -> frozenset[str]:
+        """Those of `tensors` that training moves."""
+        return frozenset(
+            f"members.{number}.{name}"
+            for number, part in enumerate(self.used)
+            for name in tensor_members(part.members).trained()
+        )
+
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
         """The same mixture, computed from other tensors of these names and shapes.
 

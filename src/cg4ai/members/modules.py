@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.parameter import is_lazy
 
+from cg4ai.arrays import is_traced
 from cg4ai.errors import InvalidInput, MissingFactory, did_you_mean
 from cg4ai.members.checks import (
     as_array,
@@ -144,7 +146,12 @@ class ModuleArchitecture:
 
     def _call(self, parameters: Parameters, buffers: Parameters, inputs: Tensor) -> Tensor:
         with fused_attention(off=self._attends):
-            result: object = functional_call(self.template, (parameters, buffers), (inputs,))
+            # functional_call refuses to be traced
+            if torch.jit.is_tracing():  # type: ignore[no-untyped-call]
+                with _held(self.template, {**parameters, **buffers}):
+                    result: object = self.template(inputs)
+            else:
+                result = functional_call(self.template, (parameters, buffers), (inputs,))
         if not isinstance(result, Tensor):
             raise InvalidInput(
                 f"module {self.name!r} returns {type(result).__name__}, not a tensor; wrap it in a "
@@ -179,7 +186,7 @@ class ModuleArchitecture:
     ) -> Tensor:
         """(count, n, output_size); buffers have members first, or no such axis (None)."""
         empty = len(next(iter(parameters.values()))) == 0  # which vmap cannot run
-        plain = empty or torch.compiler.is_compiling()  # an exported graph has no vmap
+        plain = empty or is_traced()  # an exported graph has no vmap
         run = self._vectorised if self.vectorised and not plain else self._looped
         return run(parameters, buffers, x, buffer_axis=buffer_axis)
 
@@ -238,6 +245,23 @@ class ModuleArchitecture:
         """The same name, sizes and parameters: the name is the user's word for the factory."""
         own = (self.name, self.input_size, self.output_size, self.shapes)
         return own == (other.name, other.input_size, other.output_size, other.shapes)
+
+
+@contextmanager
+def _held(module: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    """While entered, the module computes with these tensors in place of its own."""
+    before = []
+    for name, tensor in tensors.items():
+        path, _, last = name.rpartition(".")
+        owner = module.get_submodule(path)
+        table: dict[str, Any] = owner._parameters if last in owner._parameters else owner._buffers
+        before.append((table, last, table[last]))
+        table[last] = tensor
+    try:
+        yield
+    finally:
+        for table, last, own in reversed(before):
+            table[last] = own
 
 
 class ModuleMembers:
@@ -330,6 +354,10 @@ class ModuleMembers:
             {key: torch.cat([part.parameters[key] for part in parts]) for key in first.parameters},
             {key: torch.cat([part.buffers[key] for part in parts]) for key in first.buffers},
         )
+
+    def trained(self) -> frozenset[str]:
+        """Those of `tensors` that training moves."""
+        return frozenset(f"parameter:{key}" for key in self.parameters)
 
     def tensors(self) -> dict[str, Tensor]:
         """What outputs are computed from."""

@@ -67,6 +67,10 @@ class StackedMembers(Generic[ArchitectureT]):
         x = checked_inputs(inputs, self.input_size, self.device)
         return self.architecture.forward_in_chunks(self.parameters, x)
 
+    def trained(self) -> frozenset[str]:
+        """Those of `tensors` that training moves."""
+        return frozenset(self.parameters)
+
     def take(self, indices: IntArray) -> Self:
         positions = checked_indices(indices, len(self), self.device)
         return self._known({name: tensor[positions] for name, tensor in self.parameters.items()})

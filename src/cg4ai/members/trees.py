@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cg4ai.arrays import is_traced
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.members.checks import (
     as_array,
@@ -182,7 +183,7 @@ class TreeMembers:
     def outputs(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (len(self), n, output_size) float64, without gradients."""
         x = checked_inputs(inputs, self.input_size, self.device).detach()
-        if not torch.compiler.is_compiling():
+        if not is_traced():
             self._check_finite(x)
         if self.single_precision:
             x = x.float().double()
@@ -247,8 +248,8 @@ class TreeMembers:
         row = torch.arange(n, device=x.device, dtype=roots.dtype) * self.input_size
         start = row.view(1, n, 1).expand(count, n, trees).flatten()
         node = roots.view(count, 1, trees).expand(count, n, trees).flatten()
-        some_missing = torch.compiler.is_compiling() or bool(torch.isnan(flat).any())
-        together = self.depth if torch.compiler.is_compiling() else min(self.depth, TOGETHER)
+        some_missing = is_traced() or bool(torch.isnan(flat).any())
+        together = self.depth if is_traced() else min(self.depth, TOGETHER)
         for _ in range(together):
             node = self._next(node, start, flat, some_missing=some_missing)
         if together < self.depth:
@@ -295,6 +296,10 @@ class TreeMembers:
             link=self.link,
             single_precision=self.single_precision,
         )
+
+    def trained(self) -> frozenset[str]:
+        """Those of `tensors` that training moves."""
+        return frozenset({"value", "initial"})
 
     def tensors(self) -> dict[str, Tensor]:
         """What outputs are computed from."""

@@ -96,6 +96,10 @@ class WrappedMembers(ABC, Generic[LayerT]):
         """Whether both can be one stack, as far as their layers go."""
         return self.layer is other.layer or self.layer.digest == other.layer.digest
 
+    def trained(self) -> frozenset[str]:
+        """Those of `tensors` that training moves."""
+        return frozenset(f"inner.{name}" for name in tensor_members(self.inner).trained())
+
     def tensors(self) -> dict[str, Tensor]:
         """What outputs are computed from."""
         own = tensor_members(self.inner).tensors()

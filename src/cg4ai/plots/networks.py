@@ -42,13 +42,15 @@ def plot_network(
     utilisation: ArrayLike | None = None,
     *,
     names: bool | None = None,
+    capacity: str = "capacity",
     ax: Axes | None = None,
 ) -> Axes:
     """A network's links, in both directions side by side, wider and darker the fuller they are.
 
     `utilisation` (A,) of each arc, such as a row of `instance.utilisation(demands, splits)`; above
     one they are red and dashed. Nodes lie at their positions, or where a layout of fixed seed puts
-    them. `names`: whether nodes are named; by default those of small networks.
+    them. `names`: whether nodes are named; by default those of small networks. `capacity`: what
+    utilisations are shares of.
     """
     arcs = [(str(source), str(target)) for source, target in instance.arcs]
     loads = np.zeros(len(arcs)) if utilisation is None else np.asarray(utilisation, np.float64)
@@ -70,7 +72,7 @@ def plot_network(
     ax.set_axis_off()
     ax.margins(0.08)
     if utilisation is not None:
-        _legend(ax, above=bool((loads > KEPT).any()))
+        _legend(ax, _share_of(capacity), above=bool((loads > KEPT).any()))
     return ax
 
 
@@ -138,7 +140,11 @@ def _write_names(ax: Axes, places: Mapping[str, Any], arcs: Sequence[tuple[str, 
         )
 
 
-def _legend(ax: Axes, *, above: bool) -> None:
+def _share_of(capacity: str) -> str:
+    return f"share of {'the ' if capacity == 'capacity' else ''}{capacity}"
+
+
+def _legend(ax: Axes, title: str, *, above: bool) -> None:
     ends = np.linspace(0, 1, len(STEPS) + 1)
     named = [
         (f"to {high:.0%}", link_style(float((low + high) / 2))) for low, high in pairwise(ends)
@@ -147,7 +153,7 @@ def _legend(ax: Axes, *, above: bool) -> None:
     handles = [ax.plot([], [], label=name, **style)[0] for name, style in named]
     ax.legend(
         handles=handles,
-        title="share of the capacity",
+        title=title,
         loc="upper center",
         bbox_to_anchor=(0.5, 0),
         ncols=len(named),
@@ -162,12 +168,14 @@ def plot_utilisation(
     *,
     worst: ArrayLike | None = None,
     shown: int = SHOWN,
+    capacity: str = "capacity",
     ax: Axes | None = None,
 ) -> Axes:
     """The fullest links: what they carry at demand vectors, and the worst that was found of each.
 
     `loads` (n, A): utilisations at n vectors. `links`: names of the A links. `worst` (A,): the
-    highest found by a search. See `plot_ranges` for what bars and marks are.
+    highest found by a search. `capacity`: what loads are shares of. See `plot_ranges` for what bars
+    and marks are.
     """
     values = np.atleast_2d(np.asarray(loads, np.float64))
     most = values.max(axis=0) if worst is None else np.asarray(worst, np.float64)
@@ -180,11 +188,11 @@ def plot_utilisation(
     return plot_ranges(
         values[:, chosen],
         [links[number] for number in chosen],
-        label="share of the capacity",
+        label=_share_of(capacity),
         vectors="vectors",
         worst=None if worst is None else most[chosen],
         limit=1.0,
-        limit_name="capacity",
+        limit_name=capacity,
         ax=ax,
     )
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai import arrays
+from cg4ai.arrays import is_traced
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array
 
@@ -78,7 +79,7 @@ class Near:
                 for end, sign in zip(self._ends, (-1, 1), strict=True)
             )
             ends = (lower.to(inputs.dtype), upper.to(inputs.dtype))
-            if not torch.compiler.is_compiling():
+            if not is_traced():
                 self._end_tensors[key] = ends
         lower, upper = ends
         return ((inputs >= lower) & (inputs <= upper)).all(-1)

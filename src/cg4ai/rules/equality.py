@@ -270,14 +270,14 @@ class Equality(Placed):
 
 def _output_units(matrix: Array) -> Array:
     """(r,): powers of two in which coefficients of all outputs are alike; 1 where they are."""
-    size, units = np.abs(matrix), np.ones(matrix.shape[1])
-    size = size[size.any(axis=1)]
+    units: Array = np.ones(matrix.shape[1])
+    size = np.abs(matrix[matrix.any(axis=1)])
     for _ in range(BALANCED):  # rows and columns in turn
         rows = (size * units).max(axis=1, keepdims=True)
         columns = (size / rows).max(axis=0, initial=0.0)
         used = columns > 0
         units = np.where(used, 1 / np.where(used, columns, 1.0), units)
-    units = 2.0 ** np.round(np.log2(units))
+    units = np.asarray(2.0 ** np.round(np.log2(units)))
     own = units[size.any(axis=0)]
     return units if len(own) and own.max() > ALIKE * own.min() else np.ones(len(units))
 

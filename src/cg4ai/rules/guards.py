@@ -88,7 +88,7 @@ class FunctionRules:
         """Of the values: what they are made of is not known."""
         with torch.no_grad():
             slack = self.slack(torch.as_tensor(inputs), torch.as_tensor(outputs)).numpy()
-        return np.abs(slack) + np.abs(self.bounds)
+        return np.asarray(np.abs(slack) + np.abs(self.bounds))
 
 
 @dataclass(frozen=True, eq=False)

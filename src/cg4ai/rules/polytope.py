@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai import arrays
+from cg4ai.arrays import is_traced
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.records import Array
 from cg4ai.rules.box import HAIR, Box, Peaks
@@ -338,7 +339,7 @@ class Polytope:
             looser = max(1.0, torch.finfo(inputs.dtype).eps * self.size / HAIR)
             matrix, ends = self.matrix.T, self.limit + looser * self._row_hair
             found = (torch.as_tensor(matrix).to(*key[::-1]), torch.as_tensor(ends).to(*key[::-1]))
-            if not torch.compiler.is_compiling():
+            if not is_traced():
                 self._near_tensors[key] = found
         return self.box.near(inputs) & (inputs @ found[0] <= found[1]).all(-1)
 

@@ -101,7 +101,7 @@ class QuadraticRules:
         """What `arrays` gave; KeyError or InvalidInput if it is damaged."""
         if "square" not in stored and "factor" in stored:
             stored = {**stored, "square": _square_of(stored["factor"])}
-        return cls(**{name: stored[name] for name in ARRAYS}, input_size=input_size)
+        return cls(stored["square"], stored["linear"], stored["limit"], input_size)
 
     @cached_property
     def digest(self) -> str:

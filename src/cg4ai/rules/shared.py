@@ -72,7 +72,7 @@ class SharedRules:
     def sizes(self, inputs: Array, outputs: Array) -> Array:
         """(n, d), (n, r) -> (n, L): the sum of the sizes of a rule's terms, by which it rounds."""
         limit = (np.abs(inputs) @ np.abs(self.prices).T).max(axis=1, keepdims=True)
-        return self.values.sizes(inputs, outputs) + limit
+        return np.asarray(self.values.sizes(inputs, outputs) + limit)
 
     def _on(self, like: Tensor) -> Tensor:
         key = (like.dtype, like.device)

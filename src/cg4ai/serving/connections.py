@@ -15,11 +15,11 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from cg4ai.clock import Deadline
 from cg4ai.extras import optional
 from cg4ai.serving.gate import DEADLINE, OTHER
 from cg4ai.serving.limits import Limits, Refusal, too_many_connections, too_slow_to_read
 from cg4ai.serving.metrics import Metrics
-from cg4ai.clock import Deadline
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.h11_impl import H11Protocol

@@ -123,9 +123,7 @@ def chosen(run: RunState) -> Choice:
         )
         run.has_time("the choice of one model")
         if not run.work.add_missing(integral(run.work, choice)):
-            unit = run.work.master.unit
-            linear = isinstance(run.work.master, LinearMaster)
-            return scaled(choice, unit) if linear else choice
+            return scaled(choice, run.work.master.unit)
 
 
 def scaled(choice: Choice, unit: float) -> Choice:
@@ -134,7 +132,10 @@ def scaled(choice: Choice, unit: float) -> Choice:
 
 
 def _table(work: Workspace) -> Table:
-    """Rows and columns of the master, each column at the cost that it has on its own."""
+    """Rows and columns of the master, each column at the cost that it has on its own.
+
+    Costs are in the unit of the master's objective.
+    """
     master = work.master
     if isinstance(master, LinearMaster):
         return master.table
@@ -142,7 +143,7 @@ def _table(work: Workspace) -> Table:
     costs = np.empty(len(work.columns))
     for stack in work.columns.stacks:
         costs[stack.numbers] = _own_costs(work, stack.members, stack.blocks)
-    table.add_columns(costs, work.columns.blocks, np.zeros((0, len(costs))))
+    table.add_columns(costs / master.unit, work.columns.blocks, np.zeros((0, len(costs))))
     table.add_rows(master.coefficients, master.bounds, master.slack_numbers, None)
     return table
 

@@ -30,7 +30,7 @@ def result_html(result: Result) -> str:
 
 def _audit(audit: Audit) -> str:
     strength = audit.strength if audit.holds else Strength.VIOLATED
-    tone = TONES.get(strength, GOOD)
+    tone = WARN if audit.doubtful else TONES.get(strength, GOOD)
     badge = (
         f"border: 1px solid {tone}; color: {tone}; border-radius: 1em; padding: 0 0.6em; "
         "font-weight: bold"

@@ -13,7 +13,7 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.master import LinearMaster
 from cg4ai.master.convex import ConvexMaster, FinalWeights, final_weights
-from cg4ai.master.table import NO_SLACK, OWN_SLACK
+from cg4ai.master.table import NO_SLACK, OWN_SLACK, penalty_factor
 from cg4ai.members.shielded import Shield, ShieldedMembers
 from cg4ai.objectives import Batch, Epigraph, Objective, Supervised
 from cg4ai.pricing.reduced_cost import all_values, block_outputs, member_costs
@@ -443,7 +443,10 @@ class Workspace:
             costs[stack.numbers] = self._costs(stack.members, stack.blocks)
         s = self.settings
         master = LinearMaster(
-            len(self.layout), penalty=self.master.penalty, penalty_limit=s.penalty_limit
+            len(self.layout),
+            penalty=self.master.penalty / penalty_factor(self.master.unit),
+            penalty_limit=max(s.penalty_limit, self.master.penalty),
+            usual=self._usual_loss(),
         )
         master.add_columns(costs, self.columns.blocks, np.zeros((0, len(costs))))
         bounds = self.rows.bounds + s.row_margin * self.row_sizes + margins

@@ -82,3 +82,17 @@ def test_rules_of_one_name_are_one_and_what_is_broken_is_said(ensemble: Ensemble
     assert [row["listed: slack"] for row in told] == [0.5, None, None]
     assert [row["listed: strength"] for row in told] == ["audited", "unverified", "unverified"]
     assert {row["moved by the shield"] for row in told} == {0.0}
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize(("excess", "said"), [(1e-8, "audited"), (1e-3, "violated")])
+def test_what_is_broken_is_said_in_any_units(unit: float, excess: float, said: str) -> None:
+    members = ConstantMembers([[unit, 0.0]], 2)
+    one = Ensemble((Part(members, np.zeros(1, np.int64), np.ones(1)),), Layout.single(2))
+    bound = unit / (1 + excess)
+    rules = [
+        Rule(Linear(X, [1.0, 0.0], bound, "<=", name="listed"), ()),
+        Rule(Range(None, bound, name="ends"), ()),
+    ]
+    for row in explained(one, rules, X, one.predict(X, explain=True)):
+        assert (row["listed: strength"], row["ends: strength"]) == (said, said)

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from cg4ai.apps import runner
-from cg4ai.apps.protocol import Review, Task
+from cg4ai.apps.protocol import Task
 from cg4ai.apps.routing.app import Routing
 from cg4ai.apps.routing.settings import Guarantee, RouteSettings
-from cg4ai.clock import Deadline
+from cg4ai.clock import Deadline, Review
 from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
 from cg4ai.settings import RunOptions, Settings
 from small_network import NETWORK

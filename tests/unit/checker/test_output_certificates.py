@@ -13,6 +13,7 @@ from cg4ai.checker import OutputVerdict, Rejected, verdict
 from cg4ai.checker.file import Content
 from cg4ai.checker.outputs import OutputClaim
 from cg4ai.checker.shipped import compare
+from cg4ai.checker.stored import MemberState
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.output_sets import keeps
 from cg4ai.layout import Layout
@@ -25,7 +26,6 @@ from cg4ai.members import (
 )
 from cg4ai.members.mixture import Part
 from cg4ai.members.shielded import Shield
-from cg4ai.records import MemberState
 from cg4ai.rules import OutputRule
 from cg4ai.rules.arranged import joined
 from cg4ai.rules.guards import guard_of
@@ -33,6 +33,11 @@ from cg4ai.rules.guards import guard_of
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(60, 2))
 RULES = (Range(-1, 1), Ordered(), SumTo(0.5, low=-1))
+
+
+def stored(state: Any) -> MemberState:
+    """As the checker reads it from a folder."""
+    return MemberState(state.kind, dict(state.config), dict(state.arrays))
 
 
 def mixture(*stacks: Any) -> Ensemble:
@@ -150,14 +155,14 @@ def output_claim(matrix: Any, bound: Any) -> OutputClaim:
 def test_rows_whose_products_overflow_or_vanish_are_not_proven(
     row: list[float], bound: float, outputs: list[float]
 ) -> None:
-    state = ConstantMembers(np.array([outputs]), 2).state()
+    state = stored(ConstantMembers(np.array([outputs]), 2).state())
     with np.errstate(over="ignore", invalid="ignore"), pytest.raises(Rejected):
         output_claim([row], [bound]).verify_stored(state, np.zeros(1, np.int64), "part 0")
 
 
 def test_ends_of_any_dtype_are_the_numbers_they_are() -> None:
     """The negative of 5 in uint8 is 251: outputs of up to 5 would be at most -251."""
-    state = ArrangedMembers(network(), joined([Range(0, 5)], 3)).state()
+    state = stored(ArrangedMembers(network(), joined([Range(0, 5)], 3)).state())
     arrays = {**state.arrays, "set.high": state.arrays["set.high"].astype(np.uint8)}
     claim = output_claim([[-1.0, 0.0, 0.0]], [251.0])
     with pytest.raises(Rejected, match="can be as low as -5"):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import io
+import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,18 +15,26 @@ from sklearn.ensemble import GradientBoostingClassifier, RandomForestRegressor
 from torch import nn
 
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import (
+    ArrangedMembers,
+    CompletedMembers,
     ConstantMembers,
+    FeedbackArchitecture,
+    Loads,
     ModuleArchitecture,
     NetworkArchitecture,
     affine,
     from_sklearn,
 )
 from cg4ai.members.mixture import Part
+from cg4ai.members.shielded import Shield, ShieldedMembers
+from cg4ai.members.side_by_side import SideBySideArchitecture
 from cg4ai.protocols import Members
-from cg4ai.rules import Ball, Box, Concave, Linear
+from cg4ai.rules import Ball, Box, Concave, Equality, Linear, Range, SumTo
+from cg4ai.rules.arranged import joined
+from cg4ai.rules.guards import guard_of
 
 # shields are asked outside their regions too
 pytestmark = pytest.mark.filterwarnings("ignore::cg4ai.errors.OutsideRegion")
@@ -86,6 +96,34 @@ def shielded() -> Ensemble:
     return single(network(activation="gelu")).shielded([-1.0, -1.0, -1.0], rules)
 
 
+EQUALITY = Equality(None, np.array([[1.0, 1.0, 1.0]]), [1.0])
+OUTPUT_SET = joined([Range(-1.0, [0.5, 1.0, 2.0]), SumTo(0.5, low=None)], 3)
+
+
+def member_shield() -> Shield:
+    rule = Linear(Box([0, 0, 0], [1, 1, 1]), [1.0, 1.0, 0.0], 0.2, "<=", name="sum")
+    rule.check(3, 3)
+    return Shield(ConstantMembers([[-1.0, -1.0, -1.0]], 3), (guard_of(rule, 3),))
+
+
+def of_architecture(kind: Any) -> Ensemble:
+    return single(kind.members(kind.initialise(2, torch.Generator().manual_seed(2))))
+
+
+def router() -> Ensemble:
+    """Networks that see loads, whose splits stand behind a shield."""
+    kind = FeedbackArchitecture(
+        NetworkArchitecture(3, 3, hidden=(4,), output="grouped", groups=(1, 2)),
+        Loads(np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 0.5]]), np.array([0, 1, 1])),
+        2,
+    )
+    rule = Linear(Box([0, 0, 0], [1, 1, 1]), [0.0, 1.0, 0.0], 0.4, "<=", name="link")
+    rule.check(3, 3)
+    shield = Shield(ConstantMembers([[1.0, 0.2, 0.8]], 3), (guard_of(rule, 3),))
+    members = kind.members(kind.initialise(2, torch.Generator().manual_seed(2)))
+    return single(ShieldedMembers(members, shield))
+
+
 CASES = {
     "gelu network": lambda: single(network(activation="gelu", skip=True)),
     "scaled network": lambda: single(network(shift=np.full(3, 0.5), scale=np.full(3, 3.0))),
@@ -98,6 +136,26 @@ CASES = {
     "own modules": lambda: single(own_modules()),
     "several blocks": several_blocks,
     "shielded": shielded,
+    "members behind shields": lambda: single(ShieldedMembers(network(), member_shield())),
+    "completed": lambda: single(
+        CompletedMembers(own_modules(), EQUALITY.completion(3).projected())
+    ),
+    "in an output set": lambda: single(ArrangedMembers(network(), OUTPUT_SET)),
+    "side by side": lambda: of_architecture(
+        SideBySideArchitecture(
+            NetworkArchitecture(3, 3, hidden=(5,), output="softmax"),
+            np.array([[1, 0, 0], [0, 1, 1], [0, 1, 1]], bool),
+            (3, 1, 2),
+        )
+    ),
+    "with feedback": lambda: of_architecture(
+        FeedbackArchitecture(
+            NetworkArchitecture(3, 3, hidden=(4,), output="grouped", groups=(1, 2)),
+            Loads(np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 0.5]]), np.array([0, 1, 1])),
+            2,
+        )
+    ),
+    "a router": router,
 }
 many = pytest.mark.parametrize("name", list(CASES))
 
@@ -186,15 +244,78 @@ def _padded(members: Members, nodes: int) -> dict[str, object]:
     return {**arrays, "input_size": 3, "single_precision": True}
 
 
-def test_gradients_reach_inputs_and_lower_precision_is_refused() -> None:
-    ensemble = CASES["gelu network"]()
-    module = ensemble.as_module()
+def test_gradients_reach_inputs() -> None:
+    module = CASES["gelu network"]().as_module()
     x = torch.as_tensor(X[:3]).requires_grad_()
     module(x).sum().backward()
     assert x.grad is not None
     assert bool(x.grad.abs().sum() > 0)
-    with pytest.raises(InvalidInput, match="computes in float64"):
+
+
+@many
+def test_parameters_are_what_training_moves(name: str) -> None:
+    """Statistics of batch norms, units and anchors are no parameters."""
+    module = CASES[name]().as_module()
+    assert not module.training
+    assert not any(part.training for part in module.modules())
+    words = ("running", "tracked", "normalise", "anchor", "threshold", "shares", "guard", "layer")
+    for key, _ in module.named_parameters():
+        assert not any(word in key for word in words), key
+    module.requires_grad_(True)
+    assert all(parameter.requires_grad for parameter in module.parameters())
+    x = torch.as_tensor(X[:7])
+    target = torch.ones_like(module(x)).detach()
+    optimiser = torch.optim.SGD(module.parameters(), lr=1e-3)
+    before = ((module(x) - target) ** 2).mean()
+    before.backward()
+    # against differences of the loss along the gradient
+    moved = [p for p in module.parameters() if p.grad is not None and bool(p.grad.any())]
+    assert moved
+    slope = sum(float((p.grad**2).sum()) for p in moved if p.grad is not None)
+    optimiser.step()
+    with torch.no_grad():
+        after = ((module(x) - target) ** 2).mean()
+    assert float((before - after).detach()) == pytest.approx(1e-3 * slope, rel=0.2)
+    module.requires_grad_(False)
+    assert torch.equal(((module(x) - target) ** 2).mean(), after)
+    module.train()
+    assert torch.equal(((module(x) - target) ** 2).mean(), after)
+
+
+@many
+def test_single_precision_says_that_nothing_is_guaranteed(name: str) -> None:
+    ensemble = CASES[name]()
+    module, x = ensemble.as_module(), torch.as_tensor(X)
+    assert "claims of the ensemble hold" in str(module)
+    with pytest.warns(FitWarning, match="nothing is guaranteed"):
         module.float()
+    assert "nothing is guaranteed" in module.guarantee
+    assert module.guarantee in str(module)
+    assert {parameter.dtype for parameter in module.parameters()} == {torch.float32}
+    found = module(x.float())
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(found, ensemble.predict(X.astype(np.float32)), rtol=1e-5, atol=1e-5)
+    assert module.double()(x).dtype == torch.float64
+    for lower in (nn.Module.half, nn.Module.bfloat16):
+        with pytest.raises(InvalidInput, match="use float32"):
+            lower(module)
+    assert module(x).dtype == torch.float64  # what is refused changes nothing
+
+
+@many
+@pytest.mark.filterwarnings("ignore")  # torch.jit is deprecated, and remarks on what it traces
+def test_it_is_traced_and_pickled(name: str) -> None:
+    module, x = CASES[name]().as_module(), torch.as_tensor(X)
+    expected = module(x)
+    stream = io.BytesIO()
+    torch.jit.save(torch.jit.trace(module, (x[:5],)), stream)
+    stream.seek(0)
+    traced = torch.jit.load(stream)
+    for count in (1, 5, 40):
+        torch.testing.assert_close(traced(x[:count]), expected[:count], rtol=0, atol=1e-12)
+    again = pickle.loads(pickle.dumps(module))
+    assert torch.equal(again(x), expected)
+    assert not again.training
 
 
 def test_members_that_say_nothing_of_their_tensors_are_refused() -> None:

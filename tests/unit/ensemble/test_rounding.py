@@ -33,6 +33,7 @@ from cg4ai.members.completed import CompletedMembers
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.mixture import Part
+from cg4ai.rules import Requirement
 from cg4ai.rules.arranged import OutputRule, joined
 
 INPUTS = np.concatenate([np.random.default_rng(1).normal(size=(200, 3)), np.zeros((1, 3))]) * 3
@@ -141,7 +142,7 @@ def test_exports_keep_ends_and_orders_in_both_precisions(low: float) -> None:
     model = arranged([Range(low, high), Ordered((1, 2))], 1.0, 9, 4)
     graph = exported(model.as_module(), 3).module()(torch.as_tensor(INPUTS)).numpy()
     for precision in ("float64", "float32"):
-        data = onnx_model(model, precision=precision)  # type: ignore[arg-type]
+        data = onnx_model(model, precision=precision)
         session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
         (found,) = session.run(None, {"inputs": INPUTS.astype(precision)})
         for outputs in (graph, found.astype(np.float64)):
@@ -186,7 +187,7 @@ def test_monotone_members_fall_by_rounding_alone(most: float) -> None:
     random = np.random.default_rng(0)
     x = random.uniform(size=(300, 2))
     y = most * (x[:, 0] + np.sin(5 * x[:, 1]))
-    rules = [Monotone({0: +1}), Range(0.0, most)]
+    rules: list[Requirement] = [Monotone({0: +1}), Range(0.0, most)]
     model = ConstrainedRegressor(steps=30, iteration_limit=2, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)

@@ -1,17 +1,20 @@
 """Training by recorded steps: the same arithmetic as plain training, tried without a GPU."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import joblib
 import numpy as np
 import pytest
 import torch
 
+from cg4ai.errors import FitWarning, out_of_memory
 from cg4ai.fanout import fan_out, own_stream
 from cg4ai.layout import Layout
 from cg4ai.members.networks import NetworkArchitecture
-from cg4ai.objectives import Epigraph, Supervised
-from cg4ai.pricing.gradient.captured import _Step, laid_out, train_captured
+from cg4ai.objectives import Epigraph, Objective, Supervised
+from cg4ai.pricing.gradient import pricer as pricing
+from cg4ai.pricing.gradient.captured import NotRecorded, _Step, laid_out, train_captured
 from cg4ai.pricing.gradient.guided import Trainer
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training, train
@@ -187,7 +190,7 @@ def test_a_step_that_cannot_be_recorded_spoils_nothing_after_it():
             return ((parameters["a"] - goal) ** 2).sum(1)
 
     start = {"a": torch.zeros(1, 2, device="cuda")}
-    with pytest.raises(RuntimeError):
+    with pytest.raises(NotRecorded):
         train_captured(start, FromHost(), Training(10, 0.1, "onecycle"), models=1)
     assert torch.ones(3).to("cuda").sum().item() == 3
     test_training_by_a_graph_agrees_with_plain_training_on_a_gpu()
@@ -219,3 +222,88 @@ def test_graphs_of_several_threads_give_what_they_give_one_by_one():
         together = fan_out(trained, list(goals), n_jobs=4)
     for one, other in zip(alone, together, strict=True):
         torch.testing.assert_close(one, other["a"].cpu(), rtol=0, atol=0)
+
+
+# ---- what no graph can hold, without a GPU -------------------------------------------------------
+
+# what torch 2.13 says where a loss calls torch.as_tensor on CUDA
+REFUSED = (
+    "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is "
+    "pinned. Please use tensor.pin_memory() or allocate the tensor with pin_memory=True.\nMore."
+)
+
+
+class Graph:
+    """Stands in for a CUDA graph: what runs while it is open may ask whether it is."""
+
+    open = False
+
+    def capture_begin(self, **options):
+        Graph.open = True
+
+    def capture_end(self):
+        Graph.open = False
+        raise RuntimeError("operation failed due to a previous error during capture")
+
+
+@pytest.fixture
+def graph(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    stream = SimpleNamespace(synchronize=lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: stream)
+
+
+def refusing(error):
+    class Refusing:
+        segment = 5
+
+        def lay_out(self, steps):
+            pass
+
+        def loss(self, parameters, step):
+            if Graph.open:
+                raise error
+            return ((parameters["a"] - 1.0) ** 2).sum(1)
+
+    return Refusing()
+
+
+@pytest.mark.usefixtures("graph")
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError(REFUSED), NotRecorded),
+        (torch.OutOfMemoryError("CUDA out of memory"), torch.OutOfMemoryError),
+        (ValueError("of the user's own"), ValueError),
+    ],
+)
+def test_recording_that_fails_leaves_parameters_as_they_were(error, expected):
+    start = {"a": torch.zeros(1, 2)}
+    with pytest.raises(expected) as caught:
+        train_captured(start, refusing(error), Training(10, 0.1, "onecycle"), models=1)
+    assert not Graph.open
+    assert not start["a"].detach().any()
+    assert "previous error" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("graph")
+def test_an_objective_that_makes_tensors_is_trained_step_by_step_and_says_so(monkeypatch):
+    monkeypatch.setattr(pricing, "RECORDED_ON", "cpu")
+
+    def loss(outputs, inputs):
+        if Graph.open:
+            raise RuntimeError(REFUSED)
+        goal = torch.as_tensor([1.0, -1.0, 0.5], dtype=outputs.dtype, device=outputs.device)
+        return ((outputs - goal) ** 2).sum(-1)
+
+    box = Box([-1.0, -1.0], [1.0, 1.0])
+    made = trainer(training=Training(200, 0.05, "onecycle"))
+    request = replace(made.request, objective=Objective(box, loss, count=50))
+    with pytest.warns(FitWarning, match="CUDA cannot record the loss"):
+        found = made.pricer.price(request)
+    assert "steps were launched one by one" in found.note
+    assert found.members is not None
+    outputs = found.members.outputs(torch.as_tensor(INPUTS))
+    assert float(loss(outputs, None).mean()) < 1.0  # all zeros have 2.25
+    assert not out_of_memory(RuntimeError(REFUSED))

@@ -255,11 +255,11 @@ def test_regions_without_inside_are_searched_proven_and_shielded(region):
     for separator in (GradientAscent(), BlackBox(), MixedInteger()):
         if isinstance(region, Ball) and isinstance(separator, MixedInteger):
             continue
-        given = {"seed": 0, "limit": 5, "tolerance": 1e-9 * scale}
-        found = separator.find(ensemble, broken, **given)
+        least = 1e-9 * scale
+        found = separator.find(ensemble, broken, seed=0, limit=5, tolerance=least)
         assert found.worst == pytest.approx(0.01 * scale, rel=1e-3)
         assert region.contains(found.rows.inputs).all()
-        assert separator.find(ensemble, kept, **given).rows is None
+        assert separator.find(ensemble, kept, seed=0, limit=5, tolerance=least).rows is None
     assert ensemble.audit(kept).holds
     assert not ensemble.audit(broken).holds
     assert certify(ensemble, kept).status == "proven"

@@ -250,16 +250,15 @@ def test_no_term_is_lost_whatever_the_units(seed: int, size: int, rank: int, spr
     square = half @ half.T * np.outer(units, units)
     rules = Quadratic(BOX, square, 1e40).rules
     diagonal = np.diag(square)
+    entries = [[Fraction(one) for one in row] for row in square.tolist()]
     for i, j in np.ndindex(square.shape):
         squares = sum(Fraction(a) * Fraction(b) for a, b in rules.factor[0][[i, j]].T.tolist())
-        missed = float(squares - Fraction(square[i, j]) / 2 - Fraction(square[j, i]) / 2)
+        missed = float(squares - (entries[i][j] + entries[j][i]) / 2)
         assert abs(missed) <= 1e-13 * np.sqrt(diagonal[i] * diagonal[j])
     assert (rules.rest <= 1e-13 * diagonal).all()
     outputs = rng.normal(size=size) / units
-    exact = sum(
-        Fraction(square[i, j]) * Fraction(outputs[i]) * Fraction(outputs[j])
-        for i, j in np.ndindex(square.shape)
-    )
+    y = [Fraction(one) for one in outputs.tolist()]
+    exact = sum(entries[i][j] * y[i] * y[j] for i, j in np.ndindex(square.shape))
     scale = float(np.abs(square * np.outer(outputs, outputs)).sum())
     assert rules.values(outputs[None])[0, 0] == pytest.approx(float(exact), abs=1e-13 * scale)
 

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from cg4ai.ensemble.saved import load as load_ensemble
+from cg4ai.runs.folder import Run
 from cg4ai.serving.limits import Limits
 from cg4ai.serving.server import finished, reloaded, state_of, watch
 from cg4ai.serving.service import Service
@@ -30,7 +31,11 @@ def change(folder: Path) -> None:
     """The same model, that says something more of itself: another ensemble.json."""
     ensemble = load_ensemble(folder)
     ensemble.about["remark"] = ensemble.about.get("remark", 0) + 1
-    ensemble.save(folder)
+    with Run.open(folder) as run:
+        summary = run.summary()
+        assert summary is not None
+        ensemble.save(folder)
+        run.finish(summary)  # as of this ensemble
 
 
 def test_a_new_run_takes_over(folder: Path) -> None:
@@ -149,17 +154,22 @@ def test_the_folder_is_watched_for_finished_runs(
 ) -> None:
     service = Service(folder)
     before = service.current.card.model
-    summary = (folder / "summary.json").read_bytes()
+    with Run.open(folder, read_only=True) as run:
+        summary = run.summary()
+    assert summary is not None
 
     async def watched() -> None:
         task = asyncio.create_task(watch(service, 0.01))
         await asyncio.sleep(0.05)
         assert service.current.card.model == before
         (folder / "summary.json").unlink()  # as while a run is trained anew
-        change(folder)
+        ensemble = load_ensemble(folder)
+        ensemble.about["remark"] = 1
+        ensemble.save(folder)
         await asyncio.sleep(0.1)
         assert service.current.card.model == before
-        (folder / "summary.json").write_bytes(summary)
+        with Run.open(folder) as run:
+            run.finish(summary)
         for _ in range(500):
             if service.current.card.model != before:
                 break

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 import cg4ai
-from cg4ai.apps.card import Card, card_of, certificates, recorded
+from cg4ai.apps.card import Card, card_of, recorded
 from cg4ai.apps.predicting import Predictor
 from cg4ai.cli.main import main
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.runs.files import read_json, write_json
+from cg4ai.runs.folder import Run
 from cg4ai.serving.gate import TOKEN, checked_token
 from cg4ai.serving.limits import Limits
 from cg4ai.serving.pages import card_page, curl
@@ -160,7 +161,8 @@ def test_claims_about_another_mixture_count_for_nothing(finished_runs: Path) -> 
 
 def test_a_damaged_certificate_is_no_certificate(finished_runs: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(finished_runs / "route", tmp_path / "run"))
-    assert [one.file for one in certificates(folder)] == ["certificate.cg4ai"]
+    card = card_of(folder, Predictor.of(folder))
+    assert [one.file for one in card.certificates] == ["certificate.cg4ai"]
     (folder / "certificate.cg4ai").write_bytes(b"nothing")
     with pytest.raises(RunFolderError, match="states no digest"):
         card_of(folder, Predictor.of(folder))
@@ -188,6 +190,8 @@ def test_explanations_give_what_is_recorded_where_the_rules_are_gone(
     header = read_json(tmp_path / "run" / "run.json")
     header["settings"]["rules"] = "/nowhere/at/all/rules.json"
     write_json(tmp_path / "run" / "run.json", header)
+    with Run.open(tmp_path / "run") as run:
+        run.finish(run.summary(compared=False) or {})  # as of these settings
     with client(tmp_path / "run") as server:
         assert "/nowhere/at/all/rules.json" in capsys.readouterr().err
         found = server.post("/explain", json={"rows": [{"size": 0.5, "age": 0.5}]})

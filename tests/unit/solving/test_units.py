@@ -163,3 +163,23 @@ def test_epigraphs_in_any_unit_have_the_same_optimum(unit: float) -> None:
     assert result.objective / unit == pytest.approx(0.5, abs=1e-6)
     assert result.bound is not None
     assert result.bound / unit <= 0.5 + 1e-9
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("seed", range(5))
+def test_one_member_of_each_block_in_any_unit_is_the_best_choice(unit: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values, blocks = rng.normal(size=(8, 1)), np.repeat([0, 1], 4)
+    targets = rng.normal(size=(1, 2))
+    pool = FinitePricer([(ConstantMembers(unit * values, 1), blocks)])
+    layout = Layout((np.array([0]), np.array([1])))
+    disc = Quadratic(AT, np.eye(2) / unit**2, bound=2.0)
+    problem = Problem(Supervised(AT, unit * targets, kind="mixture"), [disc], [pool], layout)
+    result = solve(problem, Settings(single_model=True, final_weights="vertex"))
+    pairs = [np.array([a, b]) for a in values[:4, 0] for b in values[4:, 0] if a**2 + b**2 <= 2]
+    if not pairs:
+        assert result.stop_reason is StopReason.INFEASIBLE
+        return
+    best = min(float(np.sum((pair - targets) ** 2)) for pair in pairs)
+    assert result.stop_reason is StopReason.OPTIMAL
+    assert result.objective / unit**2 == pytest.approx(best, rel=1e-6, abs=1e-6)

@@ -31,13 +31,13 @@ from cg4ai.apps.protocol import (
     InputColumn,
     Interface,
     Proposition,
-    Review,
     Rule,
     Signature,
     Task,
 )
 from cg4ai.apps.reports.story import Saved, Story
 from cg4ai.apps.runner import Outcome, Screen, perform
+from cg4ai.clock import Review
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import Cg4aiError, InvalidInput, RunFolderError
 from cg4ai.layout import Layout

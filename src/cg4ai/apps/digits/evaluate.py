@@ -16,7 +16,8 @@ from cg4ai.apps.digits.journal import Journal
 from cg4ai.apps.digits.problem import RELABELLED, RELABELLED_AS, Demand, listed
 from cg4ai.apps.digits.separation import Attack, broken, checked
 from cg4ai.apps.digits.settings import DigitsSettings
-from cg4ai.apps.protocol import Evaluation, Review
+from cg4ai.apps.protocol import Evaluation
+from cg4ai.clock import Review
 from cg4ai.ensemble.audit import audit
 from cg4ai.ensemble.claims import record_audited
 from cg4ai.ensemble.ensemble import Ensemble

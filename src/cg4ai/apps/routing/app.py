@@ -16,7 +16,7 @@ import numpy as np
 
 from cg4ai import clock
 from cg4ai.apps.folders import about_of
-from cg4ai.apps.protocol import Evaluation, Guarantee, Review, Solver, Task
+from cg4ai.apps.protocol import Evaluation, Guarantee, Solver, Task
 from cg4ai.apps.reports.story import Saved, Story
 from cg4ai.apps.routing.agents import budgeted
 from cg4ai.apps.routing.answers import PRICES, LowerBound, stored_prices
@@ -54,6 +54,7 @@ from cg4ai.apps.routing.tail import GapTail
 from cg4ai.apps.routing.traffic_files import read_traffic
 from cg4ai.apps.routing.traffic_problem import traffic_problem
 from cg4ai.apps.tables import finite
+from cg4ai.clock import Review
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.objectives import Epigraph

@@ -49,7 +49,11 @@ def described(made: Instance) -> dict[str, Any]:
         **({FACTOR: made.capacity_factor} if made.capacity_factor not in (None, 1.0) else {}),
         **({NOTES: list(made.notes)} if made.notes else {}),
         **({} if made.demand_set is None else {"demand_set": made.demand_set.record()}),
-        **({} if made.positions is None else {POSITIONS: made.positions}),
+        **(
+            {}
+            if made.positions is None
+            else {POSITIONS: {node: list(place) for node, place in made.positions.items()}}
+        ),
         **({} if made.all_arcs is None else {ALL_ARCS: [list(arc) for arc in made.all_arcs]}),
     }
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from cg4ai import clock
-from cg4ai.apps.protocol import Evaluation, Review
+from cg4ai.apps.protocol import Evaluation
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.demands import MIXES, FreshDemands, MixedDemands, in_words
 from cg4ai.apps.routing.loads import WorstLoads, gap_arrays, load_arrays
@@ -22,7 +22,7 @@ from cg4ai.apps.routing.separation import FEASIBLE, UNROUTED, Attack, timed_atta
 from cg4ai.apps.routing.settings import Recipe, RouteSettings
 from cg4ai.apps.routing.shield import edge_vectors, measure_shield
 from cg4ai.apps.routing.sizes import JUDGED, JUDGED_PATHS, affordable
-from cg4ai.clock import Deadline
+from cg4ai.clock import Deadline, Review
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.flows import FlowMembers

@@ -37,6 +37,7 @@ FOLDER, TABLE, OUTCOME = "failures", "failures.json", "outcome.json"
 SETTLED = ("unaffected", "disconnected", "infeasible", "shielded")
 ROUTED = ("unaffected", "shielded")
 LONGEST = 80  # letters of a folder's name
+ROUNDING = 1e-9  # of a gap
 
 Heard = Callable[[Mapping[str, Any]], None]
 
@@ -233,12 +234,17 @@ def shown(row: Mapping[str, Any]) -> dict[str, Any]:
         "outcome": row["outcome"],
         "paths left": f"{row['paths_left']}/{row['paths']}" if "paths" in row else None,
         f"needs{of}": row.get("level"),
-        f"mean gap{of}": row.get("mean_mlu_gap"),
-        "largest gap": row.get("max_mlu_gap"),
+        f"mean gap{of}": _gap(row.get("mean_mlu_gap")),
+        "largest gap": _gap(row.get("max_mlu_gap")),
         "worst utilisation": row.get("worst_utilisation"),
         **real,
         "certificate": said,
     }
+
+
+def _gap(value: float | None) -> float | None:
+    """What rounding alone leaves above or below the optimum is none."""
+    return value if value is None or abs(value) > ROUNDING else 0.0
 
 
 def totals(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -27,7 +27,7 @@ from cg4ai.members.feedback import FeedbackArchitecture, Loads
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.members.shielded import Shield, ShieldedArchitecture
 from cg4ai.objectives import Batch, Epigraph
-from cg4ai.pricing.gradient.captured import train_captured
+from cg4ai.pricing.gradient.captured import NotRecorded, train_captured
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Pause, Training, train
 from cg4ai.pricing.probing import Probe
@@ -174,7 +174,7 @@ class JointPricer:
                 return train_captured(
                     parameters, data, training, models=1, pause=pause, until=until
                 )
-            except RuntimeError as error:  # what torch raises for calls that no graph can hold
+            except NotRecorded as error:
                 lesson.note = f"steps were launched one by one, recording them failed: {error}"
         return train(parameters, lesson.loss, training, models=1, pause=pause, until=until)
 

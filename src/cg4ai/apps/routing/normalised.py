@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from cg4ai import clock
-from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing.classical import best_static, cope, equal_cost, oblivious
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.measured import Measured, evenly, thinned
@@ -18,7 +17,7 @@ from cg4ai.apps.routing.scaling import both
 from cg4ai.apps.routing.traffic_sets import worst_optimum
 from cg4ai.apps.tables import plain
 from cg4ai.apps.wording import counted
-from cg4ai.clock import Deadline
+from cg4ai.clock import Deadline, Review
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array, IntArray
 

@@ -204,7 +204,7 @@ def _distance(summary: Mapping[str, Any], key: str) -> dict[str, str]:
     """How far a router is from the best routing, by what it was trained for."""
     if summary["objective"] == "cost":
         gap = summary.get(f"{key}mean_cost_gap")
-        known = _known(None) if gap is None else f"{100 * gap:+.2f} %"
+        known = _known(None) if gap is None else per_cent_above(gap)
         return {"path cost, the cheapest that fits being 0": known}
     factor = factor_of(summary)
     mean, largest = (summary.get(f"{key}{name}_mlu_gap") for name in ("mean", "max"))
@@ -243,7 +243,7 @@ def by_mix(summary: Mapping[str, Any]) -> list[dict[str, str]]:
             "MLU over the optimum, mean": f"{found['mean_ratio']:.4f}",
             "worst": f"{found['max_ratio']:.4f}",
             **(
-                {"path cost above the cheapest": f"{100 * found['mean_cost_gap']:+.2f} %"}
+                {"path cost above the cheapest": per_cent_above(found["mean_cost_gap"])}
                 if "mean_cost_gap" in found
                 else {}
             ),
@@ -276,10 +276,16 @@ def _beside(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _known(value: float | None) -> str:
-    """Of lightly loaded links two digits, since four places would say 0."""
+    """Of lightly loaded links two digits, since four places would say 0; never -0.0000."""
     if value is None:
         return "not measured"
-    return f"{value:.2g}" if ROUNDING < abs(value) < SMALL else f"{value:.4f}"
+    small = ROUNDING < abs(value) < SMALL
+    return f"{value:.2g}" if small else f"{round(value, 4) + 0.0:.4f}"
+
+
+def per_cent_above(share: float) -> str:
+    """A share as per cent more or less; what rounds to nothing has no sign of less."""
+    return f"{round(100 * share, 2) + 0.0:+.2f} %"
 
 
 def _scaling(summary: Mapping[str, Any]) -> list[str]:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from cg4ai import clock
-from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.problem import capacity
 from cg4ai.apps.routing.settings import Recipe, RouteSettings
-from cg4ai.clock import Deadline
+from cg4ai.clock import Deadline, Review
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array, Strength
 from cg4ai.rules import Linear

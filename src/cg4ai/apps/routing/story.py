@@ -30,6 +30,7 @@ from cg4ai.apps.routing.report import (
     guarantee,
     milliseconds,
     mixture,
+    per_cent_above,
     ratio,
     ratio_kept,
     returned,
@@ -125,7 +126,8 @@ def _findings(summary: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _figures(summary: Mapping[str, Any]) -> Iterator[KeyFigure]:
     if summary.get("mean_cost_gap") is not None:
-        yield KeyFigure(f"{100 * summary['mean_cost_gap']:+.2f} %", "path cost above the cheapest")
+        above = per_cent_above(summary["mean_cost_gap"])
+        yield KeyFigure(above, "path cost above the cheapest")
     of, factor = counted(factor_of(summary)), factor_of(summary)
     real = real_figures(summary, factor) if of and factor is not None else {}
     for key, label in (
@@ -134,7 +136,7 @@ def _figures(summary: Mapping[str, Any]) -> Iterator[KeyFigure]:
         ("worst_utilisation", "worst link utilisation found"),
     ):
         if summary.get(key) is not None:
-            yield KeyFigure(f"{summary[key]:.4f}", f"{label}{of}")
+            yield KeyFigure(f"{round(summary[key], 4) + 0.0:.4f}", f"{label}{of}")
         if key in real:
             yield KeyFigure(f"{real[key]:.4f}", f"{label}, of the real capacity")
     if summary.get("mixes"):
@@ -248,13 +250,14 @@ def _links(saved: Saved, made: Instance) -> Section:
         arrays |= _looked_at(saved, made)
         parts.append(f"This run kept no loads of links: they are those at {FEW} vectors, made now.")
     worst, names = arrays["link_worst"], ["->".join(arc) for arc in made.arcs]
-    of = f", in shares of {multiple(made.capacity_factor)}" if made.capacity_factor != 1.0 else ""
+    share = multiple(made.capacity_factor) or "capacity"
+    of = f", in shares of {share}" if made.capacity_factor != 1.0 else ""
     where = "" if made.positions is not None else " Where its nodes are is not known."
     parts.append(
         Drawing(
             f"The fullest that each link was found{of}, at random vectors and at those of "
             f"searches. Each direction lies to the right of the way it goes.{where}",
-            lambda ax: plot_network(made, worst, ax=ax),
+            lambda ax: plot_network(made, worst, capacity=share, ax=ax),
             height=4.0,
         )
     )
@@ -263,7 +266,7 @@ def _links(saved: Saved, made: Instance) -> Section:
             Drawing(
                 f"The fullest links{of}: at random vectors all (thin), nine of ten (thick) and the "
                 "median, and the worst that any search found.",
-                partial(_fullest, arrays["link_loads"], names, worst),
+                partial(_fullest, arrays["link_loads"], names, worst, share),
                 height=4.0,
             )
         )
@@ -277,8 +280,8 @@ def _links(saved: Saved, made: Instance) -> Section:
     return Section("Links", tuple(parts))
 
 
-def _fullest(loads: Array, names: Sequence[str], worst: Array, ax: Any) -> None:
-    plot_utilisation(loads, names, worst=worst, ax=ax)
+def _fullest(loads: Array, names: Sequence[str], worst: Array, share: str, ax: Any) -> None:
+    plot_utilisation(loads, names, worst=worst, capacity=share, ax=ax)
 
 
 def _looked_at(saved: Saved, made: Instance) -> dict[str, Array]:

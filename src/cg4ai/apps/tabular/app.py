@@ -9,7 +9,7 @@ from typing import Any
 
 from cg4ai.apps import wording
 from cg4ai.apps.csvdata import CsvTable, read_csv
-from cg4ai.apps.protocol import Evaluation, Guarantee, Review, Rule, Task
+from cg4ai.apps.protocol import Evaluation, Guarantee, Rule, Task
 from cg4ai.apps.reports.story import Saved, Story
 from cg4ai.apps.tabular.data import CLASSIFICATION, REGRESSION, features_of, targets_of, task_of
 from cg4ai.apps.tabular.description import Model, described, implied_rules, rules_digest
@@ -19,6 +19,7 @@ from cg4ai.apps.tabular.report import report
 from cg4ai.apps.tabular.rulefile import Subject, read_rules
 from cg4ai.apps.tabular.settings import TrainSettings
 from cg4ai.apps.tabular.story import story
+from cg4ai.clock import Review
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor

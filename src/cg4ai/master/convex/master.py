@@ -21,7 +21,7 @@ from cg4ai.master.convex.program import (
     tolerance_units,
 )
 from cg4ai.master.convex.sequential import minimise
-from cg4ai.master.table import objective_unit
+from cg4ai.master.table import objective_unit, penalty_factor
 from cg4ai.records import Array, Duals, IntArray, MasterSolution
 
 
@@ -207,6 +207,8 @@ class ConvexMaster:
             raise InvalidInput("the master knows no outputs yet; call add_columns before solve")
         if self._unit is None and not self._slack_only:
             self._unit = objective_unit(np.array([self.usual_cost()]), self._usual)
+            factor = penalty_factor(self.unit)
+            self._limit, self.penalty = factor * self._limit, factor * self.penalty
         unit = 1.0 if self._slack_only else self.unit
         objective = MixtureLoss(no_loss if self._slack_only else self._scaled_loss, self._outputs)
         program = self._program(objective)
@@ -263,6 +265,7 @@ class ConvexMaster:
         self._slack_only = bool(state["slack_only"])
         unit = float(state["unit"])
         self._unit = None if np.isnan(unit) else unit
+        self._limit *= penalty_factor(self.unit)
         self._gradient, self._gap = None, np.inf
 
     def _scaled_loss(self, outputs: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import gc
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 import numpy as np
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from cg4ai import clock
+from cg4ai.errors import Cg4aiError
 from cg4ai.fanout import own_stream
 from cg4ai.objectives import Batch
 from cg4ai.pricing.gradient.guided import ATTACK_ROWS, WINDOW, Trainer
@@ -38,6 +39,10 @@ RECORDING = threading.Lock()
 WARM_UP = 1  # steps run before recording, so that libraries have set themselves up
 PARTS = ("inputs", "targets", "weights")  # of a batch
 ROW_PARTS = ("row_inputs", "row_coefficients", "row_needed", "row_weights")
+
+
+class NotRecorded(Cg4aiError, RuntimeError):
+    """A step does what no graph can hold; the parameters are as they were before."""
 
 
 def laid_out(trainer: Trainer, segment: int, steps: int) -> LaidOutTraining | None:
@@ -178,7 +183,11 @@ def train_captured(
     pause: Pause | None = None,
     until: float = math.inf,
 ) -> Parameters:
-    """Adam with a one-cycle rate, as `train` does it; its data are laid out every so many steps."""
+    """Adam with a one-cycle rate, as `train` does it; its data are laid out every so many steps.
+
+    `NotRecorded` where a step cannot be recorded, such as one whose loss makes a tensor of numbers
+    in Python: `train` takes it.
+    """
     current = contiguous(parameters)
     step = _Step(current, data.loss, training, models)
     graph: torch.cuda.CUDAGraph | None = None
@@ -229,7 +238,7 @@ class _Step:
         self.within += 1
 
     def recorded(self) -> torch.cuda.CUDAGraph:
-        """A graph of this step; warming up leaves no trace in the parameters.
+        """A graph of this step; warming up, or failing, leaves no trace in the parameters.
 
         Recorded without the context manager of torch, which empties the cache of device memory
         each time, so that all would be allocated anew. What other threads do meanwhile is allowed.
@@ -237,21 +246,36 @@ class _Step:
         state = [*self.values, *self.adam.state, self.number, self.within]
         saved = [tensor.detach().clone() for tensor in state]
         graph = torch.cuda.CUDAGraph()
-        with own_stream(self.number.device):
-            for _ in range(WARM_UP):
-                self.within.zero_()
-                self()
-            torch.cuda.current_stream().synchronize()
-            with _uncollected():
-                graph.capture_begin(capture_error_mode="thread_local")
-                try:
+        try:
+            with own_stream(self.number.device):
+                for _ in range(WARM_UP):
+                    self.within.zero_()
                     self()
-                finally:  # a recording left open would fail all that comes after it
-                    graph.capture_end()
-        with torch.no_grad():
-            for tensor, value in zip(state, saved, strict=True):
-                tensor.copy_(value)
+                torch.cuda.current_stream().synchronize()
+                with _uncollected():
+                    self._record(graph)
+        finally:
+            with torch.no_grad():
+                for tensor, value in zip(state, saved, strict=True):
+                    tensor.copy_(value)
         return graph
+
+    def _record(self, graph: torch.cuda.CUDAGraph) -> None:
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            try:
+                self()
+            except BaseException:
+                # a recording left open would fail all that comes after it; that it failed is known
+                with suppress(RuntimeError):
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # what torch raises for calls that no graph can hold
+            first = str(error).strip().partition("\n")[0]
+            raise NotRecorded(first or type(error).__name__) from error
 
 
 @contextmanager

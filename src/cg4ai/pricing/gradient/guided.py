@@ -70,6 +70,7 @@ class Trainer:
         else:
             self.rows = [self._ready(entry) for entry in core]
         self.found: list[Rows] = []
+        self.note = ""  # what the result is to say of the training
         self.memory: list[ReadyRows] = []
         if pricer.attack_every:
             for rows in rest:

@@ -7,16 +7,17 @@ by reduced costs recomputed in float64.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
-from cg4ai.pricing.gradient.captured import laid_out, train_captured
+from cg4ai.pricing.gradient.captured import NotRecorded, laid_out, train_captured
 from cg4ai.pricing.gradient.guided import Trainer, output_scaling
 from cg4ai.pricing.gradient.training import Training, train
 from cg4ai.pricing.probing import Probe
@@ -24,6 +25,7 @@ from cg4ai.protocols import Architecture, Parameters, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.seeds import generator
 
+RECORDED_ON = "cuda"  # where launching a step takes longer than running it
 WARM_ROWS = 4096  # of the data, by whose loss members are chosen to be trained on
 SEGMENT = 200  # steps whose data are laid out at a time on CUDA, where no attack comes between
 
@@ -170,7 +172,8 @@ class GradientPricer:
         per_group = self.group * len(layout)
         sound = _finite(parameters, self.restarts)
         lost = self.restarts - len(sound)
-        note = f"{lost} of {self.restarts} trainings diverged" if lost else ""
+        diverged = f"{lost} of {self.restarts} trainings diverged" if lost else ""
+        note = "; ".join(filter(None, (diverged, trainer.note)))
         if not len(sound):
             return PricingResult(None, np.empty(0, np.int64), np.empty(0, np.int64), note=note)
         kept = torch.as_tensor((sound[:, None] * per_group + np.arange(per_group)).ravel())
@@ -184,19 +187,28 @@ class GradientPricer:
     def _guided(self, trainer: Trainer, parameters: Parameters, stage: Training) -> Parameters:
         pause = trainer.attack if self.attack_every else None
         until = trainer.request.until
-        if torch.device(trainer.request.device).type == "cuda" and stage.schedule == "onecycle":
+        recorded = torch.device(trainer.request.device).type == RECORDED_ON
+        if recorded and stage.schedule == "onecycle":
             data = laid_out(
                 trainer, self.refresh_every or self.attack_every or SEGMENT, stage.steps
             )
             if data is not None:
-                return train_captured(
-                    parameters,
-                    data,
-                    stage,
-                    models=self.restarts,
-                    pause=pause,
-                    until=until,
-                )
+                try:
+                    return train_captured(
+                        parameters,
+                        data,
+                        stage,
+                        models=self.restarts,
+                        pause=pause,
+                        until=until,
+                    )
+                except NotRecorded as error:
+                    trainer.note = (
+                        "steps were launched one by one, which takes longer: CUDA cannot record "
+                        f"the loss as a graph ({error}); make its tensors once, outside of it"
+                    )
+                    warnings.warn(trainer.note, FitWarning, stacklevel=2)
+                    parameters = {name: value.detach() for name, value in parameters.items()}
         return train(
             parameters,
             trainer.guided_loss,

@@ -12,7 +12,6 @@ import pytest
 
 import cg4ai
 from cg4ai.apps.folders import ARRAYS
-from cg4ai.apps.protocol import Review
 from cg4ai.apps.routing import Instance, evaluate, instance
 from cg4ai.apps.routing.app import Prepared, Routing
 from cg4ai.apps.routing.demands import MIXES, MixedDemands
@@ -23,7 +22,7 @@ from cg4ai.apps.routing.separation import Attack, attack
 from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.routing.tail import GapTail
 from cg4ai.apps.runner import Outcome, perform
-from cg4ai.clock import Deadline
+from cg4ai.clock import Deadline, Review
 from cg4ai.objectives import Epigraph
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run

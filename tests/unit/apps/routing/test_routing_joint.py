@@ -29,6 +29,7 @@ from cg4ai.apps.routing.problem import (
 )
 from cg4ai.apps.routing.settings import Recipe, RouteSettings
 from cg4ai.members import ShieldedMembers
+from cg4ai.pricing.gradient.captured import NotRecorded
 from cg4ai.seeds import generator
 from cg4ai.solving.loop import solve
 from cg4ai.solving.problem import Problem
@@ -191,7 +192,7 @@ def test_steps_that_cannot_be_recorded_are_launched_and_the_result_says_so(
     uneven: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*args: object, **options: object) -> None:
-        raise RuntimeError("operation not permitted when stream is capturing")
+        raise NotRecorded("operation not permitted when stream is capturing")
 
     stated = shielded_problem(uneven, replace(TINY, first_steps=20))
     request = first_request(stated, seed=3, device="cpu", attacked=False)

@@ -17,7 +17,6 @@ from scipy.optimize import linprog
 from cg4ai.apps.card import card_of
 from cg4ai.apps.csvdata import CsvTable
 from cg4ai.apps.predicting import Asked, Predictor
-from cg4ai.apps.protocol import Review
 from cg4ai.apps.reports.story import Saved
 from cg4ai.apps.routing import Traffic, instance
 from cg4ai.apps.routing.app import Prepared, Routing
@@ -33,7 +32,7 @@ from cg4ai.apps.routing.traffic_problem import MeasuredDemands, RatioTail, Relat
 from cg4ai.apps.routing.unroutable import CannotBeRouted
 from cg4ai.apps.runner import Outcome, perform
 from cg4ai.checker import verdict
-from cg4ai.clock import Deadline
+from cg4ai.clock import Deadline, Review
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.members.feedback import FeedbackArchitecture, Loads
 from cg4ai.members.networks import NetworkArchitecture
@@ -265,7 +264,8 @@ def test_scaled_capacities_are_said_wherever_a_utilisation_stands(
     assert row[f"{rule}: slack"] == pytest.approx(1 - row["mlu"] / factor)
     assert [*found.paths.values()] == [list(path) for path in made.paths]
     lines = report(summary).splitlines()
-    assert lines[0].startswith(f"SCALED CAPACITIES: every link is counted with {said} times")
+    scaled = f"SCALED CAPACITIES: every link is counted with {said} times its capacity"
+    assert lines[1].startswith(scaled)  # after what came out
     assert summary["capacity_factor"] == factor
     real = summary["of_real_capacities"]
     for key in ("worst_utilisation", "mean_mlu_gap", "corner_mlu"):
@@ -280,11 +280,11 @@ def test_scaled_capacities_are_said_wherever_a_utilisation_stands(
     assert rule in card.interface.title
     assert card.sentence == f"Kept: {rule} (shielded)."
     story = Routing().story(Saved(folder))
-    assert story.asked[0] == lines[0]
+    assert story.asked[0] == lines[1]
     assert f"{factor * summary['worst_utilisation']:.4f}" in {one.value for one in story.figures}
     fresh = Predictor.of(folder)  # that has computed nothing yet
     page = fresh.described.explorer(fresh.ensemble, folder, summary)
-    assert lines[0] in page
+    assert scaled in page
     assert f'"counted":"{rule}"' in page.replace('": "', '":"')
     checked = verdict(folder / "certificate.cg4ai")
     assert f"'{rule}' of the router of ring, with {rule} on every link" in str(checked)
@@ -306,7 +306,7 @@ def test_runs_that_did_not_keep_their_factor_say_so(done: Outcome[Prepared]) -> 
     assert row["mlu of a scaled capacity"] > 0
     summary = {name: one for name, one in done.summary.items() if name != "capacity_factor"}
     text = report(summary)
-    assert text.startswith("SCALED CAPACITIES: this run, of an earlier version,")
+    assert text.splitlines()[1].startswith("SCALED CAPACITIES: this run, of an earlier version,")
     assert "Of a scaled capacity: no demand vector of the set can overload a link" in text
 
 

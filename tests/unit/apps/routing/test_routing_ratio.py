@@ -304,7 +304,8 @@ def misnamed(content: Any, arrays: Arrays) -> None:
 def another_shield(content: Any, arrays: Arrays) -> None:
     """Around all of it, one that closes all links but those of each demand's first path."""
     state = content["members"][0]["config"]["shield"]
-    anchor = {**content, "members": [state["anchor"]], "blocks": [[0]], "weights": [[1.0]]}
+    own = {name: content[name] for name in ("about", "layout")}
+    anchor = {**own, "members": [state["anchor"]], "blocks": [[0]], "weights": [[1.0]]}
     content["shield"] = {"anchor": anchor, "guards": state["guards"]}
     for name in [name for name in arrays if name.startswith("0.shield.guard.0.")]:
         arrays[name.removeprefix("0.shield.")] = arrays[name]

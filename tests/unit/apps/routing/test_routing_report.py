@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cg4ai.apps.routing.failures import shown
 from cg4ai.apps.routing.report import report, speed
 from cg4ai.records import StopReason, Strength
 
@@ -150,3 +151,12 @@ def test_distances_are_told_by_mixes_of_demands() -> None:
         if line.startswith("sparse")
     ]
     assert line.split()[-2:] == ["1.4700", "10.4000"]
+
+
+def test_what_rounds_to_nothing_is_not_less_than_nothing() -> None:
+    text = report(SUMMARY | {"mean_mlu_gap": -1e-17})
+    assert "-0.0000" not in text
+    text = report(SUMMARY | {"objective": "cost", "mean_cost_gap": -1e-9})
+    assert "+0.00 %" in text
+    row = {"failure": "a-b", "outcome": "shielded", "mean_mlu_gap": -2e-17, "max_mlu_gap": 0.01}
+    assert (shown(row)["mean gap"], shown(row)["largest gap"]) == (0.0, 0.01)

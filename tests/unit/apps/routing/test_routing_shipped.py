@@ -90,7 +90,7 @@ def test_names_of_nodes_that_are_no_texts_are_refused(tmp_path: Path) -> None:
     made = small()
     source, target = made.arcs[0]
     more = with_link(made, (int(source), int(target)))
-    refused(tmp_path, more, described(more), "no texts")
+    refused(tmp_path, more, described(more), "must be text")
 
 
 def test_links_named_twice_are_refused(tmp_path: Path) -> None:
