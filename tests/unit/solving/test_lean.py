@@ -24,6 +24,7 @@ def lean_of(master: Any, share: float, *, blocks: int = 1) -> Lean:
         layout=range(blocks),
         settings=SimpleNamespace(feasibility_tolerance=TOLERANCE),
         master=master,
+        scenarios=None,
         notes=[],
     )
     made = Lean(

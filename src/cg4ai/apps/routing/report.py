@@ -47,6 +47,7 @@ MINIMISED = {
     "traffic": "mean MLU over the optimum of earlier matrices, rare large ratios counted in",
 }
 BY_MIX = "Distance from the best routing by mixes of demands, on vectors that training never saw"
+ROUNDING, SMALL = 1e-9, 5e-4  # between these, gaps are told with two digits
 SAME = 1e-9  # by which a scale may differ from one and still be none
 SET, USUAL_SET = "Demand vectors:", "every demand between zero and its largest volume"
 STOPPED = {
@@ -237,12 +238,12 @@ def by_mix(summary: Mapping[str, Any]) -> list[dict[str, str]]:
         {
             "demands": MIXES_SAID[mix],
             "vectors": f"{found['vectors']:,}",
-            f"MLU{of} above optimal, mean": f"{found['mean_mlu_gap']:.4f}",
-            "largest": f"{found['max_mlu_gap']:.4f}",
+            f"MLU{of} above optimal, mean": _known(found["mean_mlu_gap"]),
+            "largest": _known(found["max_mlu_gap"]),
             "MLU over the optimum, mean": f"{found['mean_ratio']:.4f}",
             "worst": f"{found['max_ratio']:.4f}",
             **(
-                {"path cost above the cheapest": f"{100 * found['mean_cost_gap']:+.2f} %"}
+                {"path cost above the cheapest": per_cent_above(found["mean_cost_gap"])}
                 if "mean_cost_gap" in found
                 else {}
             ),
@@ -275,7 +276,11 @@ def _beside(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _known(value: float | None) -> str:
-    return "not measured" if value is None else f"{round(value, 4) + 0.0:.4f}"  # never -0.0000
+    """Of lightly loaded links two digits, since four places would say 0; never -0.0000."""
+    if value is None:
+        return "not measured"
+    small = ROUNDING < abs(value) < SMALL
+    return f"{value:.2g}" if small else f"{round(value, 4) + 0.0:.4f}"
 
 
 def per_cent_above(share: float) -> str:

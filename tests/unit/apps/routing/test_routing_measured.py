@@ -265,7 +265,8 @@ def test_scaled_capacities_are_said_wherever_a_utilisation_stands(
     assert [*found.paths.values()] == [list(path) for path in made.paths]
     lines = report(summary).splitlines()
     scaled = f"SCALED CAPACITIES: every link is counted with {said} times its capacity"
-    assert lines[1].startswith(scaled)  # after what came out
+    assert lines[0].startswith(scaled)
+    assert lines[1].startswith("Returned")
     assert summary["capacity_factor"] == factor
     real = summary["of_real_capacities"]
     for key in ("worst_utilisation", "mean_mlu_gap", "corner_mlu"):
