@@ -54,7 +54,7 @@ def signal_once_seen(path: Path, number: int) -> None:
             sent = True
             os.kill(os.getpid(), number)
 
-    os.fsync = watched
+    os.fsync = watched  # type: ignore[assignment]
 
 
 def child(request: dict[str, Any]) -> NoReturn:
