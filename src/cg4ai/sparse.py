@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cg4ai.arrays import is_traced
 from cg4ai.records import Array
 
 LEAST_ENTRIES = 2**15  # of a matrix; products of smaller ones take no time
@@ -38,7 +37,7 @@ class SparseMatrix:
 
     def serves(self, values: Tensor) -> bool:
         """Whether `times` may be called with these values: on a CPU, and not while tracing."""
-        return values.device.type == "cpu" and not is_traced()
+        return values.device.type == "cpu" and not torch.compiler.is_compiling()
 
     def times(self, values: Tensor) -> Tensor:
         """(..., r, n) -> (..., m, n), `matrix @ values`."""
