@@ -394,7 +394,7 @@ AFFINE = {
 RULES: dict[str, dict[str, Any]] = {
     "affine": AFFINE,
     "shared": AFFINE | {"prices": (FLOAT, 2)},
-    "quadratic": {"factor": (FLOAT, 3), "linear": (FLOAT, 2), "limit": (FLOAT, 1)},
+    "quadratic": {"square": (FLOAT, 3), "linear": (FLOAT, 2), "limit": (FLOAT, 1)},
     "function": {},
 }
 NETWORK: dict[str, Check] = {
@@ -525,6 +525,11 @@ def _wrapped(kind: str, config: Mapping[str, Any], arrays: Arrays, what: str) ->
 def _guards_arrays(guards: list[Any], arrays: Arrays, what: str) -> None:
     for number, guard in enumerate(guards):
         prefix = f"guard.{number}."
+        if guard["rules"] == "quadratic" and f"{prefix}factor" in arrays:
+            raise ValueError(
+                f"guard {number} of {what} holds a factor of quadratic rules, as versions before "
+                "0.8 wrote, in place of the rules as given"
+            )
         _only(below(arrays, prefix), RULES[guard["rules"]], {}, f"guard {number} of {what}")
         arrays = _without(arrays, prefix)
     _only(arrays, {}, {}, what)

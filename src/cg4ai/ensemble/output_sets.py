@@ -128,7 +128,7 @@ def settled(source: OutputSet, outputs: Tensor) -> Tensor:
     low, high = (
         _ends(end, outputs, up=up) for end, up in ((source.low, True), (source.high, False))
     )
-    y = torch.clamp(outputs, low, high)
+    y = outputs.clamp(min=low).clamp(max=high)
     for one in source.totals:
         place = torch.tensor(one.outputs, device=y.device)
         own = y.index_select(-1, place)

@@ -11,6 +11,7 @@ mix. Nothing that is loaded is executed; a user's own modules come from factorie
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,12 +28,14 @@ from cg4ai.members import restore
 from cg4ai.members.mixture import Part
 from cg4ai.records import Array, IntArray, below
 from cg4ai.rules.guards import restored_guards, stored_guards
+from cg4ai.rules.quadratic import square_of_factor
 from cg4ai.runs import files
 
 FORMAT = "cg4ai-ensemble"
 VERSION = 3  # 3: sealed, with its shield, in two files
 HEADER = ("format", "version", "arrays")
 RECORD, ARRAYS = "ensemble.json", "members.safetensors"
+EARLIER_FACTOR = re.compile(r"(?:.*\.)?guard\.\d+\.factor")
 
 Factories = Mapping[str, Any]  # functions that make modules, requirements that are functions
 
@@ -72,7 +75,7 @@ def load(folder: str | Path, factories: Factories | None = None) -> Ensemble:
     rules that are functions in Python their requirement: `{name: requirement}`.
     """
     record = read_record(folder)
-    arrays = files.read_arrays(Path(folder) / ARRAYS, str(record.get("arrays")))
+    arrays = _with_squares(files.read_arrays(Path(folder) / ARRAYS, str(record.get("arrays"))))
     try:
         ensemble = restored(Description(record, arrays), factories or {})
         _refuse_other(Description(record, arrays), describe(ensemble))
@@ -81,6 +84,14 @@ def load(folder: str | Path, factories: Factories | None = None) -> Ensemble:
         raise
     except InvalidInput as error:
         raise files.damaged(Path(folder) / RECORD, str(error)) from error
+
+
+def _with_squares(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Arrays as they are stored today: versions before 0.8 stored factors of quadratic rules."""
+    found = dict(arrays)
+    for name in [name for name in found if EARLIER_FACTOR.fullmatch(name)]:
+        found[name.removesuffix("factor") + "square"] = square_of_factor(found.pop(name))
+    return found
 
 
 def _refuse_other(read: Description, written: Description) -> None:

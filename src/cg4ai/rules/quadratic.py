@@ -99,8 +99,6 @@ class QuadraticRules:
     @classmethod
     def restored(cls, stored: Mapping[str, NDArray[Any]], *, input_size: int) -> QuadraticRules:
         """What `arrays` gave; KeyError or InvalidInput if it is damaged."""
-        if "square" not in stored and "factor" in stored:
-            stored = {**stored, "square": _square_of(stored["factor"])}
         return cls(stored["square"], stored["linear"], stored["limit"], input_size)
 
     @cached_property
@@ -246,7 +244,7 @@ class QuadraticRules:
         return Worst(self.limit - fixed - self.linear @ offsets - peaks.values, peaks.inputs)
 
 
-def _square_of(factor: Any) -> Array:
+def square_of_factor(factor: Any) -> Array:
     """What versions before 0.8 stored a factor of, with which they left out small terms."""
     given = arrays.numbers(factor, "factor of quadratic rules")
     if given.ndim != 3 or (given.any(axis=1).sum(axis=1) < given.shape[1]).any():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
+from cg4ai.ensemble import saved
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
+from cg4ai.members import ConstantMembers
+from cg4ai.members.mixture import Part
 from cg4ai.proofs import rules_of
 from cg4ai.rules import Ball, Box, Quadratic
 from cg4ai.rules.guards import Guard, guard_of
 from cg4ai.rules.quadratic import QuadraticRules
 from cg4ai.rules.regions import Region
+from cg4ai.runs import files
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.uniform(-1, 1, size=(6, 2))
@@ -278,13 +285,26 @@ def test_squares_that_are_not_convex_or_out_of_range_are_refused(square: Any) ->
         Quadratic(BOX, square, 1.0)
 
 
-def test_guards_of_earlier_versions_are_read_where_their_factor_is_whole() -> None:
-    square, linear, bound = random_rule(7, rank=3)
-    stored = {"factor": np.linalg.cholesky(square), "linear": linear, "limit": bound}
-    again = QuadraticRules.restored(stored, input_size=2)
-    np.testing.assert_allclose(again.square, square, atol=1e-12)
-    with pytest.raises(InvalidInput, match="fewer columns"):
-        QuadraticRules.restored({**stored, "factor": stored["factor"][..., :2]}, input_size=2)
+def test_guards_of_earlier_versions_are_read_where_their_factor_is_whole(tmp_path: Path) -> None:
+    square, linear, bound = np.array([[2.0, 0.5], [0.5, 1.0]]), np.zeros(2), 4.0
+    part = Part(ConstantMembers([[0.0, 0.0]], 2), np.zeros(1, int), np.ones(1))
+    plain = Ensemble((part,), Layout.single(2))
+    shielded = plain.shielded(
+        ConstantMembers([[0.0, 0.0]], 2), Quadratic(BOX, square, bound, linear)
+    )
+    described = saved.describe(shielded)
+    arrays = {name: array for name, array in described.arrays.items() if "square" not in name}
+    for columns in (2, 1):
+        factor = np.linalg.cholesky(square)[None, :, :columns]
+        digest = files.write_arrays(tmp_path / saved.ARRAYS, arrays | {"guard.0.factor": factor})
+        header = {"format": saved.FORMAT, "version": saved.VERSION, "arrays": digest}
+        files.write_json(tmp_path / saved.RECORD, header | described.record)
+        if columns == 2:
+            again = saved.describe(saved.load(tmp_path)).arrays["guard.0.square"]
+            np.testing.assert_allclose(again, square[None], atol=1e-12)
+        else:
+            with pytest.raises(InvalidInput):  # a term may have been left out
+                saved.load(tmp_path)
 
 
 def test_rounding_in_the_matrix_and_rules_without_least_value_are_accepted() -> None:
