@@ -281,7 +281,7 @@ def test_scaled_capacities_are_said_wherever_a_utilisation_stands(
     assert rule in card.interface.title
     assert card.sentence == f"Kept: {rule} (shielded)."
     story = Routing().story(Saved(folder))
-    assert story.asked[0] == lines[1]
+    assert story.asked[0] == lines[0]
     assert f"{factor * summary['worst_utilisation']:.4f}" in {one.value for one in story.figures}
     fresh = Predictor.of(folder)  # that has computed nothing yet
     page = fresh.described.explorer(fresh.ensemble, folder, summary)
@@ -307,7 +307,7 @@ def test_runs_that_did_not_keep_their_factor_say_so(done: Outcome[Prepared]) -> 
     assert row["mlu of a scaled capacity"] > 0
     summary = {name: one for name, one in done.summary.items() if name != "capacity_factor"}
     text = report(summary)
-    assert text.splitlines()[1].startswith("SCALED CAPACITIES: this run, of an earlier version,")
+    assert text.splitlines()[0].startswith("SCALED CAPACITIES: this run, of an earlier version,")
     assert "Of a scaled capacity: no demand vector of the set can overload a link" in text
 
 
