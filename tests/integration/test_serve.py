@@ -25,6 +25,7 @@ import pytest
 from cg4ai.apps.routing import instance
 from cg4ai.cli.main import main
 from cg4ai.ensemble.saved import load
+from cg4ai.runs.folder import Run
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "serving.md"
 ROW = {"a->d": 2.0, "b->d": 1.0}
@@ -89,6 +90,8 @@ def change(folder: Path) -> None:
     router = load(folder)
     router.about["remark"] = router.about.get("remark", 0) + 1
     router.save(folder)
+    with Run.open(folder) as run:  # whose summary speaks of what it is now
+        run.finish(run.summary(compared=False) or {})
 
 
 class Callers:

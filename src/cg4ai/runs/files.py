@@ -489,7 +489,7 @@ def _finite(digits: str) -> float:
 
 
 def _whole(digits: str) -> int:
-    if len(digits) > len(str(LARGEST_INTEGER)) or abs(int(digits)) >= LARGEST_INTEGER:
+    if len(digits.lstrip("-")) > len(str(LARGEST_INTEGER)) or abs(int(digits)) >= LARGEST_INTEGER:
         raise ValueError(f"the integer {digits[:40]} takes more than 64 bits")
     return int(digits)
 

@@ -212,7 +212,10 @@ def test_units_are_run_once_and_shared(tmp_path: Path) -> None:
     paths = {unit: unit.folder(plan.folder) / "summary.json" for unit in outcome.done}
     before = {unit: file.stat().st_mtime_ns for unit, file in paths.items()}
     again = reproduce.reproduce(["average"], replace(plan, threads=2), say=said.append)
-    assert again.done == {unit: files.read_json(file) for unit, file in paths.items()}
+    written = {unit: files.read_json(file) for unit, file in paths.items()}
+    for one in written.values():
+        del one["speaks_of"]
+    assert again.done == written
     assert before == {unit: file.stat().st_mtime_ns for unit, file in paths.items()}
     assert "margin-hard-n50-s42: there already" in said[2]
     # the same folder taken for another experiment, or for other images

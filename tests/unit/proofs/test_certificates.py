@@ -332,6 +332,8 @@ def test_names_that_the_checker_would_reject_are_refused_before_any_search(tmp_p
     content = files.read_json(run / "ensemble.json")
     content["about"]["network"] = "two\nlines"
     files.write_json(run / "ensemble.json", content)
+    with Run.open(run) as opened:
+        opened.finish(opened.summary(compared=False))
     assert main(["certify", str(run), "--quiet"]) == 2
     assert "without control characters" in capsys.readouterr().err
     assert not (run / "certificate.cg4ai").exists()

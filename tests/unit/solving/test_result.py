@@ -71,7 +71,7 @@ def test_all_seconds_of_a_run_are_in_its_records(clock: Clock) -> None:
     wall = clock.now - started
     recorded = sum(record.seconds for record in result.history) + result.ending.seconds
     assert recorded == pytest.approx(result.seconds)
-    assert wall - 3 <= recorded <= wall  # the first readings are before the rules are imposed
+    assert wall - 5 <= recorded <= wall  # the first readings are before the rules are imposed
     assert sum(result.seconds_by_step().values()) == pytest.approx(recorded)
     assert result.history[-1].total_s + result.ending.seconds == pytest.approx(result.seconds)
 
@@ -207,7 +207,7 @@ def test_training_is_cut_at_the_limit_and_leaves_a_mixture(clock: Clock) -> None
     problem = Problem(Supervised(X, X[:, :1]), [], [pricer], Layout.single(1))
     started, clock.tick = clock.now, 0.01  # read at every step
     result = solve(problem, attacked(time_limit_s=1.0))
-    assert clock.now - started < 1.1  # a million steps would take hours
+    assert clock.now - started < 1.2  # a million steps would take hours
     assert result.stop_reason is StopReason.TIME_LIMIT
     assert len(result.ensemble) >= 1
 

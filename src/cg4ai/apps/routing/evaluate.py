@@ -421,7 +421,7 @@ def prediction_speed(
         "batch_answer_s": batch / len(vectors),
         "single_answer_s": single / len(alone),
         "program_answer_s": program / len(vectors),
-        "batch_speedup": program / batch,
+        "batch_speedup": program / max(batch, 1e-9),
     }
 
 

@@ -32,7 +32,7 @@ TRAINING = ProofTraining(steps=60, batch_size=64, cells=32)
 # for runs that are killed and resumed the members need not be good
 TINY = replace(RECIPE, scenarios=10, priced=20, first_steps=20, hidden=(3,))
 # too few cells for networks; constant splits are proven at the corner
-FEW_CELLS = ProofRecipe(rounds=3, cells=4, growth=1.0, groups=2, close=-1.0)
+FEW_CELLS = ProofRecipe(rounds=3, cells=600, growth=1.0, groups=2, close=-1.0)
 NEVER_CLOSE = ProofRecipe(rounds=3, cells=20_000, close=-1.0)  # goes on once it is proven
 BRIEF = ProofTraining(steps=8, batch_size=16, cells=16)
 
@@ -128,7 +128,7 @@ def saved(outcome, folder):
 
 
 @pytest.mark.parametrize(
-    "recipe", [FEW_CELLS, NEVER_CLOSE], ids=["constants alone", "proven, then improved"]
+    "recipe", [FEW_CELLS, NEVER_CLOSE], ids=["few cells", "proven, then improved"]
 )
 def test_a_killed_run_resumes_to_the_identical_router(abilene, tmp_path, recipe):
     whole = certified_run(abilene, tmp_path / "whole", recipe)
