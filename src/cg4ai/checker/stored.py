@@ -179,7 +179,7 @@ def _finite(digits: str) -> float:
 
 
 def _integer(digits: str) -> int:
-    if len(digits) > 20 or abs(int(digits)) >= INTEGERS:
+    if len(digits.lstrip("-")) > 20 or abs(int(digits)) >= INTEGERS:
         raise ValueError(f"{digits[:40]} takes more than 64 bits")
     return int(digits)
 
