@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from cg4ai.callbacks import checked
 from cg4ai.errors import InvalidInput, InvalidSettings, did_you_mean
 from cg4ai.fanout import checked_jobs
+from cg4ai.master.table import USUAL
 from cg4ai.objectives import LossFunction
 from cg4ai.settings import Settings
 
@@ -259,6 +260,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         # the mean pinball loss of what can be known at all is a tenth of the spread, or so
         units = {"squared": unit**2, "absolute": unit, "pinball": 0.1 * unit}
         loss_unit = units.get(str(self.loss or "squared"), 1.0)
+        # slack is priced in units of rows by the master where the loss has a unit of its own
+        price = loss_unit / unit if USUAL[0] <= loss_unit <= 10 * USUAL[1] else 1.0
         held_out = getattr(self, "n_held_out_", 0) > 0
         noise = 0.0 if getattr(self, "votes_", False) else IMPROVEMENT
         epsilon = max(noise, VOTES) if held_out else usual.epsilon
@@ -266,8 +269,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
             "patience": 1,
             "improvement_tolerance": noise if held_out else 0.0,
             "epsilon": float(np.clip(epsilon * loss_unit, 1e-9, 1e6)),
-            "penalty": float(np.clip(usual.penalty * loss_unit / unit, 1e-6, 1e8)),
-            "penalty_limit": float(np.clip(usual.penalty_limit * loss_unit / unit, 1.0, 1e9)),
+            "penalty": float(usual.penalty * price),
+            "penalty_limit": float(np.clip(usual.penalty_limit * price, 1.0, 1e9)),
         }
 
 

@@ -48,7 +48,7 @@ class LinearMaster:
     more than this many solves in a row leaves HiGHS until it is violated or improves again.
     `activation_batch`: how many violated rows enter HiGHS at a time, most violated first; small
     batches cost more rounds, large ones activate rows that never bind. `usual` is the size of costs
-    that the data suggest.
+    that the data suggest, `row_size` that of bounds of rows.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class LinearMaster:
         activation_batch: int = 200,
         tolerance: float = 1e-9,
         usual: float | None = None,
+        row_size: float = 1.0,
     ) -> None:
         require(blocks >= 1, f"a master needs at least one block, got {blocks}")
         require(
@@ -85,7 +86,7 @@ class LinearMaster:
         self.activation_batch = int(activation_batch)
         self.tolerance = float(tolerance)
         self._cold_restarts_before = 0
-        self._usual = usual
+        self._usual, self._row_size = usual, row_size
         self._unit: float | None = None  # not known before something has a cost
         self._gap = 0.0
         self._start(Table(self.blocks), Prices(float(penalty)))
@@ -197,7 +198,7 @@ class LinearMaster:
     def _take_unit(self, sizes: Array) -> None:
         """From the sizes of the first costs."""
         self._unit = objective_unit(sizes, self._usual)
-        factor, most = penalty_factor(self.unit), LARGEST / DUMMY_MULTIPLE
+        factor, most = penalty_factor(self.unit, self._usual, self._row_size), LARGEST / DUMMY_MULTIPLE
         if factor != 1.0:
             self.penalty_limit = min(factor * self.penalty_limit, most)
             penalty = min(factor * self.penalty, self.penalty_limit)

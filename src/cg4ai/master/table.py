@@ -15,7 +15,7 @@ OWN_SLACK, NO_SLACK = -1, -2
 DUMMY_MULTIPLE = 1000.0  # one unit of dummy costs as much as this many units of slack
 SMALL = 1 / 64  # bounds below are small for the tolerances of solvers
 MOST_DOUBLINGS = 20
-SPREAD = 1e9  # of costs, beyond their unit
+SPREAD, LARGE_SPREAD = 1e9, 1e6  # of costs, beyond a small and a large unit
 USUAL = (1e-2, 1e6)  # sizes of costs that suit solvers and prices of slack as they are
 LARGEST = 1e12  # HiGHS takes larger numbers for infinite, and they would drown the others
 
@@ -165,8 +165,8 @@ def objective_unit(sizes: Array, usual: float | None) -> float | None:
     """The power of two that costs are divided by; None where the first of them are all zero.
 
     `sizes` are those of the first members, which may be wild; `usual` is that of the data's own
-    spread, where it is known. A large unit is at most the least cost, a small one at least a
-    billionth of the largest.
+    spread, where it is known. A large unit is at most the least cost but not below a
+    millionth of what is usual, a small one at least a billionth of the largest.
     """
     known = sizes[sizes > 0]
     if not len(known):
@@ -175,17 +175,20 @@ def objective_unit(sizes: Array, usual: float | None) -> float | None:
     if usual is None:
         usual = high if high < USUAL[0] else max(low, 1.0)
     small, large = usual < USUAL[0], usual > USUAL[1]
-    unit = max(usual, high / SPREAD) if small else min(usual, low)
+    unit = max(usual, high / SPREAD) if small else max(min(usual, low), usual / LARGE_SPREAD)
     outside = (small and unit < USUAL[0]) or (large and unit > USUAL[1])
     return float(2.0 ** np.round(np.log2(unit))) if outside else 1.0
 
 
-def penalty_factor(unit: float) -> float:
-    """By how much slack is dearer in a small unit of the objective.
+def penalty_factor(unit: float, usual: float | None, row_size: float) -> float:
+    """What prices of slack are multiplied by where costs are usually very small or large.
 
-    Losses fall with the square of outputs, rows with outputs; rows below 1e-4 are scaled already.
+    In units of the objective, slack of as much as a row asks for shall cost what is stated times
+    what is usual; a program of ordinary costs keeps the prices as they are.
     """
-    return min(unit**-0.5, 1e4) if unit < 1 else 1.0
+    if unit == 1.0 and (usual is None or USUAL[0] <= usual <= USUAL[1]):
+        return 1.0
+    return max(1.0, (usual or 0.0) / unit) / row_size
 
 
 def require(condition: bool, message: str) -> None:

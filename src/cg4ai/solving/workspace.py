@@ -31,6 +31,7 @@ from cg4ai.solving.tangents import TangentRows
 EPIGRAPH_ROUNDS = 8
 TANGENT_ROUNDS = 100  # solves in a row with further tangents to concave rules
 ROUNDING = 2e-9  # reduced costs and dummies within the master's own tolerance of zero
+MIXED = 0.5  # with less weight than this on each dummy column the answer is a mixture
 NO_WEIGHT = 1e-9  # a block with less weight than this has its dummy column alone
 
 
@@ -131,6 +132,7 @@ class Workspace:
                 penalty_growth=s.penalty_growth,
                 penalty_limit=s.penalty_limit,
                 usual=self._usual_loss(),
+                row_size=self._usual_row(),
             )
         return LinearMaster(
             len(self.layout),
@@ -140,7 +142,13 @@ class Workspace:
             row_age_limit=s.row_age_limit,
             column_age_limit=s.column_age_limit,
             usual=self._usual_loss(),
+            row_size=self._usual_row(),
         )
+
+    def _usual_row(self) -> float:
+        """The least size of a requirement's rows in the master, by which slack is priced."""
+        sizes = map(self.size_of, range(len(self.problem.requirements)))
+        return min((one.size / one.scale for one in sizes), default=1.0)
 
     def _usual_loss(self) -> float | None:
         """The loss of the mean target, or of zeros where that has none; None without such data."""
@@ -396,18 +404,22 @@ class Workspace:
             return self._nothing_yet()
         solution = self.master.solve()
         for _ in range(EPIGRAPH_ROUNDS if self.scenarios is not None else TANGENT_ROUNDS):
-            self.incomplete = self.add_missing(solution.weights)
+            mixed = float(solution.dummy.max(initial=0.0)) < MIXED
+            self.incomplete = self.add_missing(solution.weights, tangents=mixed)
             if not self.incomplete:
                 break
             solution = self.master.solve()
         return solution
 
-    def add_missing(self, weights: Array) -> bool:
-        """Add the pieces of an epigraph and tangents that this mixture lacks; whether it did."""
+    def add_missing(self, weights: Array, *, tangents: bool = True) -> bool:
+        """Add the pieces of an epigraph and tangents that this mixture lacks; whether it did.
+
+        No `tangents` where most weight is on dummy columns: such an answer is no mixture.
+        """
         rows = None if self.scenarios is None else self.scenarios.missing(weights, self.unit)
         if rows is not None:
             self._add_rows(rows)
-        return self.add_tangents(weights) or rows is not None
+        return (tangents and self.add_tangents(weights)) or rows is not None
 
     def add_tail(self, solution: MasterSolution, seed: int) -> int:
         """Look for inputs that the objective's mean hides, and count them in: how many."""
@@ -444,9 +456,10 @@ class Workspace:
         s = self.settings
         master = LinearMaster(
             len(self.layout),
-            penalty=self.master.penalty / penalty_factor(self.master.unit),
+            penalty=s.penalty,
             penalty_limit=max(s.penalty_limit, self.master.penalty),
             usual=self._usual_loss(),
+            row_size=self._usual_row(),
         )
         master.add_columns(costs, self.columns.blocks, np.zeros((0, len(costs))))
         bounds = self.rows.bounds + s.row_margin * self.row_sizes + margins

@@ -38,7 +38,8 @@ class ConvexMaster:
 
     `tolerance` is the relative gap aimed at, and what a row may lack (x (1 + |bound|)) without
     charge. Rows enter the solver only when violated; solving is deterministic and starts from the
-    previous weights. `usual` is the size of the loss that the data suggest.
+    previous weights. `usual` is the size of the loss that the data suggest,
+    `row_size` that of bounds of rows.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class ConvexMaster:
         penalty_limit: float = 1e8,
         tolerance: float = 1e-9,
         usual: float | None = None,
+        row_size: float = 1.0,
     ) -> None:
         if blocks < 1 or not 0 < penalty <= penalty_limit or penalty_growth <= 1 or tolerance <= 0:
             raise InvalidInput(
@@ -63,7 +65,7 @@ class ConvexMaster:
         self._loss = loss
         self._growth, self._limit, self._tolerance = penalty_growth, penalty_limit, tolerance
         self._slack_only = False
-        self._usual = usual
+        self._usual, self._row_size = usual, row_size
         self._unit: float | None = None  # not known before there is a loss
         self._outputs: Tensor | None = None
         self._blocks: IntArray = np.empty(0, np.int64)
@@ -207,7 +209,7 @@ class ConvexMaster:
             raise InvalidInput("the master knows no outputs yet; call add_columns before solve")
         if self._unit is None and not self._slack_only:
             self._unit = objective_unit(np.array([self.usual_cost()]), self._usual)
-            factor = penalty_factor(self.unit)
+            factor = penalty_factor(self.unit, self._usual, self._row_size)
             self._limit, self.penalty = factor * self._limit, factor * self.penalty
         unit = 1.0 if self._slack_only else self.unit
         objective = MixtureLoss(no_loss if self._slack_only else self._scaled_loss, self._outputs)
@@ -265,7 +267,7 @@ class ConvexMaster:
         self._slack_only = bool(state["slack_only"])
         unit = float(state["unit"])
         self._unit = None if np.isnan(unit) else unit
-        self._limit *= penalty_factor(self.unit)
+        self._limit *= penalty_factor(self.unit, self._usual, self._row_size)
         self._gradient, self._gap = None, np.inf
 
     def _scaled_loss(self, outputs: Tensor) -> Tensor:
