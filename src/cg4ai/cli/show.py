@@ -76,8 +76,7 @@ def _unbound(summary: dict[str, Any], folder: Path) -> str:
             _indented("\n".join(known or ["nothing"])),
             "Numbers of the summary, of whatever ensemble they are:",
             _indented("\n".join(f"{name} = {value}" for name, value in numbers.items())),
-            f"Recompute the rules with cg4ai audit {folder}, or continue the run with --resume to "
-            "write its summary anew.",
+            f"Recompute the rules with cg4ai audit {folder}.",
         ]
     )
 

@@ -268,7 +268,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         return {
             "patience": 1,
             "improvement_tolerance": noise if held_out else 0.0,
-            "epsilon": float(np.clip(epsilon * loss_unit, 1e-9, 1e6)),
+            "epsilon": float(np.clip(epsilon * loss_unit, 1e-30, 1e6)),
             "penalty": float(usual.penalty * price),
             "penalty_limit": float(np.clip(usual.penalty_limit * price, 1.0, 1e9)),
         }

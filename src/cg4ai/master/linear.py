@@ -198,7 +198,10 @@ class LinearMaster:
     def _take_unit(self, sizes: Array) -> None:
         """From the sizes of the first costs."""
         self._unit = objective_unit(sizes, self._usual)
-        factor, most = penalty_factor(self.unit, self._usual, self._row_size), LARGEST / DUMMY_MULTIPLE
+        factor, most = (
+            penalty_factor(self.unit, self._usual, self._row_size),
+            LARGEST / DUMMY_MULTIPLE,
+        )
         if factor != 1.0:
             self.penalty_limit = min(factor * self.penalty_limit, most)
             penalty = min(factor * self.penalty, self.penalty_limit)

@@ -38,7 +38,8 @@ class RequirementSize:
 
     def of_rows(self, bounds: Array) -> Array:
         """The size (m,) of each row with these `bounds` (m,), before scaling."""
-        return np.maximum(np.abs(bounds), LEAST_SHARE * self.size)
+        sizes = np.abs(bounds)
+        return np.where(sizes >= LEAST_SHARE * self.size, sizes, self.size)
 
 
 def requirement_size(

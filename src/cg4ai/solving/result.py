@@ -146,10 +146,12 @@ class Result:
 
     @property
     def gap(self) -> float | None:
-        """Proven distance from the best; None without a proof, or where no mixture is feasible."""
+        """Proven distance from the best; None without a proof, or where the rules are not kept."""
         if self.bound is None or self.stop_reason is StopReason.INFEASIBLE:
             return None
-        return self.objective - self.bound
+        gap = self.objective - self.bound
+        # an objective below what keeps the rules is no distance from it
+        return max(0.0, gap) if self.feasible else None
 
     @property
     def feasible(self) -> bool:

@@ -104,7 +104,10 @@ def restore(snapshot: Snapshot, problem: Problem, settings: Settings) -> Workspa
             work.master.add_rows(arrays["table"], arrays["bounds"], arrays["slack"])
             work.master.restore(state)
     except KeyError as error:
-        raise RunFolderError(f"the checkpoint lacks {error}; it was not written whole") from error
+        raise RunFolderError(
+            f"the checkpoint lacks {error}: it is of an earlier version of cg4ai, or not whole; "
+            "train anew into another folder"
+        ) from error
     if work.scenarios is not None and len(work.columns):
         work.scenarios.outputs = work.columns.outputs(work.scenarios.inputs)
     return work

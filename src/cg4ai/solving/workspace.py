@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.master import LinearMaster
 from cg4ai.master.convex import ConvexMaster, FinalWeights, final_weights
-from cg4ai.master.table import NO_SLACK, OWN_SLACK, penalty_factor
+from cg4ai.master.table import NO_SLACK, OWN_SLACK
 from cg4ai.members.shielded import Shield, ShieldedMembers
 from cg4ai.objectives import Batch, Epigraph, Objective, Supervised
 from cg4ai.pricing.reduced_cost import all_values, block_outputs, member_costs
@@ -131,7 +132,7 @@ class Workspace:
                 penalty=s.penalty,
                 penalty_growth=s.penalty_growth,
                 penalty_limit=s.penalty_limit,
-                usual=self._usual_loss(),
+                usual=self._usual_loss,
                 row_size=self._usual_row(),
             )
         return LinearMaster(
@@ -141,7 +142,7 @@ class Workspace:
             penalty_limit=s.penalty_limit,
             row_age_limit=s.row_age_limit,
             column_age_limit=s.column_age_limit,
-            usual=self._usual_loss(),
+            usual=self._usual_loss,
             row_size=self._usual_row(),
         )
 
@@ -150,6 +151,7 @@ class Workspace:
         sizes = map(self.size_of, range(len(self.problem.requirements)))
         return min((one.size / one.scale for one in sizes), default=1.0)
 
+    @cached_property
     def _usual_loss(self) -> float | None:
         """The loss of the mean target, or of zeros where that has none; None without such data."""
         objective = self.objective
@@ -373,8 +375,13 @@ class Workspace:
 
     @property
     def objective_size(self) -> float:
-        """What members usually cost, 1 at most: losses of small targets are small numbers."""
-        cost = self.master.usual_cost() if len(self.columns) else 1.0
+        """The usual loss of the data, else of members, 1 at most: that of small targets is small.
+
+        The first members may be wild, so that the data are asked first.
+        """
+        cost = self._usual_loss
+        if cost is None:
+            cost = self.master.usual_cost() if len(self.columns) else 1.0
         return min(1.0, cost) if np.isfinite(cost) and cost > 0 else 1.0
 
     def _threshold(self, proposed: PricingResult) -> float:
@@ -458,7 +465,7 @@ class Workspace:
             len(self.layout),
             penalty=s.penalty,
             penalty_limit=max(s.penalty_limit, self.master.penalty),
-            usual=self._usual_loss(),
+            usual=self._usual_loss,
             row_size=self._usual_row(),
         )
         master.add_columns(costs, self.columns.blocks, np.zeros((0, len(costs))))
@@ -475,7 +482,7 @@ class Workspace:
 
         The loss of an empty mixture is not defined, so no convex program is solved for it.
         """
-        worth = np.full(len(self.layout), 1e12 * max(1.0, self._usual_loss() or 1.0))
+        worth = np.full(len(self.layout), 1e12 * max(1.0, self._usual_loss or 1.0))
         worth[self.columns.blocks] = 0.0  # it is the other blocks' turn
         return MasterSolution(
             weights=np.zeros(len(self.columns)),

@@ -266,7 +266,7 @@ def test_a_checkpoint_of_another_problem_or_with_gaps_is_refused() -> None:
     for missing in ("rows0.inputs", "rows0.positions", "table", "master.weights"):
         arrays = {name: value for name, value in snapshot.arrays.items() if name != missing}
         torn = snapshots.Snapshot(snapshot.meta, arrays, snapshot.members)
-        with pytest.raises(RunFolderError, match="not written whole"):
+        with pytest.raises(RunFolderError, match="lacks"):
             snapshots.restore(torn, problem, SETTINGS)
 
 

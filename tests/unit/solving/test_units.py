@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from scipy.optimize import linprog
 
 from cg4ai import (
     AffineCoefficients,
+    ConstrainedRegressor,
     Linear,
     Problem,
     Quadratic,
@@ -21,6 +23,7 @@ from cg4ai import (
 )
 from cg4ai.ensemble.audit import audit
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.errors import FitWarning
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
 from cg4ai.members.mixture import Part
@@ -183,3 +186,24 @@ def test_one_member_of_each_block_in_any_unit_is_the_best_choice(unit: float, se
     best = min(float(np.sum((pair - targets) ** 2)) for pair in pairs)
     assert result.stop_reason is StopReason.OPTIMAL
     assert result.objective / unit**2 == pytest.approx(best, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("members", ["stump", "affine"])
+@pytest.mark.parametrize("unit", [1e-9, 1e-3, 1e3, 1e5, 1e7])
+def test_fits_keep_rules_and_lose_as_much_in_any_unit(members: str, unit: float) -> None:
+    x = np.random.default_rng(1).uniform(-1, 1, (40, 2))
+
+    def fitted(unit: float) -> ConstrainedRegressor:
+        rule = Linear(x[:10], [1.0], unit / 2, "<=")
+        model = ConstrainedRegressor(
+            members=members, validation_fraction=0, random_state=0, iteration_limit=8
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)  # of the limit on iterations
+            return model.fit(x, 2 * unit * x[:, 0], requirements=[rule])
+
+    model, usual = fitted(unit), fitted(1.0)
+    assert model.result_.feasible
+    assert model.predict(x[:10]).max() <= unit / 2 * (1 + 1e-6)
+    lost = np.mean((model.predict(x) / unit - 2 * x[:, 0]) ** 2)
+    assert lost <= 1.05 * np.mean((usual.predict(x) - 2 * x[:, 0]) ** 2)

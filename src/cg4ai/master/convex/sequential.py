@@ -14,6 +14,7 @@ from cg4ai.master.convex.quadratic import Answer, Quadratic
 from cg4ai.records import Array, IntArray
 
 STEP_LIMIT = 100
+PATIENCE = 10  # steps without progress after which more would not help
 NARROWINGS = 8  # of where a line has its least, by a third each
 
 
@@ -124,8 +125,10 @@ def _with_violated(
 def _merit_at(program: Program, point: Point, weights: Array) -> float:
     """What the solver minimises, at other weights; a loss below a tangent is not convex."""
     reached = program.objective.value(weights)
-    tangent = point.value + float(point.gradient @ (weights - point.weights))
-    if reached < tangent - 1e-7 * (1.0 + abs(point.value) + abs(reached) + abs(tangent)):
+    steps = point.gradient * (weights - point.weights)
+    tangent = point.value + float(steps.sum())
+    terms = abs(point.value) + abs(reached) + float(np.abs(steps).sum())
+    if reached < tangent - 1e-7 * (1.0 + terms):
         raise InvalidInput(
             f"the loss is not convex: a mixture has loss {reached:.9g}, below the tangent "
             f"{tangent:.9g} at another; use a convex loss, such as squared, log_loss or "
@@ -183,6 +186,12 @@ def _advance(program: Program, point: Point, candidates: list[_Candidate]) -> Po
     return assess(program, min(found, key=lambda pair: pair[1])[0], choices)
 
 
+def _stalled(earlier: Point, point: Point) -> bool:
+    """Whether neither merit nor gap fell by much in as many steps as patience allows."""
+    fell = earlier.merit - point.merit
+    return fell <= 1e-9 * abs(earlier.merit) and point.gap > 0.5 * earlier.gap
+
+
 @dataclass(frozen=True, slots=True)
 class Minimum:
     point: Point
@@ -200,9 +209,14 @@ def minimise(
 ) -> Minimum:
     """Sequential quadratic programming until the certified gap is closed or nothing improves."""
     point, iterations = assess(program, program.tidy(start), [beta]), 0
+    earlier = point
     for steps in range(STEP_LIMIT):
         if point.gap <= tolerance * max(1.0, abs(point.merit)):
             break
+        if steps and steps % PATIENCE == 0:
+            if _stalled(earlier, point):
+                break
+            earlier = point
         try:
             step = _quadratic_step(program, point, active)
         except SolverFailure:
