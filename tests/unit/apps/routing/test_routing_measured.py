@@ -38,6 +38,7 @@ from cg4ai.members.feedback import FeedbackArchitecture, Loads
 from cg4ai.members.networks import NetworkArchitecture
 
 NODES = ("D", "A", "C", "B")
+MLU_FIGURES = ("mean_optimal_mlu", "mean_mlu_gap", "max_mlu_gap")
 LINKS = "source,target,capacity\nA,B,10\nB,C,10\nC,D,10\nD,A,10\nA,C,10\n"
 
 
@@ -271,7 +272,12 @@ def test_scaled_capacities_are_said_wherever_a_utilisation_stands(
     real = summary["of_real_capacities"]
     for key in ("worst_utilisation", "mean_mlu_gap", "corner_mlu"):
         assert real[key] == pytest.approx(factor * summary[key])
-    assert real["traffic"]["level"] == pytest.approx(factor * summary["traffic"]["level"])
+    traffic_of = {"level", "worst_optimum"}  # ratios to the optimum have no unit
+    assert real["traffic"] == pytest.approx(
+        {name: factor * summary["traffic"][name] for name in traffic_of}
+    )
+    assert {*real["shield"]} == {"worst", "worst_unshielded", "mean_gap", "mean_gap_unshielded"}
+    assert all({*mix} == {*MLU_FIGURES} for mix in real["mixes"].values())
     level = f"{factor * summary['traffic']['level']:.4f}"
     assert any(f"keeps 0.9900 of {rule} ({level} of the real one)" in line for line in lines)
     (kept,) = guarantees(summary)
