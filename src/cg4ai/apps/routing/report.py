@@ -407,7 +407,8 @@ def guarantee(summary: Mapping[str, Any]) -> str:
     verdict = (
         established
         if within
-        else f"NOT KEPT: a demand vector was found that loads link {arc} to "
+        else "NOT KEPT: a demand vector was found that loads link "
+        f"{'->'.join(summary.get('worst_link', effort['arc']))} to "
         f"{of_capacity(summary['worst_utilisation'], factor, '.6f')}."
     )
     return f"{verdict}\n{search}"

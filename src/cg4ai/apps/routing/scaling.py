@@ -109,6 +109,4 @@ def real_figures(summary: Mapping[str, Any], factor: float) -> dict[str, Any]:
 def _times(part: Mapping[str, Any], names: tuple[str, ...], factor: float) -> dict[str, float]:
     """The figures of these names that a part of a summary has, each `factor` times."""
     known = {name: part.get(name) for name in names}
-    return {
-        name: factor * value for name, value in known.items() if isinstance(value, int | float)
-    }
+    return {name: factor * value for name, value in known.items() if isinstance(value, int | float)}
