@@ -181,7 +181,7 @@ class Estimate:
 
     @property
     def proven(self) -> float | None:
-        """The floor, where no estimate of the bound is above it: all that is said is then proven."""
+        """The floor where no estimate of the bound is above it: what is said then is proven."""
         if self.floor is None or (self.value is not None and self.value > self.floor):
             return None
         return self.floor
