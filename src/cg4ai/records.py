@@ -188,10 +188,10 @@ class Estimate:
 
     def distance(self, objective: float) -> str:
         """In words how far this objective may be from the best."""
-        if self.proven is not None:
+        if (floor := self.proven) is not None:
             words = (
-                f"proven: at most {max(0.0, objective - self.floor):.2g} above the best mixture, "
-                f"for none is below {self.floor:.6g}; "
+                f"proven: at most {max(0.0, objective - floor):.2g} above the best mixture, "
+                f"for none is below {floor:.6g}; "
             )
             words += (
                 f"not estimated more closely: {self.why}"
