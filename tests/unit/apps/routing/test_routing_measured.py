@@ -210,6 +210,7 @@ def test_problems_of_traffic_have_no_huge_rows(tmp_path: Path) -> None:
     assert isinstance(objective, Epigraph)
     tail, pieces = objective.tail, objective.pieces
     assert isinstance(tail, RatioTail)
+    assert isinstance(pieces, RelativeUtilisation)
     drawn = objective.sampler(2000, torch.Generator().manual_seed(5))
     best = made.optimal(drawn.numpy()).mlu
     least = pieces.least(drawn).numpy()

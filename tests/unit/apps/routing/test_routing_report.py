@@ -124,7 +124,7 @@ def test_the_optimum_is_said_to_be_of_these_paths() -> None:
     """The best routing over any paths was lower by a third."""
     found = {"vectors": 5, "mean_mlu_gap": 0.1, "max_mlu_gap": 0.3, "mean_optimal_mlu": 0.1}
     mixes = {"sparse": found | {"mean_ratio": 1.4, "max_ratio": 2.0}}
-    proven = {"ratio": 1.1, "ratio_whole": 1.2, "ratio_leaves": 2}
+    proven: dict[str, Any] = {"ratio": 1.1, "ratio_whole": 1.2, "ratio_leaves": 2}
     proven |= {"ratio_proof": {"status": "proven", "note": ""}}
     lines = report(SUMMARY | {"mixes": mixes} | proven).splitlines()
     (first,) = (line for line in lines if line.startswith("tiny: "))
