@@ -179,12 +179,19 @@ class Estimate:
     bound: float | None = None
     floor: float | None = None
 
+    @property
+    def proven(self) -> float | None:
+        """The floor where no estimate of the bound is above it: what is said then is proven."""
+        if self.floor is None or (self.value is not None and self.value > self.floor):
+            return None
+        return self.floor
+
     def distance(self, objective: float) -> str:
         """In words how far this objective may be from the best."""
-        if self.floor is not None and (self.value is None or self.value <= self.floor):
+        if (floor := self.proven) is not None:
             words = (
-                f"proven: at most {max(0.0, objective - self.floor):.2g} above the best mixture, "
-                f"for none is below {self.floor:.6g}; "
+                f"proven: at most {max(0.0, objective - floor):.2g} above the best mixture, "
+                f"for none is below {floor:.6g}; "
             )
             words += (
                 f"not estimated more closely: {self.why}"

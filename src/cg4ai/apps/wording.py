@@ -99,15 +99,28 @@ def outcome_in_numbers(result: Result, *, preparing_s: float = 0.0) -> dict[str,
         "rows": result.rows,
         "active_members": len(result.ensemble),
         "single": None if result.single is None else result.single.as_data(),
-        "bound": result.bound,
-        "gap": result.gap,
-        "estimated_gap": result.estimated_gap,
-        "distance": result.distance,
+        **_distance(result),
         "preparing_s": preparing_s,
         **result.seconds_by_step(),
         "total_s": preparing_s + result.seconds,
         "note": result.note,
         "conflict": None if result.conflict is None else str(result.conflict),
+    }
+
+
+def _distance(result: Result) -> dict[str, Any]:
+    """How far from optimal it is, in words and numbers: what is proven stands under `gap`."""
+    known = result.estimated
+    least = None if known is None or result.gap is not None else known.proven
+    if least is None:
+        bound, gap, estimated = result.bound, result.gap, result.estimated_gap
+    else:
+        bound, gap, estimated = least, max(0.0, result.objective - least), None
+    return {
+        "bound": bound,
+        "gap": gap,
+        "estimated_gap": estimated,
+        "distance": result.distance,
     }
 
 
@@ -126,10 +139,7 @@ def summary(result: Result, rules: Sequence[Rule]) -> dict[str, Any]:
         "feasible": result.feasible,
         "objective": result.objective,
         "loss": result.loss,
-        "bound": result.bound,
-        "gap": result.gap,
-        "estimated_gap": result.estimated_gap,
-        "distance": result.distance,
+        **_distance(result),
         "slack": result.slack,
         "iterations": len(result.history),
         "columns": result.columns,

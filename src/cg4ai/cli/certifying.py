@@ -161,9 +161,10 @@ def _shower(name: str) -> Callable[[Progress], None]:
         if state.seconds - last < every:
             return
         last = state.seconds
+        side = "beyond" if state.excess > 0 else "within"
         text = (
             f"{name}: {state.rules_closed} of {state.rules} rules closed, {state.cells} cells, "
-            f"{state.open} open, worst bound {state.excess:+.3g} beyond its limit, "
+            f"{state.open} open, worst bound {abs(state.excess):.3g} {side} its limit, "
             f"{state.seconds:.0f} s"
         )
         start, end = ("\r\033[K", "") if live else ("", "\n")

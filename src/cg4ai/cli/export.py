@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,7 +83,8 @@ def _onnx(ensemble: Any, signature: Signature, path: Path, precision: Any) -> st
 
     names = (signature.takes, signature.gives)
     columns = {"inputs": signature.inputs, "outputs": signature.outputs}
-    model = onnx_model(ensemble, precision=precision, names=names, columns=columns)
+    with _said(f"the ONNX model of {_members(ensemble)}"):
+        model = onnx_model(ensemble, precision=precision, names=names, columns=columns)
     try:
         apart = difference(ensemble, model, signature.sample(COMPARED))
         said = f"at {COMPARED} random inputs at most {apart:.1e} away from predict"
@@ -100,9 +104,24 @@ def _program(ensemble: Any, signature: Signature, path: Path) -> str:
     from cg4ai.runs import files
 
     stream = io.BytesIO()
-    torch.export.save(exported(ensemble.to("cpu").as_module(), ensemble.input_size), stream)
+    with _said(f"the program of {_members(ensemble)}"):
+        torch.export.save(exported(ensemble.to("cpu").as_module(), ensemble.input_size), stream)
     files.write_bytes(path, stream.getvalue())
     return f"{path} written: {_shape(signature)}, float64; torch.export.load(file).module() runs it"
+
+
+@contextmanager
+def _said(what: str) -> Iterator[None]:
+    """What takes longer than a second is told: large models take minutes."""
+    from cg4ai.clock import Review
+
+    review = Review(say=lambda text: print(text, file=sys.stderr, flush=True), what="exporting")
+    with review.entered(), review.stage(what):
+        yield
+
+
+def _members(ensemble: Any) -> str:
+    return "1 member" if len(ensemble) == 1 else f"{len(ensemble)} members"
 
 
 def _shape(signature: Signature) -> str:

@@ -138,6 +138,8 @@ class Blend:
 
     def tensors(self, device: torch.device) -> dict[str, Tensor]:
         """What slacks are computed from; nothing of rules that are functions in Python."""
+        for one in self.guards:
+            one.region.bounds()  # computed once, by NumPy: not while torch records a graph
         return {
             f"guard.{number}.{name}": tensor
             for number, one in enumerate(self.guards)

@@ -14,6 +14,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import affine
 from cg4ai.objectives import Supervised
 from cg4ai.pricing.exact.finite import FinitePricer
+from cg4ai.records import Estimate
 from cg4ai.solving.result import Result
 
 INPUTS = np.linspace(-1, 1, 8)[:, None]
@@ -45,6 +46,26 @@ def test_every_summary_holds_the_distance_in_numbers_and_words(result: Result) -
     assert told["bound"] <= best + 1e-9
     assert best <= told["bound"] + told["gap"] + 1e-6
     assert told["distance"].startswith("proven: at most")
+
+
+def test_what_is_proven_by_a_floor_stands_under_gap_and_no_estimate_does(result: Result) -> None:
+    """A program that read the numbers took a proof for an estimate."""
+    floor = Estimate(value=-1.0, restarts=8, floor=0.0)
+    by_floor = replace(result, bound=None, estimated=floor)
+    told = wording.outcome_in_numbers(by_floor)
+    assert told["distance"].startswith("proven: at most")
+    assert (told["bound"], told["estimated_gap"]) == (0.0, None)
+    assert told["gap"] == pytest.approx(by_floor.objective)
+    closer = replace(by_floor, estimated=replace(floor, value=by_floor.objective / 2))
+    told = wording.summary(replace(closer, audits=()), [])
+    assert "ESTIMATE" in told["distance"]
+    assert (told["bound"], told["gap"]) == (None, None)
+    assert told["estimated_gap"] == pytest.approx(by_floor.objective / 2)
+    for why, least in (("not all rows are met", None), ("it was interrupted", 0.0)):
+        told = wording.outcome_in_numbers(
+            replace(by_floor, estimated=Estimate(why=why, floor=least))
+        )
+        assert (told["gap"] is not None) == told["distance"].startswith("proven")
 
 
 def test_reports_say_it_proven_estimated_or_not_estimated(result: Result) -> None:

@@ -32,7 +32,7 @@ from cg4ai.members.mixture import Part
 from cg4ai.members.shielded import Shield, ShieldedMembers
 from cg4ai.members.side_by_side import SideBySideArchitecture
 from cg4ai.protocols import Members
-from cg4ai.rules import Ball, Box, Concave, Equality, Linear, Range, SumTo
+from cg4ai.rules import Ball, Box, Concave, Equality, Linear, Polytope, Range, SumTo
 from cg4ai.rules.arranged import joined
 from cg4ai.rules.guards import guard_of
 
@@ -106,6 +106,14 @@ def member_shield() -> Shield:
     return Shield(ConstantMembers([[-1.0, -1.0, -1.0]], 3), (guard_of(rule, 3),))
 
 
+def polytope_shield() -> Shield:
+    """Of a region whose ends are found by linear programs."""
+    region = Polytope(Box([0, 0, 0], [1, 1, 1]), [[1.0, 1.0, 1.0]], [2.0])
+    rule = Linear(region, [1.0, 1.0, 0.0], 0.2, "<=", name="sum")
+    rule.check(3, 3)
+    return Shield(ConstantMembers([[-1.0, -1.0, -1.0]], 3), (guard_of(rule, 3),))
+
+
 def of_architecture(kind: Any) -> Ensemble:
     return single(kind.members(kind.initialise(2, torch.Generator().manual_seed(2))))
 
@@ -137,6 +145,7 @@ CASES = {
     "several blocks": several_blocks,
     "shielded": shielded,
     "members behind shields": lambda: single(ShieldedMembers(network(), member_shield())),
+    "behind shields on a polytope": lambda: single(ShieldedMembers(network(), polytope_shield())),
     "completed": lambda: single(
         CompletedMembers(own_modules(), EQUALITY.completion(3).projected())
     ),

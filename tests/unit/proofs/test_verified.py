@@ -8,11 +8,11 @@ from certification_cases import single_block
 
 from cg4ai.apps.protocol import Proposition
 from cg4ai.checker import check
-from cg4ai.cli.certifying import unproven
+from cg4ai.cli.certifying import _shower, unproven
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.errors import InvalidInput
 from cg4ai.members import NetworkArchitecture, NetworkMembers
-from cg4ai.proofs import certificate, certify, verified
+from cg4ai.proofs import Progress, certificate, certify, verified
 from cg4ai.proofs.certificate import load_unfinished, save_unfinished, write_certificate
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
@@ -119,3 +119,11 @@ def test_the_region_that_was_asked_for_is_the_one_that_is_checked():
     assert answer.checked
     with pytest.raises(InvalidInput, match="another mixture, region or rules"):
         record_certified(ensemble, wide, certification=answer)
+
+
+@pytest.mark.parametrize(("excess", "said"), [(-0.663, "0.663 within"), (0.5, "0.5 beyond")])
+def test_progress_says_on_which_side_of_its_limit_a_bound_is(
+    excess: float, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _shower("rule")(Progress(1, 2, 3, 4, excess, 6.0))
+    assert f"worst bound {said} its limit" in capsys.readouterr().err

@@ -22,7 +22,7 @@ from cg4ai.apps.routing.agents import budgeted
 from cg4ai.apps.routing.answers import PRICES, LowerBound, stored_prices
 from cg4ai.apps.routing.data import Instance, instance
 from cg4ai.apps.routing.description import Router, described, restored
-from cg4ai.apps.routing.evaluate import evaluate, plain_router
+from cg4ai.apps.routing.evaluate import evaluate, plain_router, seen_too
 from cg4ai.apps.routing.failed import failures_of
 from cg4ai.apps.routing.functional import PathCost
 from cg4ai.apps.routing.guarantee import (
@@ -317,13 +317,15 @@ class Routing:
             later = Later(made, measured, review)  # first: it is what such a run is judged by
             later.judge(OURS, result.ensemble)
         found = evaluate(made, asked, task.problem, result, review)
-        summary, arrays = found.summary | {"sees": asked.sees}, dict(found.arrays)
+        more: dict[str, Any] = {"sees": asked.sees}
         if later is not None:
             if prepared.settings.baseline and review.begins("a plain network, to compare"):
                 later.judge(PLAIN, plain_router(task.problem, asked, result, review.deadline))
             later.compare(review)
-            summary["traffic"] = later.found
-            arrays |= later.arrays
+            found = seen_too(made, result.ensemble, found, later.of_set)
+            more["traffic"] = later.found
+        summary, arrays = found.summary | more, dict(found.arrays)
+        arrays |= {} if later is None else later.arrays
         if isinstance(task.solver, Proving) and task.solver.proof is not None:
             violated = summary["strength"] == Strength.VIOLATED
             summary |= proof_summary(made, task.solver.proof) | (task.solver.written or {})

@@ -127,7 +127,9 @@ def evaluate(
             arrays |= costs or {}
             summary |= {} if costs is None else cost_gaps(costs)
         if review.begins("distance from optimal routing on other mixes of demands"):
-            summary["mixes"] = mixes(instance, settings, ensemble, review, uniform=validation)
+            summary["mixes"] = mixes(
+                instance, settings, ensemble, review, uniform=validation, worst=worst
+            )
     if validation is not None and shielded:
         summary |= _shield_measured(instance, ensemble, settings, validation, review, worst)
         reported = summary.get("shield", {"unrouted": 0.0})
@@ -150,10 +152,31 @@ def evaluate(
         more, drawn = _beside(instance, settings, ensemble, plain, validation, whole)
         summary |= more
         arrays |= drawn
+    return _concluded(summary, arrays, worst)
+
+
+def seen_too(
+    instance: Instance, ensemble: Ensemble, found: Evaluation, vectors: Array
+) -> Evaluation:
+    """The evaluation where the router is looked at at further vectors (n, D) of the set."""
+    worst = WorstLoads(instance)
+    worst.note(found.arrays["link_worst"], found.arrays.get("worst_vector"))
+    worst.see(vectors, ensemble.predict(vectors, outside="ignore"))
+    return _concluded(dict(found.summary), dict(found.arrays), worst)
+
+
+def _concluded(
+    summary: dict[str, Any], arrays: Mapping[str, Array], worst: WorstLoads
+) -> Evaluation:
+    """With the worst utilisation of all that was looked at."""
+    if float(worst.links.max()) >= summary["worst_utilisation"]:
+        link = int(worst.links.argmax())
+        summary["worst_utilisation"] = float(worst.links[link])
+        summary["worst_link"] = list(worst.instance.arcs[link])
     kept = summary["worst_utilisation"] <= FEASIBLE and summary.get("unrouted", 0.0) <= UNROUTED
     if not kept:  # a shield holds whatever is measured of it; a violation is one all the same
         summary["strength"] = Strength.VIOLATED
-    return Evaluation(summary, kept, arrays | worst.arrays())
+    return Evaluation(summary, kept, {**arrays, **worst.arrays()})
 
 
 def mixes(
@@ -163,6 +186,7 @@ def mixes(
     review: Review,
     *,
     uniform: Validation,
+    worst: WorstLoads,
 ) -> dict[str, dict[str, float]]:
     """How far the router is from the best routing on each mix of demands, as far as time allows.
 
@@ -186,7 +210,7 @@ def mixes(
                 review.cut.append(words)
                 vectors = vectors[: len(best)]
         splits = ensemble.predict(vectors)
-        gap = instance.utilisation(vectors, splits).max(axis=1) - best
+        gap = worst.see(vectors, splits).max(axis=1) - best
         over = 1 + gap / np.maximum(best, NO_LOAD)
         found[mix] = {
             "vectors": len(vectors),
@@ -295,7 +319,7 @@ def _shield_measured(
                 inputs=math.ceil(settings.shield_inputs * share),
                 seed=settings.seed,
             )
-            found = {"shield": report.numbers(), "worst_utilisation": report.worst}
+            found = {"shield": report.numbers()}
             worst.note(report.links, report.vector)
     return found
 

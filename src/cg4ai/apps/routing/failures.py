@@ -235,8 +235,8 @@ def shown(row: Mapping[str, Any]) -> dict[str, Any]:
         "paths left": f"{row['paths_left']}/{row['paths']}" if "paths" in row else None,
         f"needs{of}": row.get("level"),
         f"mean gap{of}": _gap(row.get("mean_mlu_gap")),
-        "largest gap": _gap(row.get("max_mlu_gap")),
-        "worst utilisation": row.get("worst_utilisation"),
+        f"largest gap{of}": _gap(row.get("max_mlu_gap")),
+        f"worst utilisation{of}": row.get("worst_utilisation"),
         **real,
         "certificate": said,
     }

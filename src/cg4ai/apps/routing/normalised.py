@@ -14,7 +14,7 @@ from cg4ai.apps.routing.data import Instance
 from cg4ai.apps.routing.measured import Measured, evenly, thinned
 from cg4ai.apps.routing.optimal import least_mlu_until
 from cg4ai.apps.routing.scaling import both
-from cg4ai.apps.routing.traffic_sets import worst_optimum
+from cg4ai.apps.routing.traffic_sets import WorstOptimum, worst_optimum
 from cg4ai.apps.tables import plain
 from cg4ai.apps.wording import counted
 from cg4ai.clock import Deadline, Review
@@ -43,6 +43,7 @@ class Later:
     """Routings on the later vectors, or as many of them as half of the time left allows to solve.
 
     `found` is for the summary, under `traffic`; `arrays` are MLUs at the vectors that were solved.
+    `of_set` (k, D) are the vectors of the set among them, and that of the worst optimum found.
     """
 
     def __init__(self, instance: Instance, measured: Measured, review: Review) -> None:
@@ -51,6 +52,7 @@ class Later:
         self.at, self.best = _solved(instance, measured.later, review)
         self.vectors = measured.later[self.at]
         self.inside = measured.inside(instance)
+        self.of_set = self.vectors[self.inside[self.at]]
         self.ratios: dict[str, dict[str, float]] = {}
         self.found: dict[str, Any] = {
             "earlier": len(measured.earlier),
@@ -83,13 +85,14 @@ class Later:
         instance, measured = self.instance, self.measured
         earlier = thinned(measured.earlier, LEARNED)
 
-        def worst() -> float:
+        def worst() -> WorstOptimum:
             hardest = np.argsort(-instance.optimal(earlier).mlu)[:CLIMBED]
-            return worst_optimum(instance, earlier[hardest]).found
+            return worst_optimum(instance, earlier[hardest])
 
         found = review.within("the worst optimum of the set", worst)
         if found is not None:
-            self.found["worst_optimum"] = found
+            self.found["worst_optimum"] = found.found
+            self.of_set = np.concatenate([self.of_set, found.vector[None]])
         for name, make in self._classical().items():
             known = review.within(name, make)
             if known is not None:

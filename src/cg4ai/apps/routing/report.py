@@ -46,7 +46,10 @@ MINIMISED = {
     "cost": "mean path cost over the training scenarios",
     "traffic": "mean MLU over the optimum of earlier matrices, rare large ratios counted in",
 }
-BY_MIX = "Distance from the best routing by mixes of demands, on vectors that training never saw"
+BY_MIX = (
+    "Distance from the best routing over these paths, by mixes of demands, on vectors that "
+    "training never saw"
+)
 ROUNDING, SMALL = 1e-9, 5e-4  # between these, gaps are told with two digits
 SAME = 1e-9  # by which a scale may differ from one and still be none
 SET, USUAL_SET = "Demand vectors:", "every demand between zero and its largest volume"
@@ -137,7 +140,7 @@ def _from_traffic(summary: Mapping[str, Any]) -> bool:
 def _worst_case(summary: Mapping[str, Any]) -> str:
     if "limits" in summary.get("demand_set", ""):
         return "the best constant split, at its worst vector of the set,"
-    return "the best routing of the largest demands"
+    return "the best routing of the largest demands over these paths"
 
 
 def _set(summary: Mapping[str, Any]) -> list[str]:
@@ -151,7 +154,8 @@ def ratio(summary: Mapping[str, Any]) -> list[str]:
     if "ratio" not in summary:
         return []
     words = (
-        f"At every demand vector of the set MLU <= {summary['ratio']:g} x the optimum, in "
+        f"At every demand vector of the set MLU <= {summary['ratio']:g} x the optimum over these "
+        "paths, in "
         f"{number_of(summary['ratio_leaves'], 'cell')} of demands (without cells "
         f"{summary['ratio_whole']:g})"
     )
@@ -407,7 +411,8 @@ def guarantee(summary: Mapping[str, Any]) -> str:
     verdict = (
         established
         if within
-        else f"NOT KEPT: a demand vector was found that loads link {arc} to "
+        else "NOT KEPT: a demand vector was found that loads link "
+        f"{'->'.join(summary.get('worst_link', effort['arc']))} to "
         f"{of_capacity(summary['worst_utilisation'], factor, '.6f')}."
     )
     return f"{verdict}\n{search}"
@@ -443,7 +448,8 @@ def _part(share: float, count: int) -> str:
     hit = round(share * count)
     if hit in (0, count):
         return f"all {count:,}" if hit else f"none of {count:,}"
-    return f"{hit:,} of {count:,} ({100 * share:.2g} %)"
+    percent = min(100 * share, 99.9)  # what is not all of them is not rounded up to it
+    return f"{hit:,} of {count:,} ({percent:.{3 if percent >= 10 else 2}g} %)"
 
 
 def _established(summary: Mapping[str, Any]) -> str:

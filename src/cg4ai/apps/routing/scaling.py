@@ -11,11 +11,18 @@ from collections.abc import Mapping
 from typing import Any
 
 FACTOR, REAL = "capacity_factor", "of_real_capacities"  # in summaries
+# what of a summary is a utilisation, or a difference of two: ratios, which share names with them
+# elsewhere ("worst"), are the same whatever capacities are counted
 UTILISATIONS = (
     *("corner_mlu", "worst_utilisation", "mean_optimal_mlu", "mean_mlu_gap", "max_mlu_gap"),
     *("plain_worst_utilisation", "plain_mean_mlu_gap", "plain_max_mlu_gap"),
-    *("level", "worst_optimum", "worst", "worst_unshielded", "mean_gap", "mean_gap_unshielded"),
 )
+IN_PART: dict[str, tuple[str, ...]] = {
+    "shield": ("worst", "worst_unshielded", "mean_gap", "mean_gap_unshielded"),
+    "traffic": ("level", "worst_optimum"),
+}
+MIXES = "mixes"  # each with figures of its own
+OF_MIX = ("mean_optimal_mlu", "mean_mlu_gap", "max_mlu_gap")
 
 
 def factor_of(summary: Mapping[str, Any]) -> float | None:
@@ -89,10 +96,17 @@ def kept(words: str, factor: float | None) -> str:
 
 def real_figures(summary: Mapping[str, Any], factor: float) -> dict[str, Any]:
     """The utilisations of a summary, of the real capacities; parts of it as they are nested."""
-    found: dict[str, Any] = {}
-    for name, value in summary.items():
-        if name in UTILISATIONS and isinstance(value, int | float):
-            found[name] = factor * value
-        elif isinstance(value, Mapping) and (inner := real_figures(value, factor)):
-            found[name] = inner
+    found: dict[str, Any] = _times(summary, UTILISATIONS, factor)
+    for part, names in IN_PART.items():
+        if inner := _times(summary.get(part) or {}, names, factor):
+            found[part] = inner
+    mixes = summary.get(MIXES) or {}
+    if each := {mix: _times(figures, OF_MIX, factor) for mix, figures in mixes.items()}:
+        found[MIXES] = each
     return found
+
+
+def _times(part: Mapping[str, Any], names: tuple[str, ...], factor: float) -> dict[str, float]:
+    """The figures of these names that a part of a summary has, each `factor` times."""
+    known = {name: part.get(name) for name in names}
+    return {name: factor * value for name, value in known.items() if isinstance(value, int | float)}

@@ -2,7 +2,8 @@
 
 A demand vector b counts by MLU(b) / optimum(b), so that quiet hours count as much as busy ones.
 The optimum of a fresh vector comes from stored dual prices: it is at least their largest product
-with b, and exactly that where one of them is optimal, as nearly everywhere.
+with b, and exactly that where one of them is optimal, as nearly everywhere. Prices of the links of
+each node are always among them, so that no demands have a bound of zero.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from cg4ai.apps.routing.demands import FreshDemands, MixedDemands
 from cg4ai.apps.routing.functional import Utilisation
 from cg4ai.apps.routing.joint import JointPricer, capacity_shield, joint_network
 from cg4ai.apps.routing.measured import Measured, thinned
+from cg4ai.apps.routing.optimal import least_mlu_until
 from cg4ai.apps.routing.problem import NEAR_CORNER, OTHERS, capacity
 from cg4ai.apps.routing.settings import Recipe
 from cg4ai.apps.routing.tail import GapTail, LeastMlu
+from cg4ai.apps.routing.unroutable import priced_demands
+from cg4ai.clock import Deadline
 from cg4ai.layout import Layout
 from cg4ai.members.shielded import ShieldedArchitecture, ShieldedMembers
 from cg4ai.objectives import Epigraph
@@ -109,12 +113,36 @@ class RatioTail(GapTail):
         return vectors, ratio - 1.0
 
     def find(self, predict: Callable[[Tensor], Tensor], *, seed: int) -> tuple[Array, Array]:
-        """Vectors (k, D) of large ratio, worst first, and the ratio they should not exceed (k,)."""
+        """Vectors (k, D) of large ratio, worst first, and the ratio they should not exceed (k,).
+
+        Where the optimum is above the bound that ratios are taken of, so much more is allowed.
+        """
+        assert self.pieces is not None
         vectors, gaps = self.gaps(predict, self.screened, seed=derived_seed(seed, 0, "tail"))
         worst = torch.argsort(gaps, descending=True, stable=True)[: self.limit]
         worst = worst[gaps[worst] > self.allowed]
-        chosen = vectors[worst].cpu().numpy()
-        return chosen, np.full(len(chosen), 1.0 + self.allowed)
+        chosen, reached = vectors[worst].cpu().numpy(), 1.0 + gaps[worst].cpu().numpy()
+        if not len(chosen):
+            return chosen, np.zeros(0)
+        best = least_mlu_until(self.instance, chosen, Deadline())
+        least = self.pieces.least(torch.as_tensor(chosen)).numpy()
+        levels = (1.0 + self.allowed) * np.maximum(best / least, 1.0)
+        above = reached > levels
+        return chosen[above], levels[above]
+
+
+def node_prices(instance: Instance) -> Array:
+    """Prices (k, D) of a unit of each demand, by the links that leave each node or enter it.
+
+    What a node sends loads one of its links at least as if it filled them evenly. By these a unit
+    of every demand has a price, where those of solved vectors may have none for a demand.
+    """
+    prices = []
+    for side in (0, 1):
+        for node in dict.fromkeys(arc[side] for arc in instance.arcs):
+            own = np.array([arc[side] == node for arc in instance.arcs])
+            prices.append(priced_demands(instance, np.where(own, instance.capacity, 0.0)))
+    return np.array(prices)
 
 
 def traffic_problem(instance: Instance, measured: Measured, recipe: Recipe) -> Problem:
@@ -129,19 +157,20 @@ def traffic_problem(instance: Instance, measured: Measured, recipe: Recipe) -> P
         seed=derived_seed(recipe.seed, 0, "set"),
     )
     drawn = MeasuredDemands(measured.earlier, fresh)
-    others = fresh(PRICED_OF_SET, generator(derived_seed(recipe.seed, 0, "priced"))).numpy()
-    solved = np.concatenate([thinned(measured.earlier, PRICED), np.maximum(others, 0.0)])
-    least = LeastMlu(instance, solved)
-    pieces = RelativeUtilisation(instance, least.prices)
     count = min(recipe.scenarios, max(LEAST_SCENARIOS, SCENARIO_PATHS // paths))
     sample = thinned(measured.earlier, count)
-    # the mean MLU of vectors scaled to an optimum of one is their mean ratio
-    scaled = sample / pieces.least(torch.as_tensor(sample)).numpy()[:, None]
-    shield = capacity_shield(instance, capacity(instance, recipe), scaled)
     # so that members are chosen, and left out, by vectors of the set, too
     beside = fresh(
         max(1, round(FROM_SET * len(sample))), generator(derived_seed(recipe.seed, 0, "beside"))
     )
+    others = fresh(PRICED_OF_SET, generator(derived_seed(recipe.seed, 0, "priced")))
+    of_set = np.maximum(torch.cat([beside, others]).numpy(), 0.0)
+    solved = np.concatenate([thinned(measured.earlier, PRICED), of_set])
+    least = LeastMlu(instance, solved)
+    pieces = RelativeUtilisation(instance, np.concatenate([least.prices, node_prices(instance)]))
+    # the mean MLU of vectors scaled to an optimum of one is their mean ratio
+    scaled = sample / pieces.least(torch.as_tensor(sample)).numpy()[:, None]
+    shield = capacity_shield(instance, capacity(instance, recipe), scaled)
     scenarios = np.concatenate([sample, beside.numpy()])
     groups = np.repeat([0, 1], [len(sample), len(beside)])
     tail = RatioTail(instance, least, device=recipe.device, drawn=drawn, pieces=pieces)

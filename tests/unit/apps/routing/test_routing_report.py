@@ -100,7 +100,13 @@ def test_a_batch_a_single_answer_and_a_program_stand_side_by_side() -> None:
 
 @pytest.mark.parametrize(
     ("acting", "said"),
-    [(0.0, "none of 10,000 "), (1.0, "all 10,000 "), (0.0001, "1 of 10,000 (0.01 %)")],
+    [
+        (0.0, "none of 10,000 "),
+        (1.0, "all 10,000 "),
+        (0.0001, "1 of 10,000 (0.01 %)"),
+        (0.9951, "9,951 of 10,000 (99.5 %)"),
+        (0.9999, "9,999 of 10,000 (99.9 %)"),
+    ],
 )
 def test_a_shield_is_told_by_what_it_moves_and_not_by_what_it_takes(
     acting: float, said: str
@@ -112,6 +118,30 @@ def test_a_shield_is_told_by_what_it_moves_and_not_by_what_it_takes(
     assert "2 of 4 (50 %)" in text
     assert "-18" not in text
     assert "prediction time" not in text
+
+
+def test_the_optimum_is_said_to_be_of_these_paths() -> None:
+    """The best routing over any paths was lower by a third."""
+    found = {"vectors": 5, "mean_mlu_gap": 0.1, "max_mlu_gap": 0.3, "mean_optimal_mlu": 0.1}
+    mixes = {"sparse": found | {"mean_ratio": 1.4, "max_ratio": 2.0}}
+    proven: dict[str, Any] = {"ratio": 1.1, "ratio_whole": 1.2, "ratio_leaves": 2}
+    proven |= {"ratio_proof": {"status": "proven", "note": ""}}
+    lines = report(SUMMARY | {"mixes": mixes} | proven).splitlines()
+    (first,) = (line for line in lines if line.startswith("tiny: "))
+    (ratio,) = (line for line in lines if line.startswith("At every demand vector"))
+    (table,) = (line for line in lines if "by mixes of demands" in line)
+    assert all("over these paths" in line for line in (first, ratio, table))
+
+
+def test_columns_of_failures_name_the_capacities_that_they_are_of() -> None:
+    row = {"failure": "a-b", "outcome": "shielded", "capacity_factor": 0.5}
+    row |= {"level": 0.4, "mean_mlu_gap": 0.1, "max_mlu_gap": 0.2, "worst_utilisation": 0.8}
+    named = {name for name, value in shown(row).items() if isinstance(value, float)}
+    real = {name for name in named if "real" in name}
+    assert len(named) == 5
+    assert {name.endswith(" of capacity x 0.5") for name in named - real} == {True}
+    (name,) = real
+    assert shown(row)[name] == 0.4
 
 
 def test_what_was_left_out_and_scaled_is_in_the_first_lines() -> None:
