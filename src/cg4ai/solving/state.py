@@ -350,8 +350,8 @@ class RunState:
             ) from error
         except KeyError as error:
             raise RunFolderError(
-                f"the checkpoint lacks {error}: it is of an earlier version, not whole, or of another "
-                "kind of run; resume with the same problem"
+                f"the checkpoint lacks {error}: it is of an earlier version, not whole, or of "
+                "another kind of run; resume with the same problem"
             ) from error
 
     def _remembering(self) -> dict[str, Stateful]:
