@@ -120,6 +120,7 @@ def patch_run(
         raise InvalidInput(f"{out} already holds a run: choose another --out for the patched one")
     before, described = trained(folder)
     run = Run.open(folder, read_only=True)
+    run.summary()  # refused where it speaks of another run's files
     earlier = rules_added(before, described)
     added = [rule for one in add for rule in described.added(one, None)]
     app, stored = application(run.command), dict(run.settings)

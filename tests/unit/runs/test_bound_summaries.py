@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cg4ai.apps.card import card_of
+from cg4ai.apps.patching import patch_run
 from cg4ai.apps.predicting import Predictor
 from cg4ai.cli.main import main
 from cg4ai.errors import RunFolderError
@@ -57,6 +58,13 @@ def test_files_of_another_run_are_refused(
         card_of(folder, Predictor.of(folder))
     if name == "summary.json":
         assert code("explore", folder, "--out", folder / "page.html") == 2
+
+
+def test_a_run_of_mixed_files_is_not_patched(runs: Path, tmp_path: Path) -> None:
+    model = Path(shutil.copytree(runs / "train", tmp_path / "train"))
+    shutil.copy(runs / "route" / "summary.json", model)
+    with pytest.raises(RunFolderError):
+        patch_run(model, [])
 
 
 def test_figures_of_another_run_are_refused(runs: Path, folder: Path) -> None:
