@@ -265,7 +265,10 @@ def _held(module: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
 
 
 class ModuleMembers:
-    """A stack of trained modules of one kind, float64 and in eval mode."""
+    """A stack of trained modules of one kind, float64 and in eval mode.
+
+    Parameters and buffers are in the module's own order, whatever order they are given in.
+    """
 
     kind = "module"
     differentiable = True
@@ -278,10 +281,9 @@ class ModuleMembers:
     ) -> None:
         self.architecture = architecture
         what = f"parameters of module {architecture.name!r}"
-        self.parameters: Parameters = {
-            key: frozen_tensor(value, f"parameter {key}") for key, value in parameters.items()
-        }
-        self._count = check_stack(self.parameters, architecture.shapes, what)
+        given = {key: frozen_tensor(value, f"parameter {key}") for key, value in parameters.items()}
+        self._count = check_stack(given, architecture.shapes, what)
+        self.parameters: Parameters = {key: given[key] for key in architecture.shapes}
         self.device = common_device(self.parameters)
         if buffers is None:
             buffers = {
@@ -289,7 +291,7 @@ class ModuleMembers:
                 for key, b in architecture.buffers.items()
             }
         shapes = {key: tuple(b.shape) for key, b in architecture.buffers.items()}
-        self.buffers: Parameters = {
+        fixed = {
             key: frozen_tensor(
                 value,
                 f"buffer {key}",
@@ -297,7 +299,8 @@ class ModuleMembers:
             )
             for key, value in buffers.items()
         }
-        own = check_stack(self.buffers, shapes, f"buffers of module {architecture.name!r}")
+        own = check_stack(fixed, shapes, f"buffers of module {architecture.name!r}")
+        self.buffers: Parameters = {key: fixed[key] for key in shapes}
         if self.buffers and own != self._count:
             raise InvalidInput(f"{what} are of {self._count} members, its buffers of {own}")
 

@@ -38,17 +38,23 @@ ArchitectureT = TypeVar("ArchitectureT", bound=Stackable)
 
 
 class StackedMembers(Generic[ArchitectureT]):
-    """Members of one architecture, float64; parameters are copied and fixed."""
+    """Members of one architecture, float64; parameters are copied and fixed.
+
+    They are in the architecture's order, whatever order they are given in: training and files of
+    restored members are those of the members that were saved, bit for bit.
+    """
 
     kind: ClassVar[str]
     differentiable = True
 
     def __init__(self, architecture: ArchitectureT, parameters: Mapping[str, Any]) -> None:
         self.architecture = architecture
-        self.parameters: Parameters = {
+        given = {
             name: frozen_tensor(value, f"parameter {name}") for name, value in parameters.items()
         }
-        check_stack(self.parameters, architecture.shapes(), f"parameters of {self.kind} members")
+        shapes = architecture.shapes()
+        check_stack(given, shapes, f"parameters of {self.kind} members")
+        self.parameters: Parameters = {name: given[name] for name in shapes}
         self.device = common_device(self.parameters)
 
     @property

@@ -26,11 +26,14 @@ def claim_array(claim: Mapping[str, Any]) -> NDArray[np.uint8]:
 
 
 def sealed(arrays: Arrays) -> bytes:
-    """Arrays as the bytes of a certificate file: the line with the digest, then the archive."""
+    """Arrays as the bytes of a certificate file: the line with the digest, then the archive.
+
+    They are in the order of their names, so that the same claim and proof are the same bytes,
+    whether members were just trained or come from a file.
+    """
     archive = io.BytesIO()
-    np.savez(
-        archive, allow_pickle=False, **{n: np.asarray(a, order="C") for n, a in arrays.items()}
-    )
+    named = {name: np.asarray(arrays[name], order="C") for name in sorted(arrays)}
+    np.savez(archive, allow_pickle=False, **named)
     content = archive.getvalue()
     digest = hashlib.sha256(content).hexdigest()
     return f"cg4ai-certificate 3 sha256 {digest}\n".encode() + content

@@ -121,6 +121,7 @@ def write_arrays(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> str:
 def read_arrays(path: str | Path, sha256: str | None = None) -> Arrays:
     """What `write_arrays` wrote, same names, dtypes and shapes; RunFolderError if damaged.
 
+    The arrays are in the order of their names, which the library that reads them leaves to chance.
     With `sha256`, what `write_arrays` returned, arrays of another save are refused too.
     """
     path = Path(path)
@@ -526,7 +527,7 @@ def _checked_arrays(path: Path) -> tuple[Arrays, str]:
 
     data = read_bytes(path)
     try:
-        arrays = load(data)
+        arrays = dict(sorted(load(data).items()))
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise damaged(path, f"it is not a complete safetensors file ({error})") from error

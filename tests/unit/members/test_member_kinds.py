@@ -9,8 +9,25 @@ import pytest
 import torch
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members import ConstantMembers, NetworkArchitecture, affine, concatenate, restore
+from cg4ai.members import (
+    ConstantMembers,
+    ModuleArchitecture,
+    NetworkArchitecture,
+    affine,
+    concatenate,
+    restore,
+)
+from cg4ai.members.feedback import FeedbackArchitecture, Loads
+from cg4ai.members.side_by_side import SideBySideArchitecture
 from cg4ai.records import MemberState
+
+NETWORK = NetworkArchitecture(2, 2, hidden=(3,), skip=True, output="softmax", shift=np.ones(2))
+
+
+def module() -> torch.nn.Module:
+    return torch.nn.Sequential(
+        torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3, momentum=None), torch.nn.Linear(3, 2)
+    )
 
 
 def test_constants_repeat_their_values():
@@ -37,6 +54,26 @@ def test_constants_have_a_zero_gradient():
 def test_wrong_constants_are_refused(values):
     with pytest.raises(InvalidInput, match="values"):
         ConstantMembers(values, 3)
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        NETWORK,
+        SideBySideArchitecture(NETWORK, np.eye(2, dtype=bool), (2, 1)),
+        FeedbackArchitecture(NETWORK, Loads(np.eye(2), np.zeros(2, np.int64)), 1),
+        ModuleArchitecture(module, 2, 2, "module"),
+    ],
+)
+def test_tensors_keep_their_order_whatever_that_of_the_saved_arrays(architecture):
+    """Training puts them one after the other, and so do certificates and exported graphs."""
+    members = architecture.members(architecture.initialise(2, torch.Generator()))
+    saved = members.state()
+    turned = MemberState(saved.kind, saved.config, dict(reversed(saved.arrays.items())))
+    restored: Any = restore(turned, {"module": module})
+    assert list(restored.tensors()) == list(members.tensors())
+    assert list(restored.parameters) == list(members.parameters)
+    assert list(restored.state().arrays) == list(saved.arrays)
 
 
 def test_stacks_that_differ_are_not_joined():

@@ -20,6 +20,7 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, ModuleArchitecture, NetworkArchitecture
+from cg4ai.members import restore as restore_members
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import certificate as certificates
 from cg4ai.proofs import certify
@@ -163,6 +164,26 @@ def test_the_same_claim_gives_the_same_bytes():
     )
     assert parse_certificate(one).claim == parse_certificate(other).claim
     assert one == other
+
+
+def test_members_from_a_file_give_the_same_bytes():
+    """Certificates of a resumed run had the arrays of members in an order left to chance."""
+    wanted = Linear(BOX, [1.0, 1.0, 0.0], 0.999, "<=")
+    found = certify(small(), wanted, time_limit_s=20)
+    parts = tuple(
+        dataclasses.replace(part, members=restore_members(turned_round(part.members.state())))
+        for part in small().parts
+    )
+    stored = Ensemble(parts, Layout.single(3))
+    one, other = (
+        certificate_bytes(ensemble, requirement=wanted, certification=found)
+        for ensemble in (small(), stored)
+    )
+    assert one == other
+
+
+def turned_round(state):
+    return dataclasses.replace(state, arrays=dict(reversed(state.arrays.items())))
 
 
 def test_unfinished_certifications_go_on_where_they_stopped(tmp_path):

@@ -14,6 +14,7 @@ from cg4ai.objectives import Supervised
 from cg4ai.pricing.gradient.pricer import GradientPricer
 from cg4ai.pricing.gradient.training import Training
 from cg4ai.proofs import certify
+from cg4ai.proofs.certificate import certificate_bytes
 from cg4ai.proofs.certified import solve_certified
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.proofs.pricer import ProofTraining
@@ -23,6 +24,7 @@ from cg4ai.proofs.weights import weigh_cells
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Duals, StopReason
 from cg4ai.rules.rows import RowSet
+from cg4ai.runs.folder import Run
 from cg4ai.solving.interrupts import Interrupted
 from cg4ai.solving.workspace import Workspace
 
@@ -94,6 +96,33 @@ def test_a_callback_ends_training_with_the_proof_that_there_is():
     assert outcome.result.stop_reason is StopReason.PROVEN
     assert [record.note.startswith("proven") for record in outcome.result.history].count(True) == 1
     assert outcome.result.history[0].phase == "proof"
+
+
+def test_a_resumed_run_writes_the_certificate_of_one_that_was_left_alone(tmp_path):
+    problem = limited(1.2)
+
+    def certificate(folder, callbacks=None):
+        with Run.open(folder) if folder.exists() else Run.create(folder, "solve", {}) as run:
+            outcome = solve_certified(
+                problem,
+                SETTINGS,
+                architecture=ARCHITECTURE,
+                recipe=ProofRecipe(rounds=4, cells=2000, close=-1e-9),
+                training=TRAINING,
+                run=run,
+                callbacks=callbacks,
+            )
+        return certificate_bytes(
+            outcome.result.ensemble,
+            requirement=problem.requirements[0],
+            certification=outcome.certification,
+        )
+
+    whole = certificate(tmp_path / "whole")
+    for last in (1, 3):
+        stopping = [lambda record, last=last: record.iteration == last]
+        certificate(tmp_path / str(last), stopping)
+        assert certificate(tmp_path / str(last)) == whole
 
 
 def test_seconds_and_columns_are_on_record():

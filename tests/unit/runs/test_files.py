@@ -104,6 +104,15 @@ def test_memory_order_and_byte_order_do_not_matter(tmp_path: Path) -> None:
         np.testing.assert_array_equal(back[name], array)
 
 
+def test_arrays_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
+    """The order of one and the same file changed from one reading to the next."""
+    path = tmp_path / "a.safetensors"
+    files.write_arrays(
+        path, {name: np.zeros(2, np.float32 if name < "k" else int) for name in "zkaqbf"}
+    )
+    assert "".join(files.read_arrays(path)) == "abfkqz"
+
+
 @dataclass(frozen=True)
 class Inner:
     count: int
