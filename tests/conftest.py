@@ -1,12 +1,15 @@
 """One thread per test process: with several processes, more threads only get in each other's way.
 
 Set before torch or NumPy is imported, and inherited by the programs that tests start. Reports take
-half a second of each small run: those of tests/integration/test_reports.py must do.
+half a second of each small run: those of tests/integration/test_reports.py must do. Compiled modules
+are kept, where the environment says otherwise too: each process that tests start, and each run of
+the suite, would compile the package and its tests again.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,8 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 os.environ["CG4AI_NO_REPORT"] = "1"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # the same examples in every run, so that a suite that passed passes again; new ones are looked for
 # with HYPOTHESIS_PROFILE=explore
