@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from soundness import Sloped, random_form, random_mixture, random_region
 
-from cg4ai.checker import Rejected, check
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members import NetworkMembers
@@ -25,6 +24,7 @@ from cg4ai.proofs import certify, rules_of
 from cg4ai.proofs.certificate import certificate_bytes
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Ball, Box, Polytope
+from cg4ai_checker import Rejected, check
 
 LARGEST_POWER = 40
 TRIED = 2000  # inputs by which the limit is set

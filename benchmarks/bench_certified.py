@@ -22,16 +22,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from cg4ai.apps.routing import instance
-from cg4ai.apps.routing.guarantee import certified, proof_summary, write_proof
-from cg4ai.apps.routing.problem import routing_problem, routing_settings
-from cg4ai.apps.routing.settings import Recipe
-from cg4ai.apps.tables import markdown
-from cg4ai.checker import check
-from cg4ai.checker.errors import Rejected
-from cg4ai.fanout import as_they_come
+from cg4ai.parallel import as_they_come
+from cg4ai.report.tables import markdown
+from cg4ai.routing import instance
+from cg4ai.routing.prove.guarantee import certified, proof_summary, write_proof
+from cg4ai.routing.settings import Recipe
+from cg4ai.routing.train.problem import routing_problem, routing_settings
 from cg4ai.runs import files
 from cg4ai.seeds import derived_seed
+from cg4ai_checker import check
+from cg4ai_checker.errors import Rejected
 from experiments.routing.reproduce import NAMES
 
 LIMIT_S = 270.0

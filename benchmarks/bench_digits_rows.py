@@ -28,10 +28,10 @@ from cg4ai.apps.digits.evaluate import accuracy
 from cg4ai.apps.digits.members import DigitPricer, SmoothNetwork
 from cg4ai.apps.digits.problem import DigitLoss
 from cg4ai.apps.digits.settings import BY_RULE
-from cg4ai.apps.tables import markdown
+from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
+from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.layout import Layout
-from cg4ai.pricing.gradient.pricer import GradientPricer
-from cg4ai.pricing.gradient.training import Training
+from cg4ai.report.tables import markdown
 
 THRESHOLD = BY_RULE["margin"]["threshold"]
 OBJECTIVE = 2000  # images over which the master takes the mean loss; members train on all

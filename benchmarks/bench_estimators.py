@@ -213,7 +213,7 @@ def main() -> None:
         (data,) = (data for data in data_sets() if data.name == name)
         print(json.dumps(asdict(measure(data, method, int(seed)))))
         return
-    from cg4ai.apps.tables import markdown
+    from cg4ai.report.tables import markdown
 
     names = given.data or (QUICK if given.quick else [data.name for data in data_sets()])
     seeds = range(given.first_seed, given.first_seed + given.seeds)

@@ -13,7 +13,7 @@ import highspy
 import numpy as np
 from scipy import sparse
 
-from cg4ai.master import DUMMY_MULTIPLE, OWN_SLACK, LinearMaster
+from cg4ai.colgen.master import DUMMY_MULTIPLE, OWN_SLACK, LinearMaster
 from cg4ai.records import Array, MasterSolution
 
 PENALTY = 10.0

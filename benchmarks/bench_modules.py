@@ -27,7 +27,7 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
 from cg4ai import ConstrainedClassifier, Probability
-from cg4ai.apps.tables import markdown
+from cg4ai.report.tables import markdown
 
 PASSES, BATCH, RATE = 60, 64, 0.01
 RULES, SURE = 20, 0.9

@@ -3,8 +3,9 @@
     python benchmarks/bench_multipliers.py [--rounds 4] [--seeds 1] [abilene-10-3 ...]
 
 `hinge`: a cold search every 200 steps, a fixed weight for every input found. `multipliers`: inputs
-that follow the networks, a multiplier for each link (`cg4ai.pricing.gradient.pool`). Both train
-as many steps on the same problem; the table has the processor seconds that each took, the gap on
+that follow the networks, a multiplier for each link
+(`cg4ai.colgen.pricing.gradient.violations`). Both train as many steps on
+the same problem; the table has the processor seconds that each took, the gap on
 10,000 demand vectors and the worst overload that a thorough search finds, of the first group of
 networks by itself and of the mixture after `--rounds` groups.
 """
@@ -20,18 +21,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from cg4ai.apps.routing import instance
-from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.members import RoutingPricer
-from cg4ai.apps.routing.problem import first_request, routing_problem, routing_settings
-from cg4ai.apps.routing.settings import Recipe
-from cg4ai.apps.tables import markdown
+from cg4ai.colgen.loop import solve
+from cg4ai.colgen.separation import default_separator
+from cg4ai.compile.problem import Problem
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.mixture import Mixture, Part
+from cg4ai.report.tables import markdown
+from cg4ai.routing import instance
+from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.settings import Recipe
+from cg4ai.routing.train.members import RoutingPricer
+from cg4ai.routing.train.problem import first_request, routing_problem, routing_settings
 from cg4ai.seeds import derived_seed
-from cg4ai.separation import default_separator
-from cg4ai.solving.loop import solve
-from cg4ai.solving.problem import Problem
 
 NAMES = ("abilene-10-3", "nobel-eu-10-3", "dfn-bwin-10-3", "di-yuan-5-3", "nobel-us-10-3")
 WAYS: dict[str, Callable[[RoutingPricer], RoutingPricer]] = {

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.apps.exploring import explored
+from cg4ai.apps.explorer import explored
 from cg4ai.apps.folders import trained
-from cg4ai.apps.routing.description import Router
+from cg4ai.routing.network.description import Router
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from browser import chromium, emulate

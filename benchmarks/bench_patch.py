@@ -19,9 +19,9 @@ import numpy as np
 
 from cg4ai.apps.digits import DigitsSettings, train
 from cg4ai.apps.digits.data import builtin
-from cg4ai.apps.patching import patch_run
-from cg4ai.apps.tables import plain
+from cg4ai.apps.patches import patch_run
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.report.tables import plain
 
 WRONG = 10
 

@@ -29,14 +29,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cg4ai.apps.routing import Instance, instance
-from cg4ai.apps.routing.members import SplitNetwork
-from cg4ai.apps.tables import markdown
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture, NetworkMembers
 from cg4ai.members.mixture import Part
 from cg4ai.records import Array
+from cg4ai.report.tables import markdown
+from cg4ai.routing import Instance, instance
+from cg4ai.routing.train.members import SplitNetwork
 
 # configuration and active members: about as many as trained routers have, and 100 at the most
 CASES = (

@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from cg4ai.apps.routing.separation import FEASIBLE
 from cg4ai.apps.runner import perform
-from cg4ai.apps.tables import markdown
 from cg4ai.errors import SolverFailure
+from cg4ai.report.tables import markdown
+from cg4ai.routing.prove.attack import FEASIBLE
 from cg4ai.runs import files
 from experiments.routing.reproduce import APPLICATIONS, Mode, finished, wanted
 

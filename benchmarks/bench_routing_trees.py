@@ -14,16 +14,16 @@ from dataclasses import replace
 
 import torch
 
-from cg4ai.apps.routing.app import APPLICATION, Prepared
-from cg4ai.apps.routing.data import instance
-from cg4ai.apps.routing.evaluate import Validation
-from cg4ai.apps.routing.problem import capacity
-from cg4ai.apps.routing.settings import TREES, RouteSettings
+from cg4ai.colgen.loop import solve
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.trees import TreeMembers
 from cg4ai.proofs import certify
+from cg4ai.routing.app import APPLICATION, Prepared
+from cg4ai.routing.evaluate import Validation
+from cg4ai.routing.network.instance import instance
+from cg4ai.routing.settings import TREES, RouteSettings
+from cg4ai.routing.train.problem import capacity
 from cg4ai.seeds import derived_seed
-from cg4ai.solving.loop import solve
 
 KINDS = ("network", "trees", "one tree", "both")
 HEAD = (

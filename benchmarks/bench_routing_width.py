@@ -11,9 +11,9 @@ import argparse
 from itertools import product
 from pathlib import Path
 
-from cg4ai.apps.routing.app import APPLICATION
 from cg4ai.apps.runner import perform
-from cg4ai.apps.tables import markdown
+from cg4ai.report.tables import markdown
+from cg4ai.routing.app import APPLICATION
 from experiments.routing.reproduce import chosen, finished, wanted
 
 HIDDEN = (8, 16, 32, 64, 128, 256)

@@ -32,7 +32,7 @@ import httpx
 import numpy as np
 import psutil
 
-from cg4ai.apps.tables import markdown
+from cg4ai.report.tables import markdown
 
 MANY = 1000
 MOST_ROWS = 10_000  # that a server takes unless told otherwise

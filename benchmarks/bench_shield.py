@@ -19,14 +19,14 @@ import numpy as np
 import torch
 
 from cg4ai import load
-from cg4ai.apps.routing.data import Instance, instance
-from cg4ai.apps.routing.evaluate import Plain
-from cg4ai.apps.routing.problem import first_request, routing_problem
-from cg4ai.apps.routing.settings import Recipe
-from cg4ai.apps.routing.shield import ShieldReport, measure_shield, shield
-from cg4ai.apps.tables import markdown
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.mixture import Part
+from cg4ai.report.tables import markdown
+from cg4ai.routing.evaluate import Plain
+from cg4ai.routing.network.instance import Instance, instance
+from cg4ai.routing.settings import Recipe
+from cg4ai.routing.train.problem import first_request, routing_problem
+from cg4ai.routing.train.shield import ShieldReport, measure_shield, shield
 from cg4ai.runs import files
 from experiments.routing.reproduce import chosen
 

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 from cg4ai import solve
-from cg4ai.apps.routing import instance
-from cg4ai.apps.routing.problem import routing_settings, shielded_problem
-from cg4ai.apps.routing.settings import Recipe
-from cg4ai.fanout import fan_out, own_stream
+from cg4ai.parallel import fan_out, own_stream
+from cg4ai.routing import instance
+from cg4ai.routing.settings import Recipe
+from cg4ai.routing.train.problem import routing_settings, shielded_problem
 from experiments.routing.reproduce import NAMES
 
 VECTORS = 1000  # at which the mean MLU is compared

@@ -19,17 +19,17 @@ import numpy as np
 import torch
 from agreement import extreme_problem
 
-from cg4ai.checker.bound import rule_bound
-from cg4ai.checker.cells import Cells
-from cg4ai.checker.claim import Claim
-from cg4ai.checker.errors import Rejected
-from cg4ai.checker.file import parse_certificate
-from cg4ai.checker.parts import PartSource
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.proofs import Certification, OpenCells, RuleProof, rules_of
 from cg4ai.proofs.certificate import certificate_bytes
 from cg4ai.rules import Linear
+from cg4ai_checker.bound import rule_bound
+from cg4ai_checker.cells import Cells
+from cg4ai_checker.claim import Claim
+from cg4ai_checker.errors import Rejected
+from cg4ai_checker.file import parse_certificate
+from cg4ai_checker.parts import PartSource
 
 POINTS = 6
 FAR = 1000  # beyond it exponentials are below all that is compared

@@ -34,7 +34,6 @@ from sklearn.tree import DecisionTreeRegressor
 from torch import Tensor
 
 import cg4ai
-from cg4ai.apps.tables import markdown
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import Cg4aiError
 from cg4ai.layout import Layout
@@ -43,6 +42,7 @@ from cg4ai.members.mixture import Part
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import Members, PricingRequest
 from cg4ai.records import Array, PricingResult
+from cg4ai.report.tables import markdown
 from cg4ai.rules.regions import Ball, Box, Polytope
 
 WORST = 8  # inputs at which a rule is evaluated exactly, those where floats say it is broken most

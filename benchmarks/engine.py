@@ -18,7 +18,7 @@ import bench_members
 import highspy
 import torch
 
-from cg4ai.apps.tables import markdown
+from cg4ai.report.tables import markdown
 
 
 def main() -> None:

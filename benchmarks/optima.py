@@ -29,14 +29,14 @@ from scipy import sparse
 
 import cg4ai
 from cg4ai import StopReason
+from cg4ai.colgen.pricing.exact.affine import AffinePricer
+from cg4ai.colgen.pricing.exact.finite import FinitePricer
+from cg4ai.colgen.pricing.exact.stumps import StumpPricer
 from cg4ai.conflicts.conflict import Scope
 from cg4ai.errors import Cg4aiError
 from cg4ai.layout import Layout
 from cg4ai.members import affine
 from cg4ai.objectives import Epigraph, Supervised
-from cg4ai.pricing.exact.affine import AffinePricer
-from cg4ai.pricing.exact.finite import FinitePricer
-from cg4ai.pricing.exact.stumps import StumpPricer
 from cg4ai.records import Array, IntArray
 
 AUDITED = 1e-6  # of a row's size: what a row may lack and still count as met

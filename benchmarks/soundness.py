@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from sklearn.tree import DecisionTreeRegressor
 
-from cg4ai.apps.tables import markdown
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import (
@@ -36,8 +35,9 @@ from cg4ai.members import (
 )
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import AffineCoefficients, certify
-from cg4ai.proofs.rules import proof_rules_of
+from cg4ai.proofs.rule_forms import proof_rules_of
 from cg4ai.protocols import Members
+from cg4ai.report.tables import markdown
 from cg4ai.rules import Linear, Quadratic
 from cg4ai.rules.bounds import AffineBound, Largest
 from cg4ai.rules.guards import guard_of

@@ -12,16 +12,16 @@ import torch
 import typer
 
 from cg4ai.apps.folders import complete, trained
-from cg4ai.apps.routing.app import APPLICATION
-from cg4ai.apps.routing.failed import failure_of, link_of, reduced
-from cg4ai.apps.routing.failures import FOLDER, place_of, settled, shown, study, whole_of
-from cg4ai.apps.routing.rerouting import Effort, Whole
-from cg4ai.apps.routing.settings import RouteSettings
-from cg4ai.apps.routing.sndlib import by_name
 from cg4ai.apps.runner import perform
-from cg4ai.apps.tables import csv_text, markdown, plain
 from cg4ai.errors import InvalidInput
 from cg4ai.members.shielded import ShieldedMembers
+from cg4ai.report.tables import csv_text, markdown, plain
+from cg4ai.routing.app import APPLICATION
+from cg4ai.routing.network.sndlib import by_name
+from cg4ai.routing.operate.failure_study import FOLDER, place_of, settled, shown, study, whole_of
+from cg4ai.routing.operate.link_failures import failure_of, link_of, reduced
+from cg4ai.routing.operate.rerouting import Effort, Whole
+from cg4ai.routing.settings import RouteSettings
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from cg4ai.seeds import derived_seed

@@ -14,16 +14,16 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from cg4ai.apps.routing import CONFIGURATIONS, instance
-from cg4ai.apps.routing.app import APPLICATION, Prepared
-from cg4ai.apps.routing.classical import oblivious
-from cg4ai.apps.routing.ratio_proof import ratio_bytes
-from cg4ai.apps.routing.settings import RouteSettings
-from cg4ai.apps.tables import markdown
-from cg4ai.checker import Rejected, verdict
+from cg4ai.colgen.loop import solve
+from cg4ai.colgen.separation.scan import predictions
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.separation.scan import predictions
-from cg4ai.solving.loop import solve
+from cg4ai.report.tables import markdown
+from cg4ai.routing import CONFIGURATIONS, instance
+from cg4ai.routing.app import APPLICATION, Prepared
+from cg4ai.routing.operate.classical import oblivious
+from cg4ai.routing.prove.ratio_proof import ratio_bytes
+from cg4ai.routing.settings import RouteSettings
+from cg4ai_checker import Rejected, verdict
 from experiments.command import KEPT, NOT_KEPT, Folder, command, say
 
 LEAST = 0.1

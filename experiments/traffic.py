@@ -17,12 +17,12 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from cg4ai.apps.routing.app import Routing
-from cg4ai.apps.routing.options import CAPACITIES_AUTO
-from cg4ai.apps.routing.scaling import both, factor_of, said_first
-from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.runner import perform
-from cg4ai.apps.tables import markdown
+from cg4ai.report.tables import markdown
+from cg4ai.routing.app import Routing
+from cg4ai.routing.demands.scaling import both, factor_of, said_first
+from cg4ai.routing.options import CAPACITIES_AUTO
+from cg4ai.routing.settings import RouteSettings
 from experiments.command import KEPT, NOT_KEPT, Device, Folder, Seed, Threads, command, say
 
 SPLIT = 0.7  # of abilene's and geant's matrices are earlier ones
@@ -76,7 +76,7 @@ def asked(name: str, data: Path, folder: Path, *, choose: bool, **further: Any) 
 
 def _earlier(traffic: Path, split: str, target: Path) -> tuple[Path, str]:
     """A file of the earlier matrices alone, and where to split them."""
-    from cg4ai.apps.routing.traffic_files import read_traffic
+    from cg4ai.routing.demands.traffic_files import read_traffic
 
     target.parent.mkdir(parents=True, exist_ok=True)
     kept, _ = read_traffic(traffic).split(split)

@@ -1,9 +1,9 @@
 """One thread per test process: with several processes, more threads only get in each other's way.
 
 Set before torch or NumPy is imported, and inherited by the programs that tests start. Reports take
-half a second of each small run: those of tests/integration/test_reports.py must do. Compiled modules
-are kept, where the environment says otherwise too: each process that tests start, and each run of
-the suite, would compile the package and its tests again.
+half a second of each small run: those of tests/integration/test_reports.py must do. Compiled
+modules are kept, where the environment says otherwise too: each process that tests start, and each
+run of the suite, would compile the package and its tests again.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer
 
 from cg4ai import Box, ConstrainedClassifier, FitWarning, Probability
-from cg4ai.apps.routing import instance
 from cg4ai.cli.main import main as cg4ai
 from cg4ai.plots import (
     plot_calibration,
@@ -33,6 +32,7 @@ from cg4ai.plots import (
     plot_weights,
 )
 from cg4ai.plots.drawing import figure_of, styled
+from cg4ai.routing import instance
 
 GALLERY = Path(__file__).parents[1] / "gallery"
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")

@@ -13,22 +13,22 @@ from typing import Any
 
 import torch
 
-from cg4ai.apps.routing.app import APPLICATION
-from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.drawing import Layout, drawn
-from cg4ai.apps.routing.evaluate import plain_router
-from cg4ai.apps.routing.guarantee import write_shield_proof
-from cg4ai.apps.routing.separation import timed_attack
-from cg4ai.apps.routing.settings import RouteSettings
-from cg4ai.checker import check
-from cg4ai.checker.verify import Verdict
 from cg4ai.cli.demo import ASKED
 from cg4ai.clock import Deadline, Review
-from cg4ai.plots.colours import BAD, INK, LINE, PAPER, QUIET, STEPS, THIRD
+from cg4ai.colgen.loop import solve
+from cg4ai.plots.drawing import BAD, INK, LINE, PAPER, QUIET, STEPS, THIRD
 from cg4ai.plots.networks import KEPT
 from cg4ai.records import Array
+from cg4ai.routing.app import APPLICATION
+from cg4ai.routing.evaluate import plain_router
+from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.network.layout import Layout, drawn
+from cg4ai.routing.prove.attack import timed_attack
+from cg4ai.routing.prove.guarantee import write_shield_proof
+from cg4ai.routing.settings import RouteSettings
 from cg4ai.seeds import derived_seed
-from cg4ai.solving.loop import solve
+from cg4ai_checker import check
+from cg4ai_checker.verify import Verdict
 
 PICTURES = Path(__file__).parents[1] / "pictures"
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"

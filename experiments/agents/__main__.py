@@ -11,17 +11,17 @@ from typing import Annotated, Any, cast
 import numpy as np
 import typer
 
-from cg4ai.apps.routing import CONFIGURATIONS, instance
-from cg4ai.apps.routing.agents import agents_of
-from cg4ai.apps.routing.app import APPLICATION
-from cg4ai.apps.routing.robust import anchor
-from cg4ai.apps.routing.settings import Guarantee, RouteSettings, Sees
 from cg4ai.apps.runner import perform
-from cg4ai.apps.tables import markdown
-from cg4ai.checker.shipped import compare
-from cg4ai.checker.verify import check
 from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.report.tables import markdown
+from cg4ai.routing import CONFIGURATIONS, instance
+from cg4ai.routing.app import APPLICATION
+from cg4ai.routing.settings import Guarantee, RouteSettings, Sees
+from cg4ai.routing.train.agents import agents_of
+from cg4ai.routing.train.anchors import anchor
 from cg4ai.seeds import derived_seed
+from cg4ai_checker.run_folder import compare
+from cg4ai_checker.verify import check
 from experiments.command import KEPT, NOT_KEPT, Folder, Seed, command, say
 
 USUAL = (

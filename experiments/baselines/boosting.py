@@ -18,12 +18,12 @@ from scipy import sparse
 from torch import Tensor
 
 from cg4ai.errors import SolverFailure
-from cg4ai.master.highs import OPTIMAL, LinearProgram
 from cg4ai.members import NetworkMembers
 from cg4ai.protocols import Parameters
 from cg4ai.records import Array
 from cg4ai.rules.labels import member_margins
 from cg4ai.seeds import derived_seed
+from cg4ai.solvers.highs import OPTIMAL, LinearProgram
 from experiments.baselines.records import (
     BaselineData,
     BaselineSettings,

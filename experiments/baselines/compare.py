@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai import arrays
-from cg4ai.apps.tables import markdown
+from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
+from cg4ai.report.tables import markdown
 from experiments.baselines.boosting import BOOSTING
 from experiments.baselines.choice import tuned
 from experiments.baselines.enforcing import DC3, LAGRANGIAN, PENALTY

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai import arrays
+from cg4ai.colgen.pricing.gradient.training import Training
+from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.members import NetworkMembers
-from cg4ai.pricing.gradient.training import Training
 from cg4ai.records import Array, IntArray
 from experiments.baselines.rule import LabelRule, RuleKind
 

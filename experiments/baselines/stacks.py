@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from cg4ai.apps.digits.members import blurred, picture_side
+from cg4ai.colgen.pricing.gradient.training import LossOf, Training, train
 from cg4ai.members import NetworkArchitecture, NetworkMembers
-from cg4ai.pricing.gradient.training import LossOf, Training, train
 from cg4ai.protocols import Parameters
 from cg4ai.records import Array
 from cg4ai.seeds import derived_seed, generator

@@ -15,13 +15,13 @@ from cg4ai.apps.digits.journal import Journal
 from cg4ai.apps.digits.problem import listed
 from cg4ai.apps.protocol import Evaluation, Task
 from cg4ai.clock import Deadline, Review
+from cg4ai.colgen.pricing.reduced_cost import row_values
+from cg4ai.colgen.result import Result
 from cg4ai.ensemble.audit import audit
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import SolverFailure
 from cg4ai.members.mixture import Part
-from cg4ai.pricing.reduced_cost import row_values
 from cg4ai.records import Array
-from cg4ai.solving.result import Result
 
 MOST_ROWS = 2000  # with more the programs take longer than the answer is worth
 PROGRAM_S, STUDY_S = 10.0, 60.0  # of one program and of all of them; else the count is not known

@@ -20,16 +20,16 @@ from cg4ai.apps.digits.problem import Demand, listed
 from cg4ai.apps.digits.separation import Withstand, attacked
 from cg4ai.apps.digits.settings import DigitsSettings, Recipe
 from cg4ai.apps.protocol import Task
+from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
+from cg4ai.colgen.pricing.gradient.training import Training
+from cg4ai.compile.problem import Problem
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.objectives import Supervised
-from cg4ai.pricing.gradient.pricer import GradientPricer
-from cg4ai.pricing.gradient.training import Training
 from cg4ai.rules import Margin, Probability
 from cg4ai.rules.rows import Rows
 from cg4ai.seeds import derived_seed
 from cg4ai.settings import Settings, hidden_setting
-from cg4ai.solving.problem import Problem
 from experiments.digits.fewest import Study
 
 EPOCHS, PATIENCE, LEARNING_RATE = 1000, 50, 1e-3

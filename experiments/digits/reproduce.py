@@ -24,7 +24,7 @@ from cg4ai.apps.digits.settings import DigitsSettings, Recipe
 from cg4ai.apps.folders import ARRAYS, asked_of, complete
 from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidInput, RunFolderError, did_you_mean
-from cg4ai.fanout import as_they_come
+from cg4ai.parallel import as_they_come
 from cg4ai.runs import files
 from cg4ai.runs.folder import FolderLock, Run
 from cg4ai.seeds import generator

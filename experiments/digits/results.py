@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.apps.tables import csv_text, markdown
 from cg4ai.records import StopReason
+from cg4ai.report.tables import csv_text, markdown
 from cg4ai.runs import files
 from experiments.digits.units import GROUPS, SEEDS, VARIANTS, Unit, ended, units
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from cg4ai.apps.digits.data import CLASSES
 from cg4ai.apps.digits.problem import RELABELLED
-from cg4ai.apps.tables import cell, csv_text
+from cg4ai.report.tables import cell, csv_text
 from cg4ai.runs import files
 from experiments.digits.paper import (
     COMPARED_ACCURACY,

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from cg4ai.apps.tables import plain
 from cg4ai.errors import InvalidInput
+from cg4ai.report.tables import plain
 from experiments.command import (
     KEPT,
     NOT_KEPT,

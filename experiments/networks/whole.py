@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from cg4ai.apps.folders import complete
-from cg4ai.apps.routing.app import Routing
-from cg4ai.apps.routing.options import ALL
-from cg4ai.apps.routing.settings import RouteSettings
-from cg4ai.apps.routing.sndlib import by_name, names
 from cg4ai.apps.runner import perform
-from cg4ai.apps.tables import csv_text, markdown
-from cg4ai.checker import Rejected, check
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.proofs.certificate import FILE_NAME
+from cg4ai.report.tables import csv_text, markdown
+from cg4ai.routing.app import Routing
+from cg4ai.routing.network.sndlib import by_name, names
+from cg4ai.routing.options import ALL
+from cg4ai.routing.settings import RouteSettings
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
+from cg4ai_checker import Rejected, check
 from experiments.side_by_side import OF_ONE_RUN, why
 
 EFFORT = "effort.json"  # beside each run: what a summary does not hold

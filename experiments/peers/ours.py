@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 import cg4ai
+from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
+from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.layout import Layout
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.objectives import Supervised
-from cg4ai.pricing.gradient.pricer import GradientPricer
-from cg4ai.pricing.gradient.training import Training
 from cg4ai.records import Array
 from cg4ai.rules import AffineBound, Equality, Polytope, Quadratic
 from experiments.peers import ellipsoid_peers, piecewise_peers, quadratic_peers

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cg4ai.apps.routing.separation import FEASIBLE
-from cg4ai.apps.tables import plain
 from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.report.tables import plain
+from cg4ai.routing.prove.attack import FEASIBLE
 from experiments.command import (
     INTERRUPTED,
     KEPT,

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps.routing.journal import found_overloads
 from cg4ai.errors import RunFolderError
 from cg4ai.plots import plot_convergence, plot_found, plot_histogram, plot_ranges
-from cg4ai.plots.colours import BAD, FIRST
-from cg4ai.plots.drawing import legend_above
+from cg4ai.plots.drawing import BAD, FIRST, legend_above
 from cg4ai.plots.training import anything_lacked
+from cg4ai.routing.pages.journal import found_overloads
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from experiments.drawing import new_panels, saved_arrays, write

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cg4ai.apps.routing.data import CONFIGURATIONS
+from cg4ai.routing.network.instance import CONFIGURATIONS
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,22 +14,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai.apps.routing.app import Prepared, Routing
-from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.members import SplitNetwork
-from cg4ai.apps.routing.problem import capacity
-from cg4ai.apps.routing.settings import Guarantee, RouteSettings, RoutingObjective, SeparatorName
+from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
+from cg4ai.colgen.pricing.gradient.training import Training
+from cg4ai.compile.problem import Problem
 from cg4ai.layout import Layout
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.objectives import AnyObjective, Supervised
-from cg4ai.pricing.gradient.pricer import GradientPricer
-from cg4ai.pricing.gradient.training import Training
 from cg4ai.protocols import Members, Parameters, PricingRequest
 from cg4ai.records import IntArray, PricingResult
+from cg4ai.routing.app import Prepared, Routing
+from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.settings import Guarantee, RouteSettings, RoutingObjective, SeparatorName
+from cg4ai.routing.train.members import SplitNetwork
+from cg4ai.routing.train.problem import capacity
 from cg4ai.rules.rows import LinearRows, RowSet
 from cg4ai.seeds import derived_seed
 from cg4ai.settings import MOST_UNITS, Settings, hidden_setting, setting
-from cg4ai.solving.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,15 +16,15 @@ from typing import Any, Literal
 import numpy as np
 
 from cg4ai.apps.folders import ARRAYS, DESCRIPTION, check_same, complete
-from cg4ai.apps.routing.app import Prepared, Routing
-from cg4ai.apps.routing.data import CONFIGURATIONS
-from cg4ai.apps.routing.separation import FEASIBLE
-from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.runner import perform
-from cg4ai.apps.tables import cell, csv_text, markdown
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.fanout import as_they_come
+from cg4ai.parallel import as_they_come
 from cg4ai.records import StopReason, Strength
+from cg4ai.report.tables import cell, csv_text, markdown
+from cg4ai.routing.app import Prepared, Routing
+from cg4ai.routing.network.instance import CONFIGURATIONS
+from cg4ai.routing.prove.attack import FEASIBLE
+from cg4ai.routing.settings import RouteSettings
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from experiments.routing.paper import PAPER, PaperRow

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.8.0"
 
 if TYPE_CHECKING:
-    from cg4ai.batches import Batches
-    from cg4ai.checker import check
+    from cg4ai.colgen.loop import solve
+    from cg4ai.colgen.result import Result
+    from cg4ai.compile.problem import Problem
+    from cg4ai.data.batches import Batches
     from cg4ai.ensemble.ensemble import Ensemble
     from cg4ai.ensemble.saved import load
     from cg4ai.errors import Cg4aiError, FitWarning
@@ -46,52 +48,50 @@ if TYPE_CHECKING:
     )
     from cg4ai.rules.regions import Ball, Box, Polytope, Pool
     from cg4ai.settings import Settings
-    from cg4ai.solving.loop import solve
-    from cg4ai.solving.problem import Problem
-    from cg4ai.solving.result import Result
+    from cg4ai_checker import check
 
 _HOMES = {
-    "AffineBound": "rules",
-    "AffineCoefficients": "rules",
-    "Ball": "rules",
-    "Batches": "batches",
-    "Box": "rules",
-    "Cg4aiError": "errors",
-    "Concave": "rules",
-    "ConstrainedClassifier": "estimators.estimators",
-    "ConstrainedRegressor": "estimators.estimators",
-    "Curvature": "rules",
-    "DecisionRate": "rules",
-    "Difference": "rules",
-    "Ensemble": "ensemble.ensemble",
-    "Equality": "rules",
-    "FitWarning": "errors",
-    "Largest": "rules",
-    "Linear": "rules",
-    "Margin": "rules",
-    "Monotone": "rules",
-    "Objective": "objectives",
-    "Ordered": "rules",
-    "Polytope": "rules",
-    "Pool": "rules",
-    "Probability": "rules",
-    "Problem": "solving.problem",
-    "Quadratic": "rules",
-    "Range": "rules",
-    "Rate": "rules",
-    "Result": "solving.result",
-    "Settings": "settings",
-    "Smallest": "rules",
-    "StopReason": "records",
-    "SumTo": "rules",
-    "certify": "proofs",
-    "check": "checker",
-    "fit_with_requirements": "estimators.pipelines",
-    "load": "ensemble.saved",
-    "predict_frame": "estimators.frames",
-    "solve": "solving.loop",
-    "transformed": "estimators.pipelines",
-    "write_certificate": "proofs.certificate",
+    "AffineBound": "cg4ai.rules",
+    "AffineCoefficients": "cg4ai.rules",
+    "Ball": "cg4ai.rules",
+    "Batches": "cg4ai.data.batches",
+    "Box": "cg4ai.rules",
+    "Cg4aiError": "cg4ai.errors",
+    "Concave": "cg4ai.rules",
+    "ConstrainedClassifier": "cg4ai.estimators.estimators",
+    "ConstrainedRegressor": "cg4ai.estimators.estimators",
+    "Curvature": "cg4ai.rules",
+    "DecisionRate": "cg4ai.rules",
+    "Difference": "cg4ai.rules",
+    "Ensemble": "cg4ai.ensemble.ensemble",
+    "Equality": "cg4ai.rules",
+    "FitWarning": "cg4ai.errors",
+    "Largest": "cg4ai.rules",
+    "Linear": "cg4ai.rules",
+    "Margin": "cg4ai.rules",
+    "Monotone": "cg4ai.rules",
+    "Objective": "cg4ai.objectives",
+    "Ordered": "cg4ai.rules",
+    "Polytope": "cg4ai.rules",
+    "Pool": "cg4ai.rules",
+    "Probability": "cg4ai.rules",
+    "Problem": "cg4ai.compile.problem",
+    "Quadratic": "cg4ai.rules",
+    "Range": "cg4ai.rules",
+    "Rate": "cg4ai.rules",
+    "Result": "cg4ai.colgen.result",
+    "Settings": "cg4ai.settings",
+    "Smallest": "cg4ai.rules",
+    "StopReason": "cg4ai.records",
+    "SumTo": "cg4ai.rules",
+    "certify": "cg4ai.proofs",
+    "check": "cg4ai_checker",
+    "fit_with_requirements": "cg4ai.estimators.pipelines",
+    "load": "cg4ai.ensemble.saved",
+    "predict_frame": "cg4ai.estimators.frames",
+    "solve": "cg4ai.colgen.loop",
+    "transformed": "cg4ai.estimators.pipelines",
+    "write_certificate": "cg4ai.proofs.certificate",
 }
 
 __all__ = [  # noqa: RUF022 - grouped as the documentation is
@@ -141,7 +141,7 @@ __all__ = [  # noqa: RUF022 - grouped as the documentation is
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        value = getattr(import_module(f"cg4ai.{_HOMES[name]}"), name)
+        value = getattr(import_module(_HOMES[name]), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'cg4ai' has no attribute {name!r}")

@@ -21,7 +21,7 @@ from cg4ai.extras import optional
 from cg4ai.records import PLAIN, STAND_IN, IterationRecord, StopReason
 
 if TYPE_CHECKING:
-    from cg4ai.solving.result import Result
+    from cg4ai.colgen.result import Result
 
 HOOKS = ("on_start", "on_iteration", "on_end")
 ROUNDING = 1e-6  # slack that differs by no more is the same

@@ -1,6 +1,6 @@
 """The few interfaces the loop relies on: anything that has these methods can take part.
 
-How to take part in a run (`cg4ai.solving.loop`), from the smallest to the largest:
+How to take part in a run (`cg4ai.colgen.loop`), from the smallest to the largest:
 
 - A `Pricer` trains members, a `Separator` searches for violated inputs. One that wraps another
   shows it as `inner` (one, or a sequence), so that checks and checkpoints look through it.
@@ -9,7 +9,7 @@ How to take part in a run (`cg4ai.solving.loop`), from the smallest to the large
   that goes on, so that both end alike. Pricers, the separators of requirements and phases, within
   any wrapper, are asked. Such a part belongs to one run: make a new one for each problem.
 - A run that weighs, prices or decides in another way brings a phase of its own
-  (`cg4ai.solving.phases.Phase`, given by `Problem.phases`). The loop calls
+  (`cg4ai.colgen.phases.Phase`, given by `Problem.phases`). The loop calls
 
       weighed = phase.weigh(run)                     # solve the master and cut
       priced = phase.price(run, weighed)             # propose and admit members

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from cg4ai.apps.routing import instance
-from cg4ai.apps.routing.guarantee import certified
-from cg4ai.apps.routing.problem import capacity, routing_problem, routing_settings
-from cg4ai.apps.routing.settings import Recipe
-from cg4ai.checker import check
 from cg4ai.proofs.certificate import write_certificate
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.proofs.pricer import ProofTraining
+from cg4ai.routing import instance
+from cg4ai.routing.prove.guarantee import certified
+from cg4ai.routing.settings import Recipe
+from cg4ai.routing.train.problem import capacity, routing_problem, routing_settings
 from cg4ai.runs.folder import Run
+from cg4ai_checker import check
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and POSIX signals"),

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.apps.routing import anchor, instance
-from cg4ai.apps.routing.members import SplitNetwork
-from cg4ai.apps.routing.problem import capacity
-from cg4ai.apps.routing.settings import Recipe
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import certify
+from cg4ai.routing import anchor, instance
+from cg4ai.routing.settings import Recipe
+from cg4ai.routing.train.members import SplitNetwork
+from cg4ai.routing.train.problem import capacity
 
 
 def router(network, *, size, share):

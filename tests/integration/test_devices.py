@@ -15,10 +15,10 @@ from sklearn.tree import DecisionTreeRegressor
 import cg4ai
 from cg4ai import settings
 from cg4ai.cli.main import main
+from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, from_sklearn
 from cg4ai.members.mixture import Mixture, Part
-from cg4ai.pricing.gradient.training import Training
 from elsewhere import DEVICE, NAME, Elsewhere, is_elsewhere
 
 

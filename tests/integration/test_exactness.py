@@ -17,11 +17,11 @@ from scipy.optimize import linprog, minimize
 from torch import Tensor
 
 from cg4ai import Linear, Problem, Result, Settings, StopReason, solve
+from cg4ai.colgen.pricing.exact.affine import AffinePricer
+from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, affine
 from cg4ai.objectives import Epigraph, Supervised
-from cg4ai.pricing.exact.affine import AffinePricer
-from cg4ai.pricing.exact.finite import FinitePricer
 from cg4ai.protocols import Members
 from cg4ai.records import IntArray
 

@@ -14,10 +14,9 @@ import pytest
 
 import cg4ai
 from browser import chromium, emulate
-from cg4ai.apps.csvdata import read_csv
-from cg4ai.apps.explaining import listed_slack
+from cg4ai.apps.csv_tables import read_csv
+from cg4ai.apps.explanations import listed_slack
 from cg4ai.apps.folders import trained
-from cg4ai.apps.routing.description import Router
 from cg4ai.apps.tabular.description import Model, described, rules_digest
 from cg4ai.apps.tabular.explorer import explorer
 from cg4ai.apps.tabular.rulefile import Subject
@@ -26,6 +25,7 @@ from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.pages.program import array_data
+from cg4ai.routing.network.description import Router
 from small_network import NETWORK, TINY
 
 QUICK = {**TINY, "validation": 100, "shield_inputs": 400, "timed": 20}

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from cg4ai.apps.folders import ARRAYS
-from cg4ai.apps.reports import write
-from cg4ai.apps.reports.write import UNWANTED, reported, write_report
 from cg4ai.cli.main import main
 from cg4ai.errors import RunFolderError
+from cg4ai.report import write
+from cg4ai.report.write import UNWANTED, reported, write_report
 from cg4ai.runs.files import (
     append_lines,
     read_arrays,

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 import cg4ai
-from cg4ai.apps.routing import app as routing
-from cg4ai.apps.routing import ratio_proof
-from cg4ai.apps.routing.app import Routing
-from cg4ai.apps.routing.description import restored
 from cg4ai.apps.runner import perform
-from cg4ai.checker import Rejected
 from cg4ai.cli.main import main
-from cg4ai.proofs import certified
+from cg4ai.proofs import solve_certified as certified
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.proofs.pricer import ProofTraining
 from cg4ai.proofs.prover import Prover
+from cg4ai.routing import app as routing
+from cg4ai.routing.app import Routing
+from cg4ai.routing.network.description import restored
+from cg4ai.routing.prove import ratio_proof
 from cg4ai.runs import files
+from cg4ai_checker import Rejected
 from experiments.routing import reproduce
 from experiments.routing.__main__ import main as experiment
 from experiments.routing.paper_mode import PaperRouting, PaperSettings

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import cg4ai
-from cg4ai.apps.routing.data import instance
 from cg4ai.apps.runner import perform
+from cg4ai.routing.network.instance import instance
 from experiments.routing.paper_mode import PaperRouting, PaperSettings
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

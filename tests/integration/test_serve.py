@@ -22,9 +22,9 @@ import httpx
 import numpy as np
 import pytest
 
-from cg4ai.apps.routing import instance
 from cg4ai.cli.main import main
 from cg4ai.ensemble.saved import load
+from cg4ai.routing import instance
 from cg4ai.runs.folder import Run
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "serving.md"

@@ -17,11 +17,11 @@ from sklearn.model_selection import GridSearchCV
 
 from cg4ai import ConstrainedRegressor, Linear, Problem, Settings, StopReason, solve
 from cg4ai.callbacks import EarlyStopping, MLflow, TensorBoard
+from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.errors import InvalidInput, MissingExtra, SolverFailure
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
 from cg4ai.objectives import Supervised
-from cg4ai.pricing.exact.finite import FinitePricer
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import IterationRecord, PricingResult
 from cg4ai.runs.folder import Run

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import cg4ai
-from cg4ai.apps.routing import instance
 from cg4ai.cli.main import BAD_INPUT, main
 from cg4ai.errors import LONGEST_NAME, InvalidInput, check_names
+from cg4ai.routing import instance
 from small_network import NETWORK
 
 BAD = ["a\u00a0b", "a\u202eb", "a\u00adb", "a\u200bb", "a\nb", "a\x00b", "a\ud800b", " a", "a "]

@@ -19,23 +19,23 @@ import pytest
 import cg4ai
 from cg4ai import Box, ConstrainedRegressor, FitWarning, Linear, Settings, clock, solve
 from cg4ai.apps import runner
-from cg4ai.apps.reports.story import Saved
-from cg4ai.apps.reports.write import told
-from cg4ai.apps.routing.app import Routing
-from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.clock import Deadline, Review
+from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
+from cg4ai.colgen.pricing.gradient.training import Training
+from cg4ai.compile.problem import Problem
 from cg4ai.errors import TimeIsOver
 from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.objectives import Supervised
-from cg4ai.pricing.gradient.pricer import GradientPricer
-from cg4ai.pricing.gradient.training import Training
-from cg4ai.proofs.certified import solve_certified
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.proofs.pricer import ProofTraining
+from cg4ai.proofs.solve_certified import solve_certified
 from cg4ai.records import StopReason
-from cg4ai.solving.problem import Problem
+from cg4ai.report.story import Saved
+from cg4ai.report.write import told
+from cg4ai.routing.app import Routing
+from cg4ai.routing.settings import RouteSettings
 
 PACKAGE = Path(cg4ai.__file__).parent
 READINGS = {
@@ -284,7 +284,8 @@ def test_a_limit_bounds_the_preparation_and_what_there_is_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With measured traffic of 50 nodes nothing was said and nothing there after the limit."""
-    from cg4ai.apps.routing import optimal, robust
+    from cg4ai.routing.train import anchors as robust
+    from cg4ai.routing.train import optimal
 
     hand = Hand()
     monkeypatch.setattr(clock, "now", hand)
@@ -310,7 +311,7 @@ def test_a_limit_bounds_the_preparation_and_what_there_is_is_saved(
 def test_a_preparation_that_nothing_comes_out_of_ends_at_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cg4ai.apps.routing import data
+    from cg4ai.routing.network import instance as data
 
     hand = Hand()
     monkeypatch.setattr(clock, "now", hand)

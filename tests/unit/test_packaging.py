@@ -65,7 +65,7 @@ from cg4ai.layout import Layout
 from cg4ai.members.mixture import Mixture, Part
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
-from cg4ai.separation import BlackBox
+from cg4ai.colgen.separation import BlackBox
 members = ConstantMembers(np.zeros((1, 1)), input_size=2)
 mixture = Mixture((Part(members, np.zeros(1, int), np.ones(1)),), Layout.single(1))
 rule = Linear(Box([0, 0], [1, 1]), [1.0], 0.0, "<=")

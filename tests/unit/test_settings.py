@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.errors import InvalidSettings
+from cg4ai.routing.settings import RouteSettings
 from cg4ai.settings import Settings, in_words
 
 WHOLE = (

@@ -27,6 +27,11 @@ NOTES = "notes"  # in a description: what was left out, rescaled or assumed, in 
 PATCH_OF = "patch_of"  # in a description: the folder of the run that was patched
 PATCHES = "patches"  # in an ensemble's description: the files that were added, in order
 APPLICATIONS = {"train": "tabular", "route": "routing", "digits": "digits"}
+HOMES = {
+    "tabular": "cg4ai.apps.tabular.app",
+    "routing": "cg4ai.routing.app",
+    "digits": "cg4ai.apps.digits.app",
+}
 
 
 def check_application(run: Run, name: str) -> None:
@@ -130,7 +135,7 @@ def application(name: str) -> Application[Any, Any]:
             f"a run of {name!r} is of none of the applications {', '.join(APPLICATIONS)}; use "
             "cg4ai.load in Python"
         )
-    module = import_module(f"cg4ai.apps.{APPLICATIONS[name]}.app")
+    module = import_module(HOMES[APPLICATIONS[name]])
     return cast("Application[Any, Any]", module.APPLICATION)
 
 

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps.csvdata import CsvTable
+from cg4ai.apps.csv_tables import CsvTable
 from cg4ai.clock import Review
+from cg4ai.colgen.loop import Callbacks, solve
+from cg4ai.colgen.result import Result
+from cg4ai.compile.problem import Problem
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.proofs.records import Totals
 from cg4ai.records import Array, IntArray, IterationRecord
 from cg4ai.rules import Requirement
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
-from cg4ai.solving.loop import Callbacks, solve
-from cg4ai.solving.problem import Problem
-from cg4ai.solving.result import Result
 
 if TYPE_CHECKING:
-    from cg4ai.apps.reports.story import Saved, Story
+    from cg4ai.report.story import Saved, Story
 
 
 class RunSettings(Protocol):

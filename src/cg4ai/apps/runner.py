@@ -23,20 +23,20 @@ from typing import Any, Generic, cast
 from cg4ai import clock
 from cg4ai.apps.folders import ARRAYS, DESCRIPTION, REPORT, about_of, check_application, open_run
 from cg4ai.apps.protocol import Application, Evaluation, P, S, Task
-from cg4ai.apps.reports.write import reported
-from cg4ai.apps.tables import wrapped
-from cg4ai.apps.wording import outcome_in_numbers
 from cg4ai.callbacks import TensorBoard
 from cg4ai.clock import Deadline, Review
+from cg4ai.colgen.loop import Callbacks, imposed
+from cg4ai.colgen.pricing.gradient.training import step_listener
+from cg4ai.colgen.result import Result
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.fanout import own_stream
-from cg4ai.pricing.gradient.training import step_listener
+from cg4ai.parallel import own_stream
 from cg4ai.records import IterationRecord, StopReason
+from cg4ai.report.tables import wrapped
+from cg4ai.report.wording import outcome_in_numbers
+from cg4ai.report.write import reported
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from cg4ai.settings import MOST_THREADS, Checked, RunOptions, Settings
-from cg4ai.solving.loop import Callbacks, imposed
-from cg4ai.solving.result import Result
 
 KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130
 PREPARING_SHARE = 0.5  # of a time limit: what is not prepared by then is done without

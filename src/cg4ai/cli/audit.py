@@ -31,10 +31,10 @@ def audit(
     DATA.csv; of a digit classifier its demand on images (columns pixel 0 to 783 and label). Exit
     code 0: all hold; 3: some do not.
     """
-    from cg4ai.apps import wording
-    from cg4ai.apps.csvdata import read_csv
+    from cg4ai.apps.csv_tables import read_csv
     from cg4ai.apps.folders import trained
-    from cg4ai.apps.patching import rules_added
+    from cg4ai.apps.patches import rules_added
+    from cg4ai.report import wording
     from cg4ai.runs import files
 
     ensemble, described = trained(folder)

@@ -47,7 +47,7 @@ def certify(
     prediction rests. Writes RUN/certificate.cg4ai once all rules are proven. Exit code 0: proven;
     1: refuted (the input is printed) or unknown (continue with --resume); 2: bad input.
     """
-    from cg4ai.cli import certifying
+    from cg4ai.cli import certify_run as certifying
 
     options = certifying.CertifyOptions(
         time_limit_s=time_limit,

@@ -1,6 +1,6 @@
 """`cg4ai check`: verify a certificate by separate code that needs neither torch nor the certifier.
 
-Only `cg4ai.checker` and what it imports is loaded here.
+Only `cg4ai_checker` and what it imports is loaded here.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def check(
 
 def run(file: Path, *, folder: Path | None, quiet: bool) -> int:
     """Print what is proven, or why not; returns the exit code, 0 only if all is proven."""
-    from cg4ai.checker import Rejected
-    from cg4ai.checker import verdict as verify
-    from cg4ai.checker.shipped import compare
+    from cg4ai_checker import Rejected
+    from cg4ai_checker import verdict as verify
+    from cg4ai_checker.run_folder import compare
 
     live = sys.stderr.isatty() and not quiet
 

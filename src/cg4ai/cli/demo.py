@@ -80,9 +80,9 @@ def demo(
 
 def _route(folder: Path, *, seed: int, force: bool) -> int:
     """Train both, compare them, say what is guaranteed; returns the exit code."""
-    from cg4ai.apps.routing.app import APPLICATION
     from cg4ai.apps.runner import KEPT, execute
     from cg4ai.cli.progress import progress
+    from cg4ai.routing.app import APPLICATION
     from cg4ai.settings import RunOptions
 
     print(INTRODUCTION, flush=True)
@@ -96,7 +96,7 @@ def _route(folder: Path, *, seed: int, force: bool) -> int:
 
 def _explore(folder: Path, code: int, what: str) -> None:
     """Write the page of a run that has ended, and say how to open it and to write it again."""
-    from cg4ai.apps.exploring import explored
+    from cg4ai.apps.explorer import explored
     from cg4ai.apps.runner import KEPT, NOT_KEPT
 
     if code in (KEPT, NOT_KEPT):

@@ -18,19 +18,19 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 from cg4ai.apps.runner import INTERRUPTED, KEPT, NOT_KEPT, perform, saved_in, say_interrupted
-from cg4ai.apps.tables import plain
 from cg4ai.apps.tabular.app import APPLICATION
 from cg4ai.apps.tabular.settings import TrainSettings
 from cg4ai.cli.progress import progress
+from cg4ai.colgen.separation import default_separator
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning
 from cg4ai.estimators.estimators import ConstrainedClassifier
 from cg4ai.records import Array, IntArray, Strength
+from cg4ai.report.tables import plain
 from cg4ai.rules import Requirement
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
-from cg4ai.separation import default_separator
 
 CLASSES = ("benign", "malignant")  # in the order of the alphabet, as `cg4ai train` numbers them
 MALIGNANT = 1

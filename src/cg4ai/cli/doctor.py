@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from cg4ai.cli.checkup import Check, Package
+    from cg4ai.cli.installation import Check, Package
 
 WORKS, BROKEN = 0, 1
 
@@ -25,7 +25,7 @@ def doctor(
     """
     import warnings
 
-    from cg4ai.cli.checkup import checks, machine, packages
+    from cg4ai.cli.installation import checks, machine, packages
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a model that is trained for a moment only

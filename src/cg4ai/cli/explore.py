@@ -30,7 +30,7 @@ def explore(
     prediction, and every rule with its slack at that input. Of a digit classifier: an image to
     draw.
     """
-    from cg4ai.apps.exploring import explored
+    from cg4ai.apps.explorer import explored
 
     target = folder / "explorer.html" if out is None else out
     size = explored(folder, target, most_mb=most_mb)

@@ -61,7 +61,7 @@ def failures(
     interrupted study goes on. Exit code 0: each is routed with a guarantee, or shown to be
     impossible over the paths that are left; 3: some are not; 2: bad input; 130: interrupted.
     """
-    from cg4ai.apps.routing.rerouting import Effort
+    from cg4ai.routing.operate.rerouting import Effort
     from cg4ai.settings import device_fault
 
     if fault := device_fault(device):
@@ -82,8 +82,8 @@ def run(
     json: bool,
 ) -> int:
     """Study, and print what came out; returns the exit code."""
-    from cg4ai.apps.reports.write import refreshed
-    from cg4ai.apps.routing.failures import report, settled, study
+    from cg4ai.report.write import refreshed
+    from cg4ai.routing.operate.failure_study import report, settled, study
     from cg4ai.runs import files
 
     def heard(row: Mapping[str, Any]) -> None:

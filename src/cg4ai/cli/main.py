@@ -16,7 +16,6 @@ from typing import Annotated
 import typer
 
 from cg4ai.apps.digits.settings import DigitsSettings
-from cg4ai.apps.routing.settings import RouteSettings
 from cg4ai.apps.tabular.settings import TrainSettings
 from cg4ai.cli.audit import audit
 from cg4ai.cli.certify import certify
@@ -31,7 +30,9 @@ from cg4ai.cli.options import settings_command
 from cg4ai.cli.patch import patch
 from cg4ai.cli.predict import predict
 from cg4ai.cli.report import report
-from cg4ai.cli.runs import (
+from cg4ai.cli.serve import serve
+from cg4ai.cli.show import show
+from cg4ai.cli.training import (
     DIGITS_EXAMPLE,
     ROUTE_EXAMPLES,
     TRAIN_EXAMPLE,
@@ -39,9 +40,8 @@ from cg4ai.cli.runs import (
     route,
     train,
 )
-from cg4ai.cli.serve import serve
-from cg4ai.cli.show import show
 from cg4ai.errors import Cg4aiError, SolverFailure, out_of_memory
+from cg4ai.routing.settings import RouteSettings
 
 FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
 

@@ -76,8 +76,8 @@ def new_network(
     length and both (yes or no). Coordinates: pos, longitude and latitude, or x and y of the nodes.
     Exit code 0: written; 2: refused.
     """
-    from cg4ai.apps.routing.links import Reading
-    from cg4ai.apps.routing.new_network import new_network as made
+    from cg4ai.routing.network.links import Reading
+    from cg4ai.routing.network.new_network import new_network as made
     from cg4ai.runs.files import json_line
 
     reading = Reading(

@@ -42,7 +42,7 @@ def patch(
     Earlier rules are kept, and the predictions that changed are reported. Exit code 0: all rules
     are kept; 3: some are not; 2: bad input.
     """
-    from cg4ai.apps.patching import patch_run
+    from cg4ai.apps.patches import patch_run
     from cg4ai.apps.runner import saved_in
     from cg4ai.runs import files
 

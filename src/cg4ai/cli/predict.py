@@ -82,13 +82,13 @@ def predict(
     Of a router --explain also says how far above the optimum the answer is at most, as a share,
     proven by prices of links that the run has stored.
     """
-    from cg4ai.apps.jsondata import STANDARD_INPUT, read_table
-    from cg4ai.apps.predicting import Asked, Predictor
-    from cg4ai.apps.tables import csv_text
+    from cg4ai.apps.json_tables import STANDARD_INPUT, read_table
+    from cg4ai.apps.predictions import Asked, Predictor
+    from cg4ai.report.tables import csv_text
     from cg4ai.runs import files
 
     if failed is not None:
-        from cg4ai.apps.routing.failures import failed_folder
+        from cg4ai.routing.operate.failure_study import failed_folder
 
         folder = failed_folder(folder, failed)
     predictor = Predictor.of(folder)

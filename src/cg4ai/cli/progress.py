@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from cg4ai import clock
 from cg4ai.apps.runner import Screen
-from cg4ai.apps.tables import cell
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import STAND_IN, IterationRecord
+from cg4ai.report.tables import cell
 from cg4ai.runs.files import json_line, jsonable
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ def report(
     use it. Of a folder that holds several runs, an index of them; their own reports are written
     where they are missing or older than their run. Exit code 0, or 2: bad input.
     """
-    from cg4ai.apps.reports.index import write_index
-    from cg4ai.apps.reports.write import write_report
+    from cg4ai.report.index import write_index
+    from cg4ai.report.write import write_report
 
     single = (folder / "run.json").exists()
     print(f"Report in {write_report(folder, out) if single else write_index(folder, out)}")

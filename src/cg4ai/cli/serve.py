@@ -1,4 +1,4 @@
-"""`cg4ai serve`: a finished run behind HTTP; the work is in `cg4ai.serving`."""
+"""`cg4ai serve`: a finished run behind HTTP; the work is in `cg4ai.serve`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from cg4ai.cli.completion import RunFolder
 from cg4ai.errors import InvalidSettings
-from cg4ai.serving.limits import Limits
+from cg4ai.serve.limits import Limits
 
 OPTIONS = {
     "body_mib": "--max-body",
@@ -60,9 +60,9 @@ def serve(
     the variable CG4AI_TOKEN is set, callers must send it: Authorization: Bearer TOKEN. Exit code 0
     or 130: stopped; 2: bad input, such as a port that is taken. See docs/serving.md.
     """
-    from cg4ai.serving.gate import TOKEN, checked_token
-    from cg4ai.serving.server import Place
-    from cg4ai.serving.server import serve as answer
+    from cg4ai.serve.gate import TOKEN, checked_token
+    from cg4ai.serve.server import Place
+    from cg4ai.serve.server import serve as answer
 
     try:
         limits = Limits(

@@ -20,7 +20,7 @@ def show(
 ) -> None:
     """Show the settings, the last iterations and the result of a run, finished or not."""
     from cg4ai.apps.folders import APPLICATIONS, application, complete, settings_in_words
-    from cg4ai.apps.tables import cell, plain
+    from cg4ai.report.tables import cell, plain
     from cg4ai.runs.folder import Run
 
     opened = Run.open(folder, read_only=True)
@@ -53,7 +53,7 @@ def show(
 
 def _studies(folder: Path) -> None:
     """What was found out about the run after its end."""
-    from cg4ai.apps.routing.failures import FOLDER, known, report
+    from cg4ai.routing.operate.failure_study import FOLDER, known, report
 
     if (folder / FOLDER).is_dir() and (rows := known(folder)):
         print(f"\nFailures of links\n{_indented(report(rows))}")
@@ -61,9 +61,9 @@ def _studies(folder: Path) -> None:
 
 def _unbound(summary: dict[str, Any], folder: Path) -> str:
     """Of a run of an earlier version its numbers alone, and what its ensemble itself records."""
-    from cg4ai.apps.card import recorded
-    from cg4ai.apps.reports.others import UNBOUND
     from cg4ai.ensemble.saved import load
+    from cg4ai.report.card import recorded
+    from cg4ai.report.other_runs import UNBOUND
 
     numbers = {name: value for name, value in summary.items() if type(value) in (int, float)} | {
         name: summary[name] for name in ("stop_reason",) if name in summary

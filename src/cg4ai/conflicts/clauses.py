@@ -18,8 +18,8 @@ from scipy.sparse import csr_matrix
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Equality, Margin, Monotone, OutputRule
 from cg4ai.rules.linear import weighted_sum
-from cg4ai.rules.place import Placed, count_over
 from cg4ai.rules.regions import Region
+from cg4ai.rules.requirement import Placed, count_over
 from cg4ai.rules.rows import LinearRows
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_matrix, csr_matrix, hstack, identity
 
 from cg4ai.errors import SolverFailure
-from cg4ai.master.highs import OPTIMAL, LinearProgram
 from cg4ai.records import Array, IntArray
+from cg4ai.solvers.highs import OPTIMAL, LinearProgram
 
 PRICED = 1e-9  # duals up to this are rounding; slack costs 1 each
 TIGHT = 1e-9  # to which HiGHS meets rows

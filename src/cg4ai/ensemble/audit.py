@@ -10,20 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai.arrays import among
+from cg4ai.colgen.separation import BlackBox, GradientAscent, default_separator
+from cg4ai.colgen.separation.scan import candidates, predictions
+from cg4ai.data.arrays import among
 from cg4ai.ensemble import shapes
 from cg4ai.ensemble.constructed import Pointwise, constructed
 from cg4ai.ensemble.rates import GroupRate, group_rates
 from cg4ai.objectives import votes
 from cg4ai.records import Array, IntArray, SeparationResult, Strength
 from cg4ai.rules import DecisionRate, OutputRule, Rate, Shape
-from cg4ai.rules.place import Placed
 from cg4ai.rules.rates import GroupRates
 from cg4ai.rules.regions import Region
+from cg4ai.rules.requirement import Placed
+from cg4ai.rules.row_sizes import RequirementSize, requirement_size
 from cg4ai.rules.rows import ConcaveRows, LinearRows, shortfall
-from cg4ai.rules.sizes import RequirementSize, requirement_size
-from cg4ai.separation import BlackBox, GradientAscent, default_separator
-from cg4ai.separation.scan import candidates, predictions
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble

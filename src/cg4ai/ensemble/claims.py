@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cg4ai import arrays
+from cg4ai.colgen.separation.scan import predictions, region_violations
+from cg4ai.data import arrays
 from cg4ai.ensemble.audit import size_over_region
 from cg4ai.ensemble.constructed import Built, constructed
 from cg4ai.ensemble.ensemble import GUARANTEES, OUTPUT_NAMES, Ensemble
@@ -26,10 +27,9 @@ from cg4ai.extras import optional
 from cg4ai.records import Array, IntArray, Strength
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Region, region_of
+from cg4ai.rules.row_sizes import requirement_size
 from cg4ai.rules.rows import LinearRows, Rows, shortfall
-from cg4ai.rules.sizes import requirement_size
 from cg4ai.runs import files
-from cg4ai.separation.scan import predictions, region_violations
 
 if TYPE_CHECKING:
     from cg4ai.proofs.records import Certification

@@ -10,14 +10,14 @@ import numpy as np
 
 from cg4ai.ensemble import shapes
 from cg4ai.ensemble.output_sets import keeps
-from cg4ai.members.completed import CompletedMembers
 from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.equalities import CompletedMembers
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.arranged import OutputRule
 from cg4ai.rules.equality import Equality
+from cg4ai.rules.output_sets import OutputRule
 from cg4ai.rules.shapes import Shape
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cg4ai.arrays import is_traced, matrix, same_columns
+from cg4ai.data.arrays import is_traced, matrix, same_columns
 from cg4ai.errors import FitWarning, InvalidInput, OutsideRegion, did_you_mean
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Mixture, Part
@@ -32,13 +32,13 @@ from cg4ai.rules.regions import Region, region_of
 if TYPE_CHECKING:
     from cg4ai.ensemble.audit import Audit
     from cg4ai.ensemble.claims import Explanation, Ranks
-    from cg4ai.ensemble.deciding import Decider, Decisions
-    from cg4ai.ensemble.patched import Patched
+    from cg4ai.ensemble.decision_rule import Decider, Decisions
+    from cg4ai.ensemble.reweighting import Patched
     from cg4ai.ensemble.shield import ShieldedEnsemble
     from cg4ai.ensemble.slack import Slack
     from cg4ai.rules import Requirement
-    from cg4ai.rules.arranged import OutputSet
     from cg4ai.rules.guards import Guard
+    from cg4ai.rules.output_sets import OutputSet
 
 NO_GUARANTEE = (
     "float32: nothing is guaranteed, since numbers and outputs are rounded; the claims of the "
@@ -135,7 +135,7 @@ class Ensemble(Mixture):
 
     def _decider(self) -> tuple[Decider, Mixture]:
         """How it decides, and its members weighed for that."""
-        from cg4ai.ensemble.deciding import Decider
+        from cg4ai.ensemble.decision_rule import Decider
 
         record = self.about[DECISIONS]
         if self._deciding is None or self._deciding[0] is not record:
@@ -146,7 +146,7 @@ class Ensemble(Mixture):
 
     def decision_scores(self, inputs: Tensor) -> Tensor:
         """(n, d) float64 -> (n, r): `decide` gives the class of the largest."""
-        from cg4ai.ensemble.deciding import decision_scores
+        from cg4ai.ensemble.decision_rule import decision_scores
 
         if not self.votes:
             return self.traceable(inputs)
@@ -167,7 +167,7 @@ class Ensemble(Mixture):
         return self._decisions(x).classes
 
     def _decisions(self, x: Array) -> Decisions:
-        from cg4ai.ensemble.deciding import decided
+        from cg4ai.ensemble.decision_rule import decided
 
         return decided(*self._decider(), x)
 
@@ -318,7 +318,7 @@ class Ensemble(Mixture):
         Give earlier requirements, too: only what is given is kept. `inputs` (n, d): where to
         report changes. InvalidInput where no weights do, with what contradicts each other.
         """
-        from cg4ai.ensemble.patched import patched
+        from cg4ai.ensemble.reweighting import patched
 
         given = requirement if isinstance(requirement, Sequence) else [requirement]
         return patched(self, given, inputs=inputs)
@@ -398,7 +398,7 @@ class Ensemble(Mixture):
 
     def fuse(self) -> nn.Module:
         """One network equal to the mixture: see `cg4ai.members.fusion`."""
-        from cg4ai.members.completed import CompletedMembers
+        from cg4ai.members.equalities import CompletedMembers
         from cg4ai.members.fusion import fuse
         from cg4ai.members.networks import NetworkMembers
 

@@ -14,15 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cg4ai.members.arranged import ArrangedMembers, lacking
 from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.nested import NestedMembers
+from cg4ai.members.nested_classes import NestedMembers
 from cg4ai.members.networks import NetworkMembers
+from cg4ai.members.output_sets import ArrangedMembers, lacking
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.members.trees import TreeMembers
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.arranged import OutputRule, OutputSet
+from cg4ai.rules.output_sets import OutputRule, OutputSet
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cg4ai.members import moves as reach
-from cg4ai.members.arranged import ArrangedMembers
-from cg4ai.members.completed import CompletedMembers
+from cg4ai.colgen.separation.scan import predictions
+from cg4ai.members import slopes as reach
 from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.nested import NestedMembers
+from cg4ai.members.equalities import CompletedMembers
+from cg4ai.members.nested_classes import NestedMembers
 from cg4ai.members.networks import NetworkMembers
+from cg4ai.members.output_sets import ArrangedMembers
 from cg4ai.members.trees import TreeMembers
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.shapes import Monotone, Shape
-from cg4ai.separation.scan import predictions
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble

@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cg4ai import arrays
+from cg4ai.anchors.affine_maps import AffineMap, affine_map
+from cg4ai.anchors.search import proven, refuse_broken, worst_case
+from cg4ai.colgen.separation.scan import candidates, predictions
+from cg4ai.data import arrays
 from cg4ai.ensemble import claims
-from cg4ai.ensemble.anchors import proven, refuse_broken, worst_case
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.maps import AffineMap, affine_map
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members.blending import Blend
@@ -32,7 +33,6 @@ from cg4ai.rules import Requirement
 from cg4ai.rules.guards import Guard, guard_of
 from cg4ai.rules.regions import Region
 from cg4ai.runs import files
-from cg4ai.separation.scan import candidates, predictions
 
 VERTICES = 512  # looked at when an anchor cannot be checked exactly
 

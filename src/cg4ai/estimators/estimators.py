@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
+from cg4ai.compile.problem import Problem
 from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.estimators.batches import Encoding
 from cg4ai.estimators.fitting import ConstrainedEstimator, Outside, checked_requirements
 from cg4ai.estimators.frames import names_of
-from cg4ai.estimators.judgement import quantile_score
 from cg4ai.estimators.kinds import Task
 from cg4ai.estimators.parameters import PARAMETERS, is_number, one_of
-from cg4ai.estimators.streamed import Encoding
+from cg4ai.estimators.score_check import quantile_score
 from cg4ai.objectives import Pinball
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import DecisionRate, Margin, Ordered, Probability, Requirement, Shape
-from cg4ai.solving.problem import Problem
 
 NOISE = 1e-12  # by which sums of weighted probabilities leave [0, 1]
 ROUNDED = 0.02  # of the spread of y: how far the corner of the pinball loss is rounded

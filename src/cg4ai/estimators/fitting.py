@@ -14,17 +14,25 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from cg4ai import clock
-from cg4ai.arrays import same_columns
 from cg4ai.clock import Deadline, Review
+from cg4ai.colgen.loop import solve
+from cg4ai.colgen.notebook import result_html
+from cg4ai.colgen.result import Result
+from cg4ai.compile.output_sets import output_set_of
+from cg4ai.compile.problem import Problem
+from cg4ai.compile.shapes import shaped
+from cg4ai.compile.votes import voted
 from cg4ai.conflicts import contradiction
+from cg4ai.data.arrays import same_columns
 from cg4ai.ensemble.audit import LISTED_ONLY, Audit
 from cg4ai.ensemble.claims import Explanation
 from cg4ai.ensemble.ensemble import FEATURE_NAMES, OUTPUT_NAMES
 from cg4ai.ensemble.slack import Slack
 from cg4ai.errors import FitWarning, InvalidInput
+from cg4ai.estimators.batches import Examples
 from cg4ai.estimators.frames import predict_frame
 from cg4ai.estimators.holdout import HeldOutPricer, Kind, LabelledData
-from cg4ai.estimators.judgement import Judge, Score
+from cg4ai.estimators.inputs import ReadingEstimator, dense
 from cg4ai.estimators.kinds import (
     EXACT,
     Task,
@@ -36,15 +44,13 @@ from cg4ai.estimators.kinds import (
     pricers_for,
 )
 from cg4ai.estimators.parameters import one_of
-from cg4ai.estimators.reading import ReadingEstimator
-from cg4ai.estimators.simple import SHRINKAGE, simple_members
-from cg4ai.estimators.sparse import dense
-from cg4ai.estimators.streamed import Examples
-from cg4ai.estimators.watching import watched
+from cg4ai.estimators.progress import watched
+from cg4ai.estimators.score_check import Judge, Score
+from cg4ai.estimators.simple_members import SHRINKAGE, simple_members
 from cg4ai.layout import Layout
 from cg4ai.members.factories import picklable
 from cg4ai.objectives import LossFunction
-from cg4ai.proofs.afterwards import proven_afterwards
+from cg4ai.proofs.after_training import proven_afterwards
 from cg4ai.protocols import Members, Pricer
 from cg4ai.records import Array, IntArray, IterationRecord, StopReason
 from cg4ai.rules import (
@@ -55,15 +61,8 @@ from cg4ai.rules import (
     Requirement,
     Shape,
 )
-from cg4ai.rules.place import Placed
 from cg4ai.rules.rates import GroupRates
-from cg4ai.solving.arranging import output_set_of
-from cg4ai.solving.loop import solve
-from cg4ai.solving.problem import Problem
-from cg4ai.solving.representation import result_html
-from cg4ai.solving.result import Result
-from cg4ai.solving.shaping import shaped
-from cg4ai.solving.voting import voted
+from cg4ai.rules.requirement import Placed
 
 SMALL = 1_000_000  # numbers in the largest array of a training step that one thread does best
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from cg4ai.arrays import among
+from cg4ai.data.arrays import among
 from cg4ai.objectives import LossFunction, Supervised
 from cg4ai.protocols import Pricer, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult

@@ -21,19 +21,19 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from cg4ai.colgen.pricing.exact.affine import AffinePricer
+from cg4ai.colgen.pricing.exact.relu_networks import ReluPricer
+from cg4ai.colgen.pricing.exact.stumps import StumpPricer
+from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
+from cg4ai.colgen.pricing.gradient.training import Training
+from cg4ai.colgen.pricing.quantiles import QuantilePricer, at_quantile
+from cg4ai.colgen.pricing.schedules import FreshThenRefined, Once
+from cg4ai.colgen.pricing.trees import SCALES, TreePricer, fits_several, takes_missing
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.estimators.parameters import Parameters, TrainingParameters
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.modules import ModuleArchitecture
 from cg4ai.members.networks import NetworkArchitecture
-from cg4ai.pricing.exact.affine import AffinePricer
-from cg4ai.pricing.exact.mip import ReluPricer
-from cg4ai.pricing.exact.stumps import StumpPricer
-from cg4ai.pricing.gradient.pricer import GradientPricer
-from cg4ai.pricing.gradient.training import Training
-from cg4ai.pricing.quantiles import QuantilePricer, at_quantile
-from cg4ai.pricing.trees import SCALES, TreePricer, fits_several, takes_missing
-from cg4ai.pricing.wrappers import FreshThenRefined, Once
 from cg4ai.protocols import Architecture, Members, Pricer
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.shapes import Curvature, Shape

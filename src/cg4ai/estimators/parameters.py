@@ -11,10 +11,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from cg4ai.callbacks import checked
+from cg4ai.colgen.master.table import USUAL
 from cg4ai.errors import InvalidInput, InvalidSettings, did_you_mean
-from cg4ai.fanout import checked_jobs
-from cg4ai.master.table import USUAL
 from cg4ai.objectives import LossFunction
+from cg4ai.parallel import checked_jobs
 from cg4ai.settings import Settings
 
 PASSES, BATCH, FEWEST_STEPS = 60, 64, 200  # of modules of the user's own

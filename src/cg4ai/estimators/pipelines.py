@@ -17,14 +17,14 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from cg4ai.batches import batches_of
+from cg4ai.data.batches import batches_of
 from cg4ai.errors import InvalidInput
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.estimators.raw_columns import RawColumns
 from cg4ai.records import Array
 from cg4ai.rules import Equality, Linear, OutputRule, Requirement, Shape
-from cg4ai.rules.place import Placed
 from cg4ai.rules.regions import Ball, Box, Polytope, Pool
+from cg4ai.rules.requirement import Placed
 
 PROBES = 256  # random inputs by which steps are tried before a box is passed through them
 

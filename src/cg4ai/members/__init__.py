@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.members.arranged import ArrangedArchitecture, ArrangedMembers
 from cg4ai.members.boosted import from_lightgbm, from_xgboost
-from cg4ai.members.completed import CompletedArchitecture, CompletedMembers
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.conversion import from_sklearn
+from cg4ai.members.equalities import CompletedArchitecture, CompletedMembers
 from cg4ai.members.feedback import FeedbackArchitecture, FeedbackMembers, Loads
 from cg4ai.members.flows import FlowMembers
 from cg4ai.members.fusion import fuse
 from cg4ai.members.modules import ModuleArchitecture, ModuleMembers
-from cg4ai.members.nested import NestedMembers
+from cg4ai.members.nested_classes import NestedMembers
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers, affine
+from cg4ai.members.output_sets import ArrangedArchitecture, ArrangedMembers
 from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
 from cg4ai.members.side_by_side import SideBySideArchitecture, SideBySideMembers
 from cg4ai.members.trees import TreeMembers
-from cg4ai.members.wrapped import WrappedMembers
+from cg4ai.members.wrappers import WrappedMembers
 from cg4ai.protocols import Members
 from cg4ai.records import MemberState
 

@@ -17,7 +17,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from cg4ai.arrays import is_traced
+from cg4ai.data.arrays import is_traced
 from cg4ai.records import IntArray, below
 from cg4ai.rules.guards import Guard
 

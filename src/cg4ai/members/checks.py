@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cg4ai.arrays import is_traced
+from cg4ai.data.arrays import is_traced
 from cg4ai.errors import InvalidInput
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray, MemberState

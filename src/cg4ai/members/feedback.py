@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.data.sparse import SparseMatrix
 from cg4ai.errors import InvalidInput
 from cg4ai.members import layers
 from cg4ai.members.checks import (
@@ -34,7 +35,6 @@ from cg4ai.members.stacked import StackedMembers
 from cg4ai.protocols import Members, Parameters
 from cg4ai.records import Array, IntArray, MemberState, below
 from cg4ai.runs import files
-from cg4ai.sparse import SparseMatrix
 
 SHARPNESS = 10.0  # of the first stage and all others, before training
 LEAST = 1e-30  # loads below it count as none

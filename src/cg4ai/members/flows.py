@@ -14,7 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from cg4ai.arrays import is_traced
+from cg4ai.data.arrays import is_traced
 from cg4ai.errors import InvalidInput
 from cg4ai.members.checks import (
     as_array,

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cg4ai.arrays import is_traced
+from cg4ai.data.arrays import is_traced
 from cg4ai.errors import InvalidInput
 from cg4ai.members import layers
 from cg4ai.members.checks import checked_weights

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cg4ai.arrays import is_traced
+from cg4ai.data.arrays import is_traced
 from cg4ai.errors import InvalidInput
 from cg4ai.protocols import Parameters
 from cg4ai.records import Array

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.parameter import is_lazy
 
-from cg4ai.arrays import is_traced
+from cg4ai.data.arrays import is_traced
 from cg4ai.errors import InvalidInput, MissingFactory, did_you_mean
 from cg4ai.members.checks import (
     as_array,

@@ -9,8 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cg4ai.errors import InvalidInput
-from cg4ai.plots.colours import BAD, FIRST, PAPER, SECOND, SERIES
-from cg4ai.plots.drawing import axis_of, legend_above, logarithmic
+from cg4ai.plots.drawing import (
+    BAD,
+    FIRST,
+    PAPER,
+    SECOND,
+    SERIES,
+    axis_of,
+    legend_above,
+    logarithmic,
+)
 from cg4ai.records import Array
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cg4ai.errors import InvalidInput
-from cg4ai.plots.colours import FIRST, INK, LINE, PAPER, QUIET, STEPS
-from cg4ai.plots.drawing import axis_of, evenly
+from cg4ai.plots.drawing import FIRST, INK, LINE, PAPER, QUIET, STEPS, axis_of, evenly
 from cg4ai.records import Array, IntArray
 
 if TYPE_CHECKING:

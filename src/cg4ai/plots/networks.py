@@ -12,9 +12,19 @@ from numpy.typing import ArrayLike
 
 from cg4ai.errors import InvalidInput
 from cg4ai.extras import optional
-from cg4ai.plots.colours import BAD, FIRST, INK, PAPER, SECOND, STEPS
 from cg4ai.plots.distributions import plot_ranges
-from cg4ai.plots.drawing import axis_of, evenly, legend_above, whole_numbers
+from cg4ai.plots.drawing import (
+    BAD,
+    FIRST,
+    INK,
+    PAPER,
+    SECOND,
+    STEPS,
+    axis_of,
+    evenly,
+    legend_above,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cg4ai.errors import InvalidInput
-from cg4ai.plots.colours import BAD, FIRST, QUIET, SECOND
-from cg4ai.plots.drawing import axis_of
+from cg4ai.plots.drawing import BAD, FIRST, QUIET, SECOND, axis_of
 from cg4ai.records import Array
 
 if TYPE_CHECKING:

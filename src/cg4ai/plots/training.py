@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cg4ai.errors import InvalidInput
-from cg4ai.plots.colours import FIRST, PAPER, QUIET, SECOND, SERIES
-from cg4ai.plots.drawing import axis_of, legend_above, logarithmic, whole_numbers
+from cg4ai.plots.drawing import (
+    FIRST,
+    PAPER,
+    QUIET,
+    SECOND,
+    SERIES,
+    axis_of,
+    legend_above,
+    logarithmic,
+    whole_numbers,
+)
 from cg4ai.plots.sources import STEPS, Record, Weighted, history_of, seconds_of, weights_of
 from cg4ai.records import Array
 

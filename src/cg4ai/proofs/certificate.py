@@ -17,17 +17,13 @@ from typing import Any
 import numpy as np
 
 from cg4ai import __version__
-from cg4ai.checker import OutOfTime, Rejected, check
-from cg4ai.checker.cells import check_tree
 from cg4ai.ensemble.claims import subject_digest
 from cg4ai.ensemble.constructed import Built
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.fanout import in_order
+from cg4ai.parallel import in_order
 from cg4ai.proofs.bounds.limits import root
-from cg4ai.proofs.equalities import equality_bytes, equality_subject
-from cg4ai.proofs.files import NAMES, Arrays, claim_array, sealed
-from cg4ai.proofs.outputs import output_bytes, output_subject
+from cg4ai.proofs.output_certificates import output_bytes, output_subject
 from cg4ai.proofs.records import (
     Certification,
     Totals,
@@ -35,15 +31,26 @@ from cg4ai.proofs.records import (
     certification_of,
     tree_arrays,
 )
-from cg4ai.proofs.rules import ProofRules, proof_rules_of
-from cg4ai.proofs.shapes import shape_bytes, shape_subject
+from cg4ai.proofs.rule_forms import ProofRules, proof_rules_of
 from cg4ai.proofs.shields import shield_of
+from cg4ai.proofs.structure_certificates import (
+    NAMES,
+    Arrays,
+    claim_array,
+    equality_bytes,
+    equality_subject,
+    sealed,
+    shape_bytes,
+    shape_subject,
+)
 from cg4ai.proofs.sums import sum_groups
 from cg4ai.rules import Requirement
-from cg4ai.rules.arranged import OutputRule
+from cg4ai.rules.output_sets import OutputRule
 from cg4ai.rules.regions import Region
 from cg4ai.rules.shapes import Shape
 from cg4ai.runs import files
+from cg4ai_checker import OutOfTime, Rejected, check
+from cg4ai_checker.cells import check_tree
 
 FILE_NAME = "certificate.cg4ai"
 CERTIFIABLE = ("network", "tree", "constant")

@@ -21,10 +21,10 @@ from cg4ai.proofs.bounds.rounding import check_magnitudes, margins, square_margi
 from cg4ai.proofs.bounds.search import Batch, Search
 from cg4ai.proofs.bounds.terms import Parts, RuleTerms
 from cg4ai.proofs.records import Certification, Progress
-from cg4ai.proofs.rules import ProofRules
+from cg4ai.proofs.rule_forms import ProofRules
 from cg4ai.records import Array
 from cg4ai.rules.regions import Ball, Region
-from cg4ai.rules.sizes import RequirementSize
+from cg4ai.rules.row_sizes import RequirementSize
 
 CPU_VALUES = 2**16  # hidden values of a batch of cells that stay in cache
 GPU_VALUES = 2**25

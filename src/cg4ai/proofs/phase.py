@@ -16,23 +16,32 @@ from typing import Any
 import numpy as np
 
 from cg4ai import clock
-from cg4ai.checker.words import at_most
+from cg4ai.colgen.cutting import separate
+from cg4ai.colgen.iteration import (
+    Decision,
+    GoOn,
+    Outcome,
+    Priced,
+    Separated,
+    Settled,
+    Stop,
+    Weighed,
+)
+from cg4ai.colgen.result import settle
+from cg4ai.colgen.state import RunState
+from cg4ai.compile.problem import Problem
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, SolverFailure
+from cg4ai.proofs.phase_weights import CellWeights, weigh_cells
 from cg4ai.proofs.pricer import ProofPricer
 from cg4ai.proofs.prover import Prover
 from cg4ai.proofs.records import Certification, certification_arrays, certification_of
-from cg4ai.proofs.weights import CellWeights, weigh_cells
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, Duals, MasterSolution, PartState, StopReason
 from cg4ai.rules.rows import RowSet
 from cg4ai.seeds import derived_seed
 from cg4ai.settings import Settings
-from cg4ai.solving.problem import Problem
-from cg4ai.solving.result import settle
-from cg4ai.solving.searching import separate
-from cg4ai.solving.state import RunState
-from cg4ai.solving.steps import Decision, GoOn, Outcome, Priced, Separated, Settled, Stop, Weighed
+from cg4ai_checker.words import at_most
 
 COARSEST = 0.016  # an anchor that makes up for more at the corner of the box takes over
 REPEATS = 4  # weights that a round tries at most, where each is refuted

@@ -15,16 +15,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cg4ai.colgen.pricing.gradient.rows import ReadyRows, ready
+from cg4ai.colgen.pricing.gradient.training import Training, train
+from cg4ai.colgen.pricing.gradient.violations import ViolationPool
+from cg4ai.colgen.pricing.probes import Probe, probing
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.layout import Layout
 from cg4ai.members import restore as restore_members
 from cg4ai.members.mixture import Mixture, Part
 from cg4ai.objectives import AnyObjective, Batch
-from cg4ai.pricing.gradient.pool import ViolationPool
-from cg4ai.pricing.gradient.rows import ReadyRows, ready
-from cg4ai.pricing.gradient.training import Training, train
-from cg4ai.pricing.probing import Probe, probing
 from cg4ai.proofs.cell_bounds import CellBounds
 from cg4ai.proofs.prover import CellMemory
 from cg4ai.proofs.records import Certification, RuleCells

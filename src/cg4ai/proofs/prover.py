@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cg4ai import clock
 from cg4ai.clock import Deadline
+from cg4ai.colgen.separation.scan import harvest
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Mixture
-from cg4ai.proofs.certificate import verified_rules
+from cg4ai.proofs.bounds.bound import CellBound, Cells
+from cg4ai.proofs.bounds.search import Search
+from cg4ai.proofs.certificate import claim_bytes, verified_rules
 from cg4ai.proofs.certify import certify
-from cg4ai.proofs.records import Certification, RuleCells
-from cg4ai.proofs.refining import refined
-from cg4ai.proofs.rules import proof_rules_of
+from cg4ai.proofs.records import Certification, RuleCells, RuleProof
+from cg4ai.proofs.rule_forms import ProofRules, proof_rules_of
 from cg4ai.records import Array, IntArray, PartState, SeparationResult
 from cg4ai.rules import Requirement
-from cg4ai.rules.regions import Ball, Box
-from cg4ai.separation.scan import harvest
+from cg4ai.rules.regions import Ball, Box, Region
+from cg4ai_checker.bound import rule_bound
+from cg4ai_checker.cells import Cells as CheckedCells
+from cg4ai_checker.claim import Claim
+from cg4ai_checker.file import parse_certificate
+from cg4ai_checker.region import Region as CheckedRegion
 
 LEAST_S = 0.1  # a proof is tried for this long, even past its deadline
 PER_RULE = 250  # cells kept of each rule after a proof was tried
@@ -186,3 +193,70 @@ class Prover:
     def restore(self, state: PartState) -> None:
         self.tried = int(state.values["tried"])
         self.memory.restore(state.arrays)
+
+
+BATCH = 1024  # cells bounded at once
+
+
+def refined(
+    certification: Certification,
+    ensemble: Ensemble,
+    rules: ProofRules,
+    *,
+    region: Region,
+    cell_limit: int,
+    until: float,
+) -> Certification:
+    """A proven certification with finer trees, as far as `cell_limit` cells and the time go.
+
+    It is as it was where they do not suffice: the checker has the last word in any case. Rules
+    with shares or multipliers, which belong to the cells of the search, stay as they are.
+    """
+    data = claim_bytes(ensemble, rules, region=region, certification=certification)
+    proofs, left = [], cell_limit
+    with np.errstate(over="ignore", invalid="ignore"):
+        claim = Claim(parse_certificate(data))
+        for proof in certification.rules:
+            plain = proof.leaf_uses is None or not proof.leaf_uses.size
+            proof, spent = _finer(proof, claim, cells=left, until=until) if plain else (proof, 0)
+            proofs.append(proof)
+            left -= spent
+    cells = certification.cells + cell_limit - left
+    return replace(certification, rules=tuple(proofs), cells=cells)
+
+
+def _finer(proof: RuleProof, claim: Claim, *, cells: int, until: float) -> tuple[RuleProof, int]:
+    """The proof with every leaf closed by the checker's bound, and how many cells that took."""
+    place = claim.region
+    search = Search(float(claim.target[proof.rule]), 0.0, lower=place.lower, upper=place.upper)
+    search.resume(proof.dimensions, np.full(len(proof.leaf_bounds), np.inf), cells=0)
+    bound = _bounder(claim, proof.rule)
+    while search.waiting and search.cells < cells and clock.now() < until:
+        search.step(BATCH, bound, outside=_outside(place))
+    if search.open:
+        return proof, search.cells
+    dimensions, leaf_bounds, _ = search.preorder()
+    finer = replace(
+        proof,
+        bound=min(proof.bound, search.bound),
+        dimensions=dimensions,
+        leaf_bounds=leaf_bounds,
+        cells=proof.cells + search.cells,
+    )
+    return finer, search.cells
+
+
+def _bounder(claim: Claim, rule: int) -> Callable[[Cells], CellBound]:
+    terms = claim.terms(rule)
+
+    def bound(cells: Cells) -> CellBound:
+        own = CheckedCells(cells.lower.numpy(), cells.upper.numpy())
+        found = rule_bound(terms, own, claim.region)
+        blame = torch.as_tensor(found.blame)
+        return CellBound(torch.as_tensor(found.value), blame, torch.zeros_like(blame))
+
+    return bound
+
+
+def _outside(region: CheckedRegion) -> Callable[[Array, Array], NDArray[np.bool_]]:
+    return lambda lower, upper: np.asarray(region.missed_by(CheckedCells(lower, upper)))

@@ -19,7 +19,7 @@ from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.proofs.records import Certification
-from cg4ai.proofs.rules import ProofRules
+from cg4ai.proofs.rule_forms import ProofRules
 from cg4ai.rules.guards import Guard
 from cg4ai.rules.regions import Region
 

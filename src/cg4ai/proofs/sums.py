@@ -11,14 +11,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from cg4ai.checker.linearised import Part as CheckedPart
-from cg4ai.checker.parts import PartSource, build_part
-from cg4ai.checker.sums import shows_sums
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.mixture import Part
 from cg4ai.proofs.bounds.limits import root
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.regions import Region
+from cg4ai_checker.linearised import Part as CheckedPart
+from cg4ai_checker.parts import PartSource, build_part
+from cg4ai_checker.sums import shows_sums
 
 
 def sum_groups(

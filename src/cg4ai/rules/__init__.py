@@ -5,17 +5,17 @@ in the outputs, or concave: then the mean of the members' values is at most the 
 (Jensen), so a mixture whose weighted members meet a row meets the rule itself.
 """
 
-from cg4ai.rules.arranged import Ordered, OutputRule, OutputSet, Range, SumTo
 from cg4ai.rules.bounds import AffineBound, Largest, Smallest
 from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.concave import Concave
 from cg4ai.rules.equality import Completion, Equality
 from cg4ai.rules.labels import Margin, Probability
 from cg4ai.rules.linear import Linear
-from cg4ai.rules.place import Requirement
+from cg4ai.rules.output_sets import Ordered, OutputRule, OutputSet, Range, SumTo
 from cg4ai.rules.quadratic import Quadratic
 from cg4ai.rules.rates import DecisionRate, Rate
 from cg4ai.rules.regions import Ball, Box, Polytope, Pool
+from cg4ai.rules.requirement import Requirement
 from cg4ai.rules.shapes import Curvature, Monotone, Shape
 from cg4ai.rules.sums import Difference
 

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cg4ai.data.sparse import SparseMatrix
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.bounds import Bounds
@@ -26,10 +27,9 @@ from cg4ai.rules.coefficients import AffineCoefficients, Products, check_slopes
 from cg4ai.rules.peaks import least_of_largest
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import LinearRows, region_origin
-from cg4ai.sparse import SparseMatrix
 
 if TYPE_CHECKING:
-    from cg4ai.rules.place import Requirement
+    from cg4ai.rules.requirement import Requirement
 
 AIM = 1e-12  # how far inside a bound a restored output aims, relative to `Guard.scale`
 # what the normal form consists of, in the order in which it is digested

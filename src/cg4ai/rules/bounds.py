@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai import arrays
+from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
 

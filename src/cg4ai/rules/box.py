@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cg4ai import arrays
-from cg4ai.arrays import is_traced
+from cg4ai.data import arrays
+from cg4ai.data.arrays import is_traced
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array
 

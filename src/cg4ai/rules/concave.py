@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai import arrays
+from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.place import Placed, where
+from cg4ai.rules.requirement import Placed, where
 from cg4ai.rules.rows import ConcaveRows, Rows, region_origin
 
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from cg4ai import arrays
+from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.bounds import AffineBound
 from cg4ai.rules.linear import Linear
-from cg4ai.rules.place import Placed
+from cg4ai.rules.requirement import Placed
 from cg4ai.rules.rows import Rows
 
 RANK = 1e-10  # singular values below this share of the largest count as zero, rows of length one

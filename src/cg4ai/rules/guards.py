@@ -21,11 +21,11 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput, MissingFactory
 from cg4ai.records import Array, below
 from cg4ai.rules.affine import AIM, AffineRules
-from cg4ai.rules.place import Requirement, rows_at_centre
 from cg4ai.rules.quadratic import QuadraticRules
 from cg4ai.rules.regions import Region, region_of
-from cg4ai.rules.shared import SharedRules
-from cg4ai.rules.sizes import UNSCALED
+from cg4ai.rules.requirement import Requirement, rows_at_centre
+from cg4ai.rules.row_sizes import UNSCALED
+from cg4ai.rules.shared_limits import SharedRules
 
 TOLERANCE = 1e-9  # of the size of its bound, down to which a prediction counts as keeping a rule
 ROUNDING = 1e-12  # of the sizes of all terms of a rule: more than its value is rounded by

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai import arrays
+from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.coefficients import AffineCoefficients
-from cg4ai.rules.place import Placed, class_labels, position_of, where, whole_number
+from cg4ai.rules.requirement import Placed, class_labels, position_of, where, whole_number
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, region_origin
 
 

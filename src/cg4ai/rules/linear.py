@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai import arrays
+from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.objectives import LinearFunctional
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.bounds import Bounds, bounds_of, depends
 from cg4ai.rules.coefficients import AffineCoefficients
-from cg4ai.rules.place import Placed, position_of, where
 from cg4ai.rules.regions import Box, Region
+from cg4ai.rules.requirement import Placed, position_of, where
 from cg4ai.rules.rows import LinearRows, Rows, region_origin
 
 

@@ -12,13 +12,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cg4ai import arrays
-from cg4ai.arrays import is_traced
+from cg4ai.data import arrays
+from cg4ai.data.arrays import is_traced
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.records import Array
 from cg4ai.rules.box import HAIR, Box, Peaks
-from cg4ai.rules.nearest import ITERATIONS, ROUGHLY, nearest
-from cg4ai.rules.walks import Cube, spread, vertices, walked
+from cg4ai.rules.polytope_sampling import (
+    ITERATIONS,
+    ROUGHLY,
+    Cube,
+    nearest,
+    spread,
+    vertices,
+    walked,
+)
 
 EPSILON = float(np.finfo(np.float64).eps)
 FLAT = 1e-9  # relative to the box: a polytope thinner than this has no inside

@@ -18,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cg4ai import arrays
+from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import Worst
-from cg4ai.rules.place import Placed, where
 from cg4ai.rules.regions import Region
+from cg4ai.rules.requirement import Placed, where
 from cg4ai.rules.rows import ConcaveRows, Rows, region_origin
 from cg4ai.rules.squares import EPSILON, sum_of_squares
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cg4ai import arrays
+from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array
-from cg4ai.rules.place import class_labels, position_of
+from cg4ai.rules.requirement import class_labels, position_of
 from cg4ai.rules.rows import LinearRows, Rows
 from cg4ai.rules.sums import Summed
 

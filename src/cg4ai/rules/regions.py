@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cg4ai import arrays
+from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
 from cg4ai.rules.box import HAIR, Box, Near, Peaks, corners

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai import arrays
+from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.place import Placed, position_of, whole_number
+from cg4ai.rules.requirement import Placed, position_of, whole_number
 from cg4ai.rules.rows import LinearRows, Rows
 
 PAIR_LIMIT = 5000  # each pair is a dense row over all inputs of the list

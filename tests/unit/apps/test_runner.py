@@ -17,10 +17,10 @@ import pytest
 
 from cg4ai.apps import runner
 from cg4ai.apps.protocol import Task
-from cg4ai.apps.routing.app import Routing
-from cg4ai.apps.routing.settings import Guarantee, RouteSettings
 from cg4ai.clock import Deadline, Review
 from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
+from cg4ai.routing.app import Routing
+from cg4ai.routing.settings import Guarantee, RouteSettings
 from cg4ai.settings import RunOptions, Settings
 from small_network import NETWORK
 
@@ -96,7 +96,7 @@ def test_the_router_is_saved_before_it_is_evaluated_and_nothing_else_is_trained(
     network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A proven router came back minutes late, since plain networks were trained beside it."""
-    from cg4ai.apps.routing import evaluate
+    from cg4ai.routing import evaluate
 
     said: list[str] = []
 

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cg4ai.checker.claim import Claim
-from cg4ai.checker.file import parse_certificate
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture, NetworkMembers, TreeMembers
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import AffineCoefficients, Certification, OpenCells, RuleProof, rules_of
 from cg4ai.proofs.certificate import certificate_bytes
-from cg4ai.proofs.files import sealed
+from cg4ai.proofs.structure_certificates import sealed
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
+from cg4ai_checker.claim import Claim
+from cg4ai_checker.file import parse_certificate
 
 
 @dataclass(frozen=True)

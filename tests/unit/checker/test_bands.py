@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erfc, expit
 
-from cg4ai.checker import bands
+from cg4ai_checker import bands
 
 CURVES = {
     "relu": (bands.relu, lambda t: np.maximum(t, 0)),

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cg4ai.checker.bound import rule_bound
-from cg4ai.checker.cells import Cells
-from cg4ai.checker.total import largest_value
+from cg4ai_checker.bound import rule_bound
+from cg4ai_checker.cells import Cells
+from cg4ai_checker.rule_total import largest_value
 
 INPUTS = 3
 MIXTURES = {

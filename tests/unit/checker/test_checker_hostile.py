@@ -13,12 +13,6 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.checker import Rejected, check, verify
-from cg4ai.checker.bound import rule_bound
-from cg4ai.checker.cells import Cells
-from cg4ai.checker.region import Region
-from cg4ai.checker.scale import LARGEST
-from cg4ai.checker.shipped import compare
 from cg4ai.cli import check as command
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
@@ -26,6 +20,12 @@ from cg4ai.members import NetworkArchitecture, TreeMembers
 from cg4ai.members.mixture import Part
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Ball, Box
+from cg4ai_checker import Rejected, check, verify
+from cg4ai_checker.bound import rule_bound
+from cg4ai_checker.cells import Cells
+from cg4ai_checker.region import Region
+from cg4ai_checker.run_folder import compare
+from cg4ai_checker.scale import LARGEST
 
 
 def alone(members):

@@ -10,11 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cg4ai.checker import Rejected, check
-from cg4ai.checker.bound import rule_bound
-from cg4ai.checker.cells import Cells
-from cg4ai.checker.region import Region
-from cg4ai.checker.terms import Limits, RuleTerms
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, Shield, ShieldedMembers, affine
@@ -25,6 +20,11 @@ from cg4ai.rules import Linear
 from cg4ai.rules.bounds import AffineBound, Largest
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Ball, Box, Polytope
+from cg4ai_checker import Rejected, check
+from cg4ai_checker.bound import rule_bound
+from cg4ai_checker.cells import Cells
+from cg4ai_checker.region import Region
+from cg4ai_checker.terms import Limits, RuleTerms
 
 BOX = Box([-1.0, -1.0], [1.0, 1.0])
 HOSE = Polytope(BOX, [[1.0, 1.0], [-1.0, 0.5]], [0.5, 0.75])

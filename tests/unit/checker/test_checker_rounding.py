@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.checker import Rejected, check
-from cg4ai.checker.bound import rule_bound
-from cg4ai.checker.cells import Cells
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture, NetworkMembers, TreeMembers
 from cg4ai.members.mixture import Part
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
+from cg4ai_checker import Rejected, check
+from cg4ai_checker.bound import rule_bound
+from cg4ai_checker.cells import Cells
 
 LAST_BIT = 2.0**-52
 

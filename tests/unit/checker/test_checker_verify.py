@@ -10,13 +10,13 @@ import certificate_cases as cases
 import numpy as np
 import pytest
 
-from cg4ai.checker import OutOfTime, Rejected, check, verify
-from cg4ai.checker.cells import Cells, check_tree, leaf_cells
-from cg4ai.checker.file import parse_certificate
-from cg4ai.checker.shipped import compare
-from cg4ai.checker.words import at_most
 from cg4ai.errors import InvalidInput
 from cg4ai.rules.regions import Ball, Box
+from cg4ai_checker import OutOfTime, Rejected, check, verify
+from cg4ai_checker.cells import Cells, check_tree, leaf_cells
+from cg4ai_checker.file import parse_certificate
+from cg4ai_checker.run_folder import compare
+from cg4ai_checker.words import at_most
 
 INPUTS = 2
 ROOM = 0.02

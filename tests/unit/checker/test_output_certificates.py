@@ -9,11 +9,6 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 import cg4ai
 from cg4ai import Box, Linear, Ordered, Range, SumTo
-from cg4ai.checker import OutputVerdict, Rejected, verdict
-from cg4ai.checker.file import Content
-from cg4ai.checker.outputs import OutputClaim
-from cg4ai.checker.shipped import compare
-from cg4ai.checker.stored import MemberState
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.output_sets import keeps
 from cg4ai.layout import Layout
@@ -27,8 +22,13 @@ from cg4ai.members import (
 from cg4ai.members.mixture import Part
 from cg4ai.members.shielded import Shield
 from cg4ai.rules import OutputRule
-from cg4ai.rules.arranged import joined
 from cg4ai.rules.guards import guard_of
+from cg4ai.rules.output_sets import joined
+from cg4ai_checker import OutputVerdict, Rejected, verdict
+from cg4ai_checker.file import Content
+from cg4ai_checker.folder_reader import MemberState
+from cg4ai_checker.outputs import OutputClaim
+from cg4ai_checker.run_folder import compare
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(60, 2))

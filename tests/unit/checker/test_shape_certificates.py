@@ -10,23 +10,23 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.tree import DecisionTreeClassifier
 
 from cg4ai import Curvature, Ensemble, Monotone, certify, write_certificate
-from cg4ai.checker import Rejected, verdict
-from cg4ai.checker.shape import ShapeClaim
-from cg4ai.checker.shipped import compare
-from cg4ai.checker.stored import MemberState
+from cg4ai.colgen.pricing.nested_classes import nested_member, nesting_of
 from cg4ai.layout import Layout
 from cg4ai.members import concatenate
-from cg4ai.members.arranged import ArrangedMembers
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.mixture import Part
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
-from cg4ai.members.signed import SignedArchitecture
-from cg4ai.pricing.nested import nested_member, nesting_of
-from cg4ai.proofs.shapes import shape_bytes
+from cg4ai.members.output_sets import ArrangedMembers
+from cg4ai.members.signed_networks import SignedArchitecture
+from cg4ai.proofs.structure_certificates import shape_bytes
 from cg4ai.protocols import Members
-from cg4ai.rules.arranged import Ordered, Range, joined
+from cg4ai.rules.output_sets import Ordered, Range, joined
 from cg4ai.rules.shapes import Shape
+from cg4ai_checker import Rejected, verdict
+from cg4ai_checker.folder_reader import MemberState
+from cg4ai_checker.run_folder import compare
+from cg4ai_checker.shape import ShapeClaim
 
 D = 3
 

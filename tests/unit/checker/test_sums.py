@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.checker import Rejected, check
-from cg4ai.checker.file import parse_certificate
-from cg4ai.checker.shipped import compare
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture, Shield, ShieldedMembers
@@ -21,6 +18,9 @@ from cg4ai.proofs.certificate import certificate_bytes, write_certificate
 from cg4ai.rules import Linear
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Box
+from cg4ai_checker import Rejected, check
+from cg4ai_checker.file import parse_certificate
+from cg4ai_checker.run_folder import compare
 
 BOX = Box([0.0, 0.0], [1.0, 1.0])
 SHARES = np.array([[0.25, 0.75, 0.5, 0.5, 0.0]])

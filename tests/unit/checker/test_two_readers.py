@@ -25,19 +25,8 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 import cg4ai
 from cg4ai import Box, Equality, Linear, Monotone, Ordered, Quadratic, Range, SumTo
-from cg4ai.apps.routing import Instance, instance
-from cg4ai.apps.routing.description import described
-from cg4ai.apps.routing.description import restored as network_of
-from cg4ai.apps.routing.guarantee import write_shield_proof
-from cg4ai.apps.routing.joint import capacity_shield, joint_network
-from cg4ai.apps.routing.local import budget_shield, local_networks
-from cg4ai.apps.routing.problem import capacity
-from cg4ai.apps.routing.settings import Recipe
 from cg4ai.apps.tabular.description import described as describe_table
 from cg4ai.apps.tabular.description import restored as table_of
-from cg4ai.checker import verdict
-from cg4ai.checker.shipped import compare
-from cg4ai.checker.stored import read_folder
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.saved import describe, load
 from cg4ai.errors import Cg4aiError, RunFolderError
@@ -52,12 +41,23 @@ from cg4ai.members import (
 )
 from cg4ai.members.mixture import Part
 from cg4ai.members.shielded import Shield
-from cg4ai.members.signed import SignedArchitecture
+from cg4ai.members.signed_networks import SignedArchitecture
 from cg4ai.proofs.certificate import write_certificate
-from cg4ai.rules.arranged import joined
+from cg4ai.routing import Instance, instance
+from cg4ai.routing.network.description import described
+from cg4ai.routing.network.description import restored as network_of
+from cg4ai.routing.prove.guarantee import write_shield_proof
+from cg4ai.routing.settings import Recipe
+from cg4ai.routing.train.agent_members import budget_shield, local_networks
+from cg4ai.routing.train.joint import capacity_shield, joint_network
+from cg4ai.routing.train.problem import capacity
 from cg4ai.rules.guards import guard_of
+from cg4ai.rules.output_sets import joined
 from cg4ai.runs import files
 from cg4ai.seeds import generator
+from cg4ai_checker import verdict
+from cg4ai_checker.folder_reader import read_folder
+from cg4ai_checker.run_folder import compare
 
 MOST = 4  # values that are tried at each place: a sample
 BOX = Box([0.0, 0.0], [1.0, 1.0])

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from cg4ai.cli import checkup
+from cg4ai.cli import installation as checkup
 from cg4ai.cli.main import main
-from cg4ai.master import LinearMaster
+from cg4ai.colgen.master import LinearMaster
 
 
 def test_a_sound_installation(capsys: pytest.CaptureFixture[str]) -> None:

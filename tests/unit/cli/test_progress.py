@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cg4ai.apps.tables import csv_text, markdown, plain
 from cg4ai.cli.progress import LiveProgress, PlainProgress, progress
 from cg4ai.errors import InvalidInput
 from cg4ai.records import IterationRecord, StopReason
+from cg4ai.report.tables import csv_text, markdown, plain
 
 
 class Terminal(io.StringIO):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from cg4ai.colgen.separation import BlackBox
 from cg4ai.ensemble.audit import audit
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import Linear, Margin, Probability, Rate
 from cg4ai.rules.regions import Box, Pool
-from cg4ai.separation import BlackBox
 
 
 class Affine:

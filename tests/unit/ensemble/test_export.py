@@ -33,8 +33,8 @@ from cg4ai.members.shielded import Shield, ShieldedMembers
 from cg4ai.members.side_by_side import SideBySideArchitecture
 from cg4ai.protocols import Members
 from cg4ai.rules import Ball, Box, Concave, Equality, Linear, Polytope, Range, SumTo
-from cg4ai.rules.arranged import joined
 from cg4ai.rules.guards import guard_of
+from cg4ai.rules.output_sets import joined
 
 # shields are asked outside their regions too
 pytestmark = pytest.mark.filterwarnings("ignore::cg4ai.errors.OutsideRegion")

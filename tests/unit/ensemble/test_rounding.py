@@ -28,13 +28,13 @@ from cg4ai.ensemble.export import exported, onnx_model
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import affine
-from cg4ai.members.arranged import ArrangedMembers
-from cg4ai.members.completed import CompletedMembers
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.conversion import from_sklearn
+from cg4ai.members.equalities import CompletedMembers
 from cg4ai.members.mixture import Part
+from cg4ai.members.output_sets import ArrangedMembers
 from cg4ai.rules import Requirement
-from cg4ai.rules.arranged import OutputRule, joined
+from cg4ai.rules.output_sets import OutputRule, joined
 
 INPUTS = np.concatenate([np.random.default_rng(1).normal(size=(200, 3)), np.zeros((1, 3))]) * 3
 

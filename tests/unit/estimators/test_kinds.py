@@ -34,12 +34,12 @@ from cg4ai import (
     Probability,
     StopReason,
 )
-from cg4ai.checker.verify import check
 from cg4ai.ensemble.saved import load
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.members import NetworkMembers, ShieldedMembers, TreeMembers
 from cg4ai.proofs import certify
 from cg4ai.proofs.certificate import write_certificate
+from cg4ai_checker.verify import check
 
 QUICK: dict[str, Any] = {
     "hidden": (6,),

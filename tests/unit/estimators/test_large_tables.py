@@ -10,7 +10,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Probability, Rate
 from cg4ai.errors import InvalidInput
-from cg4ai.estimators import sparse
+from cg4ai.estimators import inputs as sparse
 
 QUICK: dict[str, Any] = {
     "hidden": (6,),

@@ -28,7 +28,7 @@ from cg4ai import (
 )
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.estimators.holdout import LabelledData
-from cg4ai.estimators.simple import signed_models
+from cg4ai.estimators.simple_members import signed_models
 
 QUICK: dict[str, Any] = {"random_state": 0, "steps": 60, "iteration_limit": 2}
 generator = np.random.default_rng(0)

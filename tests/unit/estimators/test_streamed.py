@@ -26,12 +26,11 @@ from cg4ai import (
     fit_with_requirements,
     solve,
 )
-from cg4ai.batches import LEAST_KEPT, at_once
+from cg4ai.compile.problem import unwrapped
+from cg4ai.data.batches import LEAST_KEPT, at_once
 from cg4ai.errors import InvalidInput
-from cg4ai.estimators.kept import row_hashes
-from cg4ai.estimators.streamed import Looked, Streamed, look
+from cg4ai.estimators.batches import Looked, Streamed, look, row_hashes
 from cg4ai.runs.folder import Run
-from cg4ai.solving.problem import unwrapped
 
 QUICK: dict[str, Any] = {
     "members": "network",

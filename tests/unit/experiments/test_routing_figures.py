@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cg4ai.apps.routing.journal import found_overloads
 from cg4ai.errors import RunFolderError
+from cg4ai.routing.pages.journal import found_overloads
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from experiments.routing import figures as routing_figures

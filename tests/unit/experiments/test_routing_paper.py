@@ -14,18 +14,18 @@ import pytest
 import torch
 
 from cg4ai.apps.folders import open_run
-from cg4ai.apps.routing import CONFIGURATIONS, instance
-from cg4ai.apps.routing.app import Routing
-from cg4ai.apps.routing.members import SplitNetwork
-from cg4ai.apps.routing.settings import RouteSettings
-from cg4ai.apps.tables import csv_text
+from cg4ai.colgen.loop import solve
+from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.errors import InvalidInput, InvalidSettings, SolverFailure
-from cg4ai.pricing.gradient.training import Training
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Duals, StopReason
+from cg4ai.report.tables import csv_text
+from cg4ai.routing import CONFIGURATIONS, instance
+from cg4ai.routing.app import Routing
+from cg4ai.routing.settings import RouteSettings
+from cg4ai.routing.train.members import SplitNetwork
 from cg4ai.rules.rows import RowSet
 from cg4ai.runs.folder import Run
-from cg4ai.solving.loop import solve
 from experiments.routing import reproduce
 from experiments.routing.__main__ import main
 from experiments.routing.paper import PAPER

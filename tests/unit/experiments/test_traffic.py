@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cg4ai.apps.routing import read_traffic
-from cg4ai.apps.routing.app import Routing
+from cg4ai.routing import read_traffic
+from cg4ai.routing.app import Routing
 from experiments.traffic import asked, tables
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from cg4ai.colgen.pricing.gradient.training import Training, train
 from cg4ai.errors import InvalidInput
 from cg4ai.members import (
     FeedbackArchitecture,
@@ -15,7 +16,6 @@ from cg4ai.members import (
     concatenate,
     restore,
 )
-from cg4ai.pricing.gradient.training import Training, train
 
 GROUPS = (2, 3)
 MATRIX = np.array([[1.0, 0.0, 2.0, 0.0, 0.5], [0.0, 1.0, 0.0, 1.0, 0.0], [0.3, 0.0, 0.0, 0.0, 1.0]])

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 from cg4ai.errors import InvalidInput
 from cg4ai.members import NestedMembers, TreeMembers, concatenate, restore
-from cg4ai.members.nested import Nesting
+from cg4ai.members.nested_classes import Nesting
 
 CHANCES = arrays(np.float64, (3, 4), elements=st.floats(0, 1))
 

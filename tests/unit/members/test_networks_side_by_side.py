@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from cg4ai.colgen.pricing.gradient.training import Training, train
 from cg4ai.errors import InvalidInput
 from cg4ai.members import SideBySideArchitecture, concatenate, restore
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.members.side_by_side import Sight
-from cg4ai.pricing.gradient.training import Training, train
 from cg4ai.seeds import generator
 
 SEEN = np.array([[1, 0, 0], [0, 1, 1], [0, 1, 1]], bool)

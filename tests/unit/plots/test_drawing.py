@@ -12,7 +12,8 @@ import pytest
 import cg4ai
 from cg4ai.errors import MissingExtra
 from cg4ai.pages.page import asset
-from cg4ai.plots import colours, plot_histogram
+from cg4ai.plots import drawing as colours
+from cg4ai.plots import plot_histogram
 from cg4ai.plots.drawing import MOST_POINTS, evenly, svg
 from pages_read import Page
 

@@ -11,7 +11,6 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from cg4ai.apps.routing import instance
 from cg4ai.ensemble.slack import Slack
 from cg4ai.errors import InvalidInput
 from cg4ai.plots import (
@@ -28,10 +27,11 @@ from cg4ai.plots import (
     plot_utilisation,
     plot_weights,
 )
-from cg4ai.plots.colours import BAD, FIRST, STEPS
+from cg4ai.plots.drawing import BAD, FIRST, STEPS
 from cg4ai.plots.models import reliability
 from cg4ai.plots.networks import link_style
 from cg4ai.plots.training import anything_lacked
+from cg4ai.routing import instance
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 

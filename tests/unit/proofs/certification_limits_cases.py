@@ -7,14 +7,14 @@ import json
 import numpy as np
 import torch
 
-from cg4ai.checker.file import parse_certificate
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture, affine
 from cg4ai.members.mixture import Part
-from cg4ai.proofs.files import sealed
-from cg4ai.proofs.rules import proof_rules_of
+from cg4ai.proofs.rule_forms import proof_rules_of
+from cg4ai.proofs.structure_certificates import sealed
 from cg4ai.rules.regions import Box, Polytope
+from cg4ai_checker.file import parse_certificate
 
 BOX = Box(-np.ones(3), np.ones(3))
 HOSE = Polytope(BOX, [[1.0, 1.0, 1.0], [1.0, -1.0, 0.5]], [0.4, 0.6])

@@ -10,11 +10,7 @@ import pytest
 
 import cg4ai
 from cg4ai.apps.protocol import Proposition
-from cg4ai.apps.routing.data import Instance
-from cg4ai.apps.routing.description import described, restored
-from cg4ai.checker import check, claim
-from cg4ai.checker.file import parse_certificate
-from cg4ai.cli.certifying import unproven
+from cg4ai.cli.certify_run import unproven
 from cg4ai.cli.main import main
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -30,10 +26,14 @@ from cg4ai.proofs.certificate import (
     save_unfinished,
     write_certificate,
 )
+from cg4ai.routing.network.description import described, restored
+from cg4ai.routing.network.instance import Instance
 from cg4ai.rules import Linear, Margin, Probability
 from cg4ai.rules.regions import Ball, Box
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
+from cg4ai_checker import check, claim
+from cg4ai_checker.file import parse_certificate
 
 BOX = Box([-1.0, -1.0], [1.0, 1.0])
 

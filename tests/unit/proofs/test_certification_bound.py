@@ -7,10 +7,6 @@ from certification_cases import points_in, single_block
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cg4ai.apps.routing import instance
-from cg4ai.apps.routing.members import SplitNetwork
-from cg4ai.apps.routing.problem import capacity
-from cg4ai.apps.routing.settings import Recipe
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
@@ -18,6 +14,10 @@ from cg4ai.members import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import CellBounds
 from cg4ai.proofs.bounds.bound import Cells, Quadratic, bound_cells, quadratic_above
+from cg4ai.routing import instance
+from cg4ai.routing.settings import Recipe
+from cg4ai.routing.train.members import SplitNetwork
+from cg4ai.routing.train.problem import capacity
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
 

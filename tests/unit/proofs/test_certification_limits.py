@@ -7,13 +7,13 @@ import pytest
 from certification_limits_cases import BOX, HOSE, alone, line, most, networks
 from scipy.optimize import linprog
 
-from cg4ai.checker import check
 from cg4ai.members import ConstantMembers
 from cg4ai.proofs import certify
 from cg4ai.proofs.certificate import certificate_bytes, load_unfinished, save_unfinished
 from cg4ai.rules import Linear
 from cg4ai.rules.bounds import AffineBound, Largest
 from cg4ai.rules.regions import Ball, Box, Polytope
+from cg4ai_checker import check
 
 
 @pytest.mark.parametrize("region", [BOX, HOSE, Ball(np.full(3, 0.1), 0.8)])

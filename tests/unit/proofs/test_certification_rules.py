@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.apps.routing import Utilisation, instance
-from cg4ai.apps.routing.functional import PathCost
 from cg4ai.errors import InvalidInput
 from cg4ai.proofs import AffineCoefficients, rules_of
+from cg4ai.routing import Utilisation, instance
+from cg4ai.routing.train.utilisation import PathCost
 from cg4ai.rules import Concave, Linear, Margin, Probability
 from cg4ai.rules.regions import Ball, Box
 

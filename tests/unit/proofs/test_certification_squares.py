@@ -8,8 +8,6 @@ import certification_limits_cases as limits
 import numpy as np
 import pytest
 
-from cg4ai.checker import Rejected, check
-from cg4ai.checker.shipped import compare
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
@@ -21,6 +19,8 @@ from cg4ai.records import Strength
 from cg4ai.rules import Quadratic
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Ball
+from cg4ai_checker import Rejected, check
+from cg4ai_checker.run_folder import compare
 
 SQUARE = np.array([[2.0, 0.5], [0.5, 1.0]])
 LINEAR = np.array([0.3, -0.2])

@@ -7,26 +7,26 @@ import numpy as np
 import pytest
 
 from cg4ai import Box, Linear, Problem, Settings
+from cg4ai.colgen.interrupts import Interrupted
+from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
+from cg4ai.colgen.pricing.gradient.training import Training
+from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture
 from cg4ai.objectives import Supervised
-from cg4ai.pricing.gradient.pricer import GradientPricer
-from cg4ai.pricing.gradient.training import Training
 from cg4ai.proofs import certify
 from cg4ai.proofs.certificate import certificate_bytes
-from cg4ai.proofs.certified import solve_certified
 from cg4ai.proofs.phase import ProofRecipe
+from cg4ai.proofs.phase_weights import weigh_cells
 from cg4ai.proofs.pricer import ProofTraining
 from cg4ai.proofs.prover import CellMemory
 from cg4ai.proofs.records import RuleCells
-from cg4ai.proofs.weights import weigh_cells
+from cg4ai.proofs.solve_certified import solve_certified
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Duals, StopReason
 from cg4ai.rules.rows import RowSet
 from cg4ai.runs.folder import Run
-from cg4ai.solving.interrupts import Interrupted
-from cg4ai.solving.workspace import Workspace
 
 ARCHITECTURE = NetworkArchitecture(2, 1, hidden=(4,), activation="tanh")
 SETTINGS = Settings(penalty=10.0, time_limit_s=60)

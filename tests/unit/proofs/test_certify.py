@@ -11,7 +11,6 @@ from certification_cases import points_in, random_networks, single_block
 from scipy.optimize import linprog
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 
-from cg4ai.checker import check
 from cg4ai.ensemble.claims import record_audited
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
@@ -25,10 +24,12 @@ from cg4ai.members import (
 )
 from cg4ai.members.mixture import Part
 from cg4ai.members.modules import ModuleArchitecture
-from cg4ai.proofs import certify, rounds, rules_of
+from cg4ai.proofs import certify, rules_of
+from cg4ai.proofs import search_rounds as rounds
 from cg4ai.proofs.certificate import certificate_bytes
 from cg4ai.rules import Linear, Margin, Probability
 from cg4ai.rules.regions import Ball, Box
+from cg4ai_checker import check
 
 certification = sys.modules["cg4ai.proofs.certifier"]
 LOWER, UPPER = np.array([-0.8, -0.5]), np.array([0.6, 0.9])

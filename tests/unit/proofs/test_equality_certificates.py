@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.checker import Rejected, verdict
-from cg4ai.checker.shipped import compare
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
@@ -19,7 +17,7 @@ from cg4ai.members import (
     ShieldedMembers,
     affine,
 )
-from cg4ai.members.completed import CompletedMembers
+from cg4ai.members.equalities import CompletedMembers
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import certify
 from cg4ai.proofs.certificate import certificate_bytes, write_certificate
@@ -28,6 +26,8 @@ from cg4ai.rules.bounds import AffineBound
 from cg4ai.rules.equality import Completion, Equality
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Box
+from cg4ai_checker import Rejected, verdict
+from cg4ai_checker.run_folder import compare
 
 INPUTS, OUTPUTS = 3, 5
 RANDOM = np.random.default_rng(0)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from cg4ai.checker import Rejected, check
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
@@ -18,11 +17,12 @@ from cg4ai.members.trees import TreeMembers
 from cg4ai.proofs import certify
 from cg4ai.proofs.certificate import certificate_bytes
 from cg4ai.proofs.leaves import highest, leaves_of
-from cg4ai.proofs.rules import proof_rules_of
+from cg4ai.proofs.rule_forms import proof_rules_of
 from cg4ai.records import Array
 from cg4ai.rules import Linear
 from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.regions import Box
+from cg4ai_checker import Rejected, check
 
 D, R = 3, 4
 

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from cg4ai import Box, Linear
-from cg4ai.checker import check
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.proofs.certificate import claim_bytes, verified_rules
 from cg4ai.proofs.certify import certify
-from cg4ai.proofs.refining import refined
-from cg4ai.proofs.rules import proof_rules_of
+from cg4ai.proofs.prover import refined
+from cg4ai.proofs.rule_forms import proof_rules_of
+from cg4ai_checker import check
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ from certification_cases import random_networks, single_block
 
 from cg4ai import Box, Linear, certify
 from cg4ai.errors import InvalidInput
-from cg4ai.proofs import Certification, rounds
+from cg4ai.proofs import Certification
+from cg4ai.proofs import search_rounds as rounds
 from cg4ai.proofs.bounds.bound import CellBound, Cells
 from cg4ai.proofs.bounds.search import Search
 

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.checker import Rejected, check
-from cg4ai.checker.shipped import compare
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.saved import load
@@ -23,6 +21,8 @@ from cg4ai.records import Strength
 from cg4ai.rules import Linear
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Ball, Box
+from cg4ai_checker import Rejected, check
+from cg4ai_checker.run_folder import compare
 
 INPUTS, OUTPUTS = 3, 2
 BOX = Box(-np.ones(INPUTS), np.ones(INPUTS))

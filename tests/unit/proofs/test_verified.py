@@ -7,8 +7,7 @@ import pytest
 from certification_cases import single_block
 
 from cg4ai.apps.protocol import Proposition
-from cg4ai.checker import check
-from cg4ai.cli.certifying import _shower, unproven
+from cg4ai.cli.certify_run import _shower, unproven
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.errors import InvalidInput
 from cg4ai.members import NetworkArchitecture, NetworkMembers
@@ -16,6 +15,7 @@ from cg4ai.proofs import Progress, certificate, certify, verified
 from cg4ai.proofs.certificate import load_unfinished, save_unfinished, write_certificate
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
+from cg4ai_checker import check
 
 ROOM = 1e-4
 

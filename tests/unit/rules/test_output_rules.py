@@ -7,7 +7,7 @@ import pytest
 
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import Ordered, Range, SumTo
-from cg4ai.rules.arranged import joined
+from cg4ai.rules.output_sets import joined
 
 
 def test_the_rules_become_one_set() -> None:

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize
 from scipy.sparse import csr_array
 
-from cg4ai.ensemble.anchors import NoAnchor, find_anchor
+from cg4ai.anchors.affine_maps import Space
+from cg4ai.anchors.search import NoAnchor, find_anchor
+from cg4ai.colgen.separation import BlackBox, GradientAscent, MixedInteger
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.maps import Space
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import affine
@@ -28,7 +29,6 @@ from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.linear import Linear
 from cg4ai.rules.regions import Ball, Box, Polytope, region_of
-from cg4ai.separation import BlackBox, GradientAscent, MixedInteger
 
 HOSE = Polytope(Box(np.zeros(3), [1.0, 2.0, 1.0]), [[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]], [1.5, 1.25])
 PLANE = Polytope(Box(np.zeros(3), np.ones(3)), [[1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]], [1.0, -1.0])

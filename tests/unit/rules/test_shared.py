@@ -12,7 +12,7 @@ from cg4ai.rules.bounds import AffineBound, Largest, bounds_of
 from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.guards import Guard, restored_guards, stored_guards
 from cg4ai.rules.regions import Box
-from cg4ai.rules.shared import SharedRules
+from cg4ai.rules.shared_limits import SharedRules
 
 
 def rules() -> tuple[SharedRules, AffineRules]:

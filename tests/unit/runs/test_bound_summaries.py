@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cg4ai.apps.card import card_of
-from cg4ai.apps.patching import patch_run
-from cg4ai.apps.predicting import Predictor
+from cg4ai.apps.patches import patch_run
+from cg4ai.apps.predictions import Predictor
 from cg4ai.cli.main import main
 from cg4ai.errors import RunFolderError
+from cg4ai.report.card import card_of
 from cg4ai.runs import files
 from cg4ai.runs.folder import SPEAKS_OF, Run
 from finished_runs import train_all

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from cg4ai.apps.card import card_of
-from cg4ai.apps.predicting import Predictor
-from cg4ai.apps.reports.story import Saved
-from cg4ai.apps.reports.write import told
+from cg4ai.apps.predictions import Predictor
 from cg4ai.cli.main import main
 from cg4ai.errors import Cg4aiError
+from cg4ai.report.card import card_of
+from cg4ai.report.story import Saved
+from cg4ai.report.write import told
 from cg4ai.runs import files
 from cg4ai.runs.folder import SPEAKS_OF, ensemble_digest
 from finished_runs import train_all

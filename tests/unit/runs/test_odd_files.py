@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 import cg4ai
-from cg4ai.apps.csvdata import read_csv
-from cg4ai.apps.routing.places import read_text
-from cg4ai.apps.routing.traffic_files import read_traffic
+from cg4ai.apps.csv_tables import read_csv
 from cg4ai.apps.tabular.rulefile import rule_files
-from cg4ai.checker import verdict
-from cg4ai.checker.stored import read_file, read_folder
 from cg4ai.cli.main import main
 from cg4ai.errors import Cg4aiError
+from cg4ai.routing.demands.traffic_files import read_traffic
+from cg4ai.routing.network.parsing import read_text
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
+from cg4ai_checker import verdict
+from cg4ai_checker.folder_reader import read_file, read_folder
 from finished_runs import train_all
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps.csvdata import CsvTable, read_csv
+from cg4ai.apps.csv_tables import CsvTable, read_csv
 from cg4ai.apps.digits.data import CLASSES, PIXELS, Digits, Split, digits
 from cg4ai.apps.digits.evaluate import Prepared, evaluate
 from cg4ai.apps.digits.explorer import explorer
@@ -35,18 +35,18 @@ from cg4ai.apps.protocol import (
     Signature,
     Task,
 )
-from cg4ai.apps.reports.story import Saved, Story
 from cg4ai.apps.runner import Outcome, Screen, perform
 from cg4ai.clock import Review
+from cg4ai.colgen.result import Result
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import Cg4aiError, InvalidInput, RunFolderError
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.records import Array, IntArray
+from cg4ai.report.story import Saved, Story
 from cg4ai.rules import Margin, Probability
 from cg4ai.runs.files import read_given
 from cg4ai.runs.folder import Run
-from cg4ai.solving.result import Result
 
 LABEL = "label"
 ADDED = ("correct", "relabel")  # scenarios that a patch adds to a run of another

@@ -7,8 +7,8 @@ from typing import Any
 
 from cg4ai.apps.digits.evaluate import TOLERANCE
 from cg4ai.apps.digits.report import guarantee
-from cg4ai.apps.explaining import ListedSlack, listed_slack
-from cg4ai.apps.exploring import FOOT, listed_data, model_page
+from cg4ai.apps.explanations import ListedSlack, listed_slack
+from cg4ai.apps.explorer import FOOT, listed_data, model_page
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.rules import Margin, Probability
 

@@ -8,16 +8,16 @@ import numpy as np
 
 from cg4ai.apps.digits.data import PIXELS
 from cg4ai.apps.digits.separation import Withstand
+from cg4ai.colgen.pricing.probes import Probe, probing
+from cg4ai.compile.problem import Problem
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import concatenate, restore
 from cg4ai.members.mixture import Part
-from cg4ai.pricing.probing import Probe, probing
 from cg4ai.protocols import Members, Pricer, PricingRequest
 from cg4ai.records import Array, IntArray, IterationRecord, PricingResult
 from cg4ai.rules.rows import LinearRows, Rows
 from cg4ai.runs.folder import Run
-from cg4ai.solving.problem import Problem
 
 
 class Journal:

@@ -13,17 +13,17 @@ from torch import Tensor
 
 from cg4ai.apps.digits.data import CLASSES, PIXELS
 from cg4ai.apps.digits.settings import Rule
+from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
+from cg4ai.colgen.pricing.gradient.training import Training, train
+from cg4ai.colgen.pricing.probes import Probe
+from cg4ai.colgen.pricing.reduced_cost import row_values
+from cg4ai.colgen.pricing.single_models import alone
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import concatenate
 from cg4ai.members.mixture import Mixture, Part
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.objectives import cross_entropy
-from cg4ai.pricing.gradient.pricer import GradientPricer
-from cg4ai.pricing.gradient.training import Training, train
-from cg4ai.pricing.probing import Probe
-from cg4ai.pricing.reduced_cost import row_values
-from cg4ai.pricing.single import alone
 from cg4ai.protocols import Architecture, Members, Parameters, Pricer, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.rules.rows import Rows

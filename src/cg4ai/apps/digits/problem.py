@@ -16,21 +16,21 @@ from cg4ai.apps.digits.data import CLASSES, Split
 from cg4ai.apps.digits.members import DigitPricer, SmoothNetwork
 from cg4ai.apps.digits.separation import Attack, PixelFlips, Withstand, attacked, broken
 from cg4ai.apps.digits.settings import Recipe, Scenario
+from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
+from cg4ai.colgen.pricing.gradient.training import Training
+from cg4ai.colgen.separation import GradientAscent, MixedInteger
+from cg4ai.colgen.separation.scan import Predictor
+from cg4ai.compile.problem import Problem
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.layout import Layout
 from cg4ai.objectives import Batch, Supervised
-from cg4ai.pricing.gradient.pricer import GradientPricer
-from cg4ai.pricing.gradient.training import Training
 from cg4ai.protocols import Separator
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Margin, Probability
 from cg4ai.rules.regions import Box
 from cg4ai.rules.rows import Rows
 from cg4ai.seeds import derived_seed, generator
-from cg4ai.separation import GradientAscent, MixedInteger
-from cg4ai.separation.scan import Predictor
 from cg4ai.settings import Settings
-from cg4ai.solving.problem import Problem
 
 RELABELLED, RELABELLED_AS = 3, 2
 ALONE_TRIES = 12

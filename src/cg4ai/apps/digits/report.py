@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from cg4ai.apps.protocol import Guarantee
-from cg4ai.apps.tables import plain
-from cg4ai.apps.wording import (
+from cg4ai.records import StopReason, Strength
+from cg4ai.report.tables import plain
+from cg4ai.report.wording import (
     STOPS,
     counted,
     cut_short,
@@ -17,7 +18,6 @@ from cg4ai.apps.wording import (
     single_model,
     stopped_because,
 )
-from cg4ai.records import StopReason, Strength
 
 STOPPED = {
     **STOPS,

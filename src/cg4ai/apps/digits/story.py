@@ -18,12 +18,12 @@ from cg4ai.apps.digits.report import (
     stopped,
     within,
 )
-from cg4ai.apps.reports.story import Drawing, Finding, KeyFigure, Part, Saved, Section, Story, Table
-from cg4ai.apps.wording import remarks
 from cg4ai.ensemble.slack import Slack
 from cg4ai.plots.models import plot_confusion, plot_images
 from cg4ai.plots.rules import plot_slack
 from cg4ai.records import Array, Strength
+from cg4ai.report.story import Drawing, Finding, KeyFigure, Part, Saved, Section, Story, Table
+from cg4ai.report.wording import remarks
 
 HARDEST = 6
 TOLERANCE = 1e-7  # what a recomputed row may lack

@@ -7,10 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cg4ai.apps import wording
-from cg4ai.apps.csvdata import CsvTable, read_csv
+from cg4ai.apps.csv_tables import CsvTable, read_csv
 from cg4ai.apps.protocol import Evaluation, Guarantee, Rule, Task
-from cg4ai.apps.reports.story import Saved, Story
 from cg4ai.apps.tabular.data import CLASSIFICATION, REGRESSION, features_of, targets_of, task_of
 from cg4ai.apps.tabular.description import Model, described, implied_rules, rules_digest
 from cg4ai.apps.tabular.encoding import Encoding
@@ -20,15 +18,17 @@ from cg4ai.apps.tabular.rulefile import Subject, read_rules
 from cg4ai.apps.tabular.settings import TrainSettings
 from cg4ai.apps.tabular.story import story
 from cg4ai.clock import Review
+from cg4ai.colgen.result import Result
+from cg4ai.compile.problem import Problem
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.estimators.parameters import MANY_ROWS
-from cg4ai.proofs.afterwards import proven_afterwards
+from cg4ai.proofs.after_training import proven_afterwards
+from cg4ai.report import wording
+from cg4ai.report.story import Saved, Story
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
-from cg4ai.solving.problem import Problem
-from cg4ai.solving.result import Result
 
 TRAINED = ("hidden", "restarts", "steps", "learning_rate", "batch_size")
 

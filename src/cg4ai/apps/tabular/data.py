@@ -6,7 +6,7 @@ from typing import get_args
 
 import numpy as np
 
-from cg4ai.apps.csvdata import CsvTable, as_number
+from cg4ai.apps.csv_tables import CsvTable, as_number
 from cg4ai.apps.tabular.rulefile import canonical
 from cg4ai.apps.tabular.settings import Task, TrainSettings
 from cg4ai.errors import InvalidInput, check_names

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps.csvdata import CsvTable, read_csv, read_data
+from cg4ai.apps.csv_tables import CsvTable, read_csv, read_data
 from cg4ai.apps.protocol import InputColumn, Interface, Proposition, Rule, Signature
 from cg4ai.apps.tabular.encoding import Column, Encoding
 from cg4ai.apps.tabular.rulefile import Subject, read_rules, rule_files

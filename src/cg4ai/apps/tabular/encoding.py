@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cg4ai.apps.csvdata import CsvTable, as_number
+from cg4ai.apps.csv_tables import CsvTable, as_number
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
 

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.protocol import Rule
-from cg4ai.arrays import among
+from cg4ai.colgen.result import Result
+from cg4ai.compile.problem import Problem
+from cg4ai.data.arrays import among
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.estimators.holdout import HeldOutPricer, LabelledData
-from cg4ai.estimators.judgement import SHRINKAGE, quantile_score
-from cg4ai.estimators.simple import linear_models
+from cg4ai.estimators.score_check import SHRINKAGE, quantile_score
+from cg4ai.estimators.simple_members import linear_models
 from cg4ai.objectives import Pinball, Supervised
 from cg4ai.records import Array
-from cg4ai.solving.problem import Problem
-from cg4ai.solving.result import Result
 
 MOST_DRAWN = 1000
 MOST_ROWS = 20_000  # that the plain model is fitted to: more take long and hardly change it

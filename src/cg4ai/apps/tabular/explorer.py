@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cg4ai.apps.explaining import TOLERANCE, ListedSlack, listed_slack
-from cg4ai.apps.exploring import FOOT, RULES, listed_data, model_page, told_at_inputs
+from cg4ai.apps.explanations import TOLERANCE, ListedSlack, listed_slack
+from cg4ai.apps.explorer import FOOT, RULES, listed_data, model_page, told_at_inputs
 from cg4ai.apps.protocol import Rule
 from cg4ai.apps.tabular.encoding import Column
 from cg4ai.apps.tabular.rulefile import Subject

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cg4ai.apps import wording
+from cg4ai.report import wording
 
 
 def report(summary: Mapping[str, Any]) -> str:

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps.reports.story import Drawing, Finding, KeyFigure, Part, Saved, Section, Story, Table
 from cg4ai.apps.tabular.report import scores
-from cg4ai.apps.wording import audit_row, counted, remarks, trained, violated
 from cg4ai.ensemble.slack import Slack
 from cg4ai.plots.distributions import plot_histogram
 from cg4ai.plots.models import (
@@ -24,6 +22,8 @@ from cg4ai.plots.models import (
 )
 from cg4ai.plots.rules import plot_slack
 from cg4ai.records import Array, Strength
+from cg4ai.report.story import Drawing, Finding, KeyFigure, Part, Saved, Section, Story, Table
+from cg4ai.report.wording import audit_row, counted, remarks, trained, violated
 
 OUTSIDE = (
     "Rules over a region say nothing of rows outside it. Where a region holds most of the training "

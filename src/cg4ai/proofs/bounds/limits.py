@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.proofs.bounds.rounding import RELATIVE
-from cg4ai.proofs.rules import ProofRules
+from cg4ai.proofs.rule_forms import ProofRules
 from cg4ai.records import Array
 from cg4ai.rules.regions import Polytope, Region
 

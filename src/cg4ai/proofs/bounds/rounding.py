@@ -22,7 +22,7 @@ from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.trees import TreeMembers
 from cg4ai.proofs.bounds.activations import LIPSCHITZ
 from cg4ai.proofs.bounds.terms import Parts
-from cg4ai.proofs.rules import ProofRules
+from cg4ai.proofs.rule_forms import ProofRules
 from cg4ai.records import Array
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.regions import Ball, Polytope, Region

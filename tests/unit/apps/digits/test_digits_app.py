@@ -19,7 +19,7 @@ from cg4ai.apps.digits.problem import DigitLoss, demand, digit_settings, digits_
 from cg4ai.apps.digits.report import guarantee, report
 from cg4ai.apps.digits.separation import PixelFlips, broken
 from cg4ai.apps.digits.settings import Recipe
-from cg4ai.apps.exploring import explored
+from cg4ai.apps.explorer import explored
 from cg4ai.apps.runner import perform
 from cg4ai.cli import main as cli
 from cg4ai.errors import InvalidInput, InvalidSettings

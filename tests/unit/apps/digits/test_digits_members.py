@@ -11,10 +11,10 @@ from cg4ai.apps.digits.app import alone
 from cg4ai.apps.digits.data import digits
 from cg4ai.apps.digits.members import DigitPricer, SmoothNetwork, base_member, network
 from cg4ai.apps.digits.problem import Affine, DigitLoss
+from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
+from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
-from cg4ai.pricing.gradient.pricer import GradientPricer
-from cg4ai.pricing.gradient.training import Training
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Duals
 from cg4ai.rules import Margin

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cg4ai.apps.csvdata import CsvTable, read_csv
+from cg4ai.apps.csv_tables import CsvTable, read_csv
 from cg4ai.apps.tabular.encoding import Encoding
 from cg4ai.errors import InvalidInput
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cg4ai.apps.jsondata import json_table
-from cg4ai.apps.predicting import Asked, Predictor
+from cg4ai.apps.json_tables import json_table
+from cg4ai.apps.predictions import Asked, Predictor
 from cg4ai.cli.main import main
 
 EVERYWHERE: list[dict[str, Any]] = [

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.apps.csvdata import read_csv
+from cg4ai.apps.csv_tables import read_csv
 from cg4ai.apps.tabular.encoding import Encoding
 from cg4ai.apps.tabular.rulefile import Subject, canonical, read_rules, rule_files
 from cg4ai.errors import InvalidInput

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cg4ai.pricing.gradient.training import Training
+from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.records import Array, IntArray
 from experiments.baselines import BaselineData, BaselineSettings
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from baseline_cases import blobs, data
 
+from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.errors import InvalidInput
-from cg4ai.pricing.gradient.training import Training
 from experiments.baselines import METHODS, compare, comparison_markdown, paper_settings
 
 TEST = blobs(20, seed=9)

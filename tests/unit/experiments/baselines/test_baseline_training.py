@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.errors import InvalidInput, InvalidSettings
-from cg4ai.pricing.gradient.training import Training
 from experiments.baselines import METHODS, BaselineData, BaselineSettings
 from experiments.baselines.enforcing import (
     augmented_terms,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cg4ai.apps.csvdata import CsvTable, as_number, listed
+from cg4ai.apps.csv_tables import CsvTable, as_number, listed
 from cg4ai.apps.tabular.encoding import Encoding
 from cg4ai.errors import InvalidInput, check_names, did_you_mean
 from cg4ai.records import Array

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from cg4ai.apps.csvdata import listed
+from cg4ai.apps.csv_tables import listed
 from cg4ai.apps.tabular.rulefile.entry import Entry, canonical
 from cg4ai.apps.tabular.rulefile.numbers import bound_of, coefficients_of
 from cg4ai.errors import did_you_mean

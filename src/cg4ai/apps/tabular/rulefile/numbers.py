@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.apps.csvdata import listed
+from cg4ai.apps.csv_tables import listed
 from cg4ai.apps.tabular.rulefile.entry import Entry, canonical
 from cg4ai.records import Array
 from cg4ai.rules import AffineBound, AffineCoefficients, Largest, Smallest

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.apps.csvdata import CsvTable, listed, read_csv
+from cg4ai.apps.csv_tables import CsvTable, listed, read_csv
 from cg4ai.apps.tabular.rulefile.entry import PLACES, Entry, canonical
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray

@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from cg4ai.apps.csvdata import listed
+from cg4ai.apps.csv_tables import listed
 from cg4ai.apps.protocol import Rule
 from cg4ai.apps.tabular.rulefile.entry import Entry, Subject, canonical, kind_of
 from cg4ai.apps.tabular.rulefile.everywhere import EVERYWHERE

@@ -1,0 +1,214 @@
+"""The network that a router's folder describes: links, paths, names and the set of demands.
+
+A description that could be read in two ways is refused here: it would be of two networks, and the
+proof of one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai_checker.claim import WEIGHT_SUM
+from cg4ai_checker.errors import Rejected
+from cg4ai_checker.folder_reader import (
+    Check,
+    MemberState,
+    below,
+    each,
+    finite,
+    integer,
+    member_state,
+    pair_of,
+    region,
+    text,
+)
+from cg4ai_checker.ratio import TREE, RatioClaim
+from cg4ai_checker.run_sums import sums_kept
+
+if TYPE_CHECKING:
+    from cg4ai_checker.run_folder import Shipped
+
+
+NETWORK: dict[str, Check] = {
+    "arcs": each(pair_of(text, text)),
+    "paths": each(each(text)),
+    "demands": each(text),
+    "capacity": each(finite),
+    "demand_max": each(finite),
+    "path_demand": each(integer),
+}
+BOX = {"kind", "lower", "upper"}
+SETS = {"box": BOX, "polytope": BOX | {"matrix", "limit"}}  # what is said of each kind of set
+
+
+def links_of(about: Mapping[str, Any]) -> dict[tuple[str, str], int]:
+    """The number of each link by its ends; Rejected where the network is not as it is written."""
+    try:
+        for name, check in NETWORK.items():
+            check(about[name], name)
+        if "demand_set" in about:
+            region(about["demand_set"], "the set of demands")
+    except ValueError as error:
+        raise Rejected(str(error)) from error
+    arcs = [(source, target) for source, target in about["arcs"]]
+    if len(set(arcs)) < len(arcs):
+        raise Rejected("the network names a link twice")
+    return {arc: number for number, arc in enumerate(arcs)}
+
+
+def links_on_paths(about: Mapping[str, Any]) -> list[list[int]]:
+    """For each path the numbers of its links."""
+    links = links_of(about)
+    for path in about["paths"]:
+        if len(set(path)) < len(path):
+            raise Rejected(f"a path of the network goes through a node twice: {path!r:.80}")
+    return [[links[arc] for arc in pairwise(path)] for path in about["paths"]]
+
+
+def named_by_ends(about: Mapping[str, Any]) -> bool:
+    """Whether demands are called by the ends of their paths: volumes are given by these names."""
+    return all(
+        about["demands"][demand] == f"{path[0]}->{path[-1]}"
+        for path, demand in zip(about["paths"], about["path_demand"], strict=True)
+    )
+
+
+def demand_set(about: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
+    """The ends of the box of demands, and the limits on sums of them, none if there are none."""
+    upper = np.array(about["demand_max"], np.float64)
+    box = {"kind": "box", "lower": np.zeros_like(upper), "upper": upper}
+    stated = about.get("demand_set", box)
+    if set(stated) != SETS.get(stated.get("kind")):
+        raise Rejected(f"the set of demands must be one of {sorted(SETS)}, and say no more")
+    empty = {"matrix": np.zeros((0, len(upper))), "limit": np.zeros(0)}
+    return {
+        name: np.array((empty | stated)[name], np.float64)
+        for name in ("lower", "upper", "matrix", "limit")
+    }
+
+
+def compare_ratio(claim: RatioClaim, shipped: Shipped, folder: str) -> list[str]:
+    """What was found equal, in words; Rejected at the first difference."""
+    if shipped.layout != [list(range(claim.output_size))]:
+        raise Rejected(f"the mixture in {folder} is not one block of the certificate's outputs")
+    weights: list[float] = []
+    for number, (state, part) in enumerate(zip(shipped.states, shipped.parts, strict=True)):
+        if not part.weights.any():
+            continue
+        _behind_both(claim, state, f"part {number} of the mixture in {folder}")
+        weights += part.weights.tolist()
+    if abs(math.fsum(weights) - 1) > WEIGHT_SUM:
+        raise Rejected(f"the weights in {folder} sum to {math.fsum(weights)!r}, not to 1")
+    groups = [np.flatnonzero(claim.path_demand == number) for number in range(claim.input_size)]
+    if not sums_kept(groups, shipped, claim.region):
+        raise Rejected(f"not seen: that the shares of every demand in {folder} sum to 1")
+    _same_network(claim, shipped.about, folder)
+    return [
+        f"Every member stored in {folder} that predicts is behind a shield with these flows and "
+        "this bound, and that behind one of the capacities; the weights sum to 1.",
+        "Their own shares sum to 1 for every demand, which the shields move as one.",
+        "Links, capacities, paths and demands are those of the network stored there.",
+    ]
+
+
+def _behind_both(claim: RatioClaim, state: MemberState, what: str) -> None:
+    """The outer shield is of the capacities alone, the inner one of the ratio alone."""
+    safe, outer, arrays = _shield(state, what)
+    if safe.kind != "constant" or not np.array_equal(safe.arrays["values"], claim.safe_split[None]):
+        raise Rejected(f"{what}: its shield of the capacities moves to another split")
+    own = _only(outer, arrays, "affine", what)
+    _same_loads(claim, own, what)
+    if not _limits(own, np.ones(claim.arcs)):
+        raise Rejected(f"{what}: its outer shield has other limits than the capacities")
+    inner = member_state(state.config["inner"], below(state.arrays, "inner."))
+    flows, guards, stored = _shield(inner, what)
+    _same_flows(claim, flows, what)
+    bound = _only(guards, stored, "shared", what)
+    _same_loads(claim, bound, what)
+    no_other = _limits(bound, np.zeros(claim.arcs))
+    if not no_other or not np.array_equal(bound["prices"], claim.rule_prices):
+        raise Rejected(f"{what}: its shield has another bound than the certificate's")
+    for guard in (outer[0], guards[0]):
+        region = guard["region"]
+        ends = {"lower": claim.region.lower, "upper": claim.region.upper}
+        if region.get("kind") != "box" or not all(
+            np.array_equal(region[name], value) for name, value in ends.items()
+        ):
+            raise Rejected(f"{what}: a shield of it acts in another region")
+        if guard.get("everywhere"):  # such a shield leaves alone what is nearly as good as its own
+            raise Rejected(f"{what}: a shield of it is not that of a ratio, as it acts everywhere")
+
+
+def _shield(
+    state: MemberState, what: str
+) -> tuple[MemberState, list[Any], dict[str, NDArray[Any]]]:
+    """The anchor, the guards and the arrays of a stored stack behind a shield."""
+    if state.kind != "shielded":
+        raise Rejected(f"{what} is not behind two shields: its members are of kind {state.kind!r}")
+    own = below(state.arrays, "shield.")
+    record = state.config["shield"]
+    anchor = member_state(record["anchor"], below(own, "anchor."))
+    return anchor, record["guards"], own
+
+
+def _only(
+    guards: list[Any], arrays: Mapping[str, NDArray[Any]], form: str, what: str
+) -> dict[str, NDArray[Any]]:
+    if len(guards) != 1 or guards[0]["rules"] != form:
+        raise Rejected(f"{what}: a shield of it keeps other rules than the certificate's")
+    return below(arrays, "guard.0.")
+
+
+def _limits(own: Mapping[str, NDArray[Any]], stated: NDArray[np.float64]) -> bool:
+    """Whether rules have these limits, whatever the demands, and no others."""
+    return (
+        np.array_equal(own["limit"], stated)
+        and np.array_equal(own["piece"], np.arange(len(stated)))
+        and not own["tilt"].any()
+    )
+
+
+def _same_loads(claim: RatioClaim, own: Mapping[str, NDArray[Any]], what: str) -> None:
+    """The rules are the utilisations of the links."""
+    path, arc = np.nonzero(claim.incidence)
+    stated = {
+        (int(a), int(p), int(claim.path_demand[p])): 1.0 / float(claim.capacity[a])
+        for p, a in zip(path, arc, strict=True)
+    }
+    places = zip(own["rule"].tolist(), own["output"].tolist(), own["input"].tolist(), strict=True)
+    found = dict(zip(places, own["value"].tolist(), strict=True))
+    shape = (claim.arcs, claim.output_size)
+    once = len(found) == len(own["value"])  # of one named twice only the last would be looked at
+    if not once or found != stated or own["constant"].any() or own["constant"].shape != shape:
+        raise Rejected(f"{what}: a shield of it has other links, capacities or paths")
+
+
+def _same_flows(claim: RatioClaim, flows: MemberState, what: str) -> None:
+    same = flows.kind == "flows" and np.array_equal(flows.arrays["group"], claim.path_demand)
+    if not same or not all(
+        np.array_equal(flows.arrays[name], claim.tree[name][None]) for name in TREE
+    ):
+        raise Rejected(f"{what}: its shield moves to other flows than the certificate's")
+
+
+def _same_network(claim: RatioClaim, about: Mapping[str, Any], folder: str) -> None:
+    incidence = np.zeros((len(about["paths"]), len(links_of(about))))
+    for row, links in enumerate(links_on_paths(about)):
+        incidence[row, links] = 1.0
+    stated = demand_set(about)
+    same = (
+        np.array_equal(incidence, claim.incidence)
+        and np.array_equal(about["capacity"], claim.capacity)
+        and np.array_equal(about["path_demand"], claim.path_demand)
+        and np.array_equal(stated["lower"], claim.region.lower)
+        and np.array_equal(stated["upper"], claim.region.upper)
+        and named_by_ends(about)
+    )
+    if not same:
+        raise Rejected(f"network or demands are not those that {folder} describes")

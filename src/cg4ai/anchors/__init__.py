@@ -1,0 +1,1 @@
+"""Anchors: predictors that keep rules on their whole region, found by small programs."""

@@ -1,0 +1,116 @@
+"""Runs as pages that compute: what all applications share of `cg4ai explore`.
+
+An application says what its page shows (`Trained.explorer`); the program in it is the ensemble's
+own graph, with what a page tells beside the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cg4ai.apps.explanations import ListedSlack
+from cg4ai.apps.folders import trained
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.export import exported
+from cg4ai.errors import InvalidInput
+from cg4ai.pages.page import asset, page
+from cg4ai.pages.program import array_data, packed
+from cg4ai.rules import OutputRule, Requirement, Shape
+from cg4ai.rules.equality import Equality
+from cg4ai.rules.regions import Region
+from cg4ai.runs import files
+from cg4ai.runs.folder import Run
+
+MEGABYTE = 1_000_000
+MOST_MB = 5.0  # of one file, where nobody says otherwise
+FOOT = (
+    "Made by cg4ai from {name}. All numbers are computed in this page in double precision; nothing "
+    "is sent anywhere."
+)
+OUTPUTS, RULES = 0, 3  # places in what `Explained` gives: outputs first, rules from the fourth on
+
+
+def explored(folder: Path, out: Path, *, most_mb: float = MOST_MB) -> float:
+    """Write the page of a finished run as one file; returns its size in MB."""
+    ensemble, described = trained(folder)
+    run = Run.open(folder, read_only=True) if (folder / "run.json").exists() else None
+    told = None if run is None or not run.bound else run.summary()
+    data = described.explorer(ensemble, folder, told or {}).encode()
+    size = len(data) / MEGABYTE
+    if size > most_mb:
+        raise InvalidInput(
+            f"the page of {folder} has {size:.1f} MB, more than {most_mb:g}: allow it with "
+            f"--most-mb {size + 0.1:.1f}, or export the model (cg4ai export {folder} --onnx FILE)"
+        )
+    files.write_bytes(out, data)
+    return size
+
+
+def model_page(ensemble: Ensemble, traced: Sequence[Requirement], data: Mapping[str, Any]) -> str:
+    """The page of a classifier or regressor: `data` say what its form and outputs are called."""
+    module = Explained(ensemble.to("cpu"), traced)
+    further = {
+        "program": packed(exported(module, ensemble.input_size, rows=1)),
+        "shielded": bool(ensemble.guards),
+    }
+    return page(
+        str(data["title"]),
+        asset("model.html"),
+        styles=["model.css"],
+        scripts=["program.js", "model.js"],
+        data={**data, **further},
+    )
+
+
+def told_at_inputs(rule: Requirement) -> bool:
+    """Whether the rule is about each input alone, in a region or everywhere."""
+    if isinstance(rule, Equality) and rule.inputs is None:
+        return True
+    return isinstance(rule, OutputRule) or (
+        not isinstance(rule, Shape) and isinstance(rule.region, Region)
+    )
+
+
+def listed_data(known: ListedSlack, labels: Sequence[str]) -> dict[str, Any]:
+    """The inputs that a rule lists, as a page compares with them; what each is called."""
+    return {
+        "inputs": array_data(known.inputs),
+        "slack": known.slack.tolist(),
+        "labels": list(labels),
+    }
+
+
+class Explained(nn.Module):
+    """Outputs (n, r), how far a shield moved them (n,), scores by which is decided (n, r), then of
+    each rule its slack (n,) and whether the input lies where it speaks (n,): what a page computes.
+    """
+
+    def __init__(self, ensemble: Ensemble, rules: Sequence[Requirement]) -> None:
+        super().__init__()
+        self.module, self.rules, self.ensemble = ensemble.as_module(), list(rules), ensemble
+        for rule in rules:
+            rule.check(ensemble.input_size, ensemble.output_size)
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        outputs = self.module(inputs)
+        decisive = self.ensemble.decision_scores(inputs) if self.ensemble.votes else outputs
+        found = [outputs, self.module.theta(inputs), decisive]
+        for rule in self.rules:
+            if isinstance(rule, OutputRule):
+                matrix, bound = map(torch.as_tensor, rule.output_set(outputs.shape[1]).rows)
+                found += [(outputs @ matrix.mT - bound).amin(1), torch.ones_like(inputs[:, 0])]
+            elif isinstance(rule, Equality) and rule.inputs is None:
+                matrix = torch.as_tensor(rule.matrix)
+                offset, slope = map(torch.as_tensor, rule.affine_bound(inputs.shape[1]))
+                missed = (outputs @ matrix.mT - offset - inputs @ slope.mT).abs().amax(1)
+                found += [-missed, torch.ones_like(inputs[:, 0])]
+            else:
+                assert isinstance(rule.region, Region)
+                inside = rule.region.near(inputs)
+                found += [-rule.violations(inputs, outputs).amax(1), inside.to(torch.float64)]
+        return tuple(found)

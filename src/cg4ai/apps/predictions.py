@@ -1,0 +1,217 @@
+"""Predictions of a finished run for a table: the one way for the command and for the server.
+
+A table of named columns goes in, a row of names and values comes out for each of its rows, with
+what was asked for beside the answer; bad input is refused in the same words for both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cg4ai.apps.csv_tables import CsvTable
+from cg4ai.apps.explanations import explained
+from cg4ai.apps.folders import trained
+from cg4ai.apps.patches import rules_added
+from cg4ai.apps.protocol import Rule, Trained
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.saved import RECORD
+from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.records import Array
+from cg4ai.report.tables import json_text
+from cg4ai.runs.files import read_bytes
+
+if TYPE_CHECKING:
+    from cg4ai.routing.operate.answers import Answers
+
+OUTSIDE = "outside the region"
+ABOVE = "above the optimum at most"
+IMPROVED, SOLVED = "improved", "solved"
+TOGETHER = 64  # rows that are improved or solved before it is asked whether to go on
+
+Row = Mapping[str, Any]
+Pause = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is wanted of predictions; see the options of `cg4ai predict`."""
+
+    details: bool = False
+    explain: bool = False
+    refuse_outside: bool = False
+    fallback: float | None = None
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """A row of names and values for each row of a table.
+
+    `outside` (n,): those outside the region in which some rule was established, of which
+    `warning` speaks; it is empty where there are none. `moved`: at how many rows a shield moved the
+    answer, None where nobody asked. What is unknown in a row is None. `note`: why it is unknown in
+    all of them how far from the optimum they are. `paths`: of a router, the nodes of the path that
+    a column is the share of.
+    """
+
+    rows: Sequence[Row]
+    outside: NDArray[np.bool_]
+    warning: str
+    moved: int | None = None
+    note: str = ""
+    paths: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def marked(self) -> list[Row]:
+        """The rows, each with whether it lies outside the region."""
+        marks = self.outside.tolist()
+        return [{**row, OUTSIDE: mark} for row, mark in zip(self.rows, marks, strict=True)]
+
+    def as_json(self, model: str) -> str:
+        """One object, from the command and from the server alike; `model` says who answered."""
+        warnings = [text for text in (self.warning, self.note) if text]
+        answer = {"rows": self.marked(), "warnings": warnings, "model": model}
+        return json_text({**answer, "paths": self.paths} if self.paths else answer)
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A finished run that predicts; `digest` is the SHA-256 of its file ensemble.json.
+
+    What it reads from other files to explain answers, it reads once. `recorded_only`: it reads
+    none, and explains by what is recorded with the ensemble.
+    """
+
+    ensemble: Ensemble
+    described: Trained
+    digest: str
+    recorded_only: bool = False
+
+    @classmethod
+    def of(cls, folder: Path) -> Predictor:
+        """The run in a folder."""
+        before = _digest(folder)
+        found = cls(*trained(folder), before)
+        if _digest(folder) != before:
+            raise RunFolderError(f"{folder} was written while it was read; try again")
+        return found
+
+    def predict(
+        self,
+        table: CsvTable,
+        asked: Asked,
+        *,
+        count_moved: bool = False,
+        pause: Pause = lambda: None,
+    ) -> Predictions:
+        """The answers for a table.
+
+        `pause` is called between steps, and may raise to give up.
+        """
+        inputs = self.described.inputs(table)
+        outside = self.described.outside(inputs)
+        beyond = self.ensemble.beyond(inputs).items()
+        missed = [name for name, one in beyond if (one & outside).any()]
+        warning = outside_warning(table, outside, missed)
+        if warning and asked.refuse_outside:
+            raise InvalidInput(f"{warning}; correct or remove these rows")
+        pause()
+        # numbers beyond all ranges overflow in members; what comes of it is outside, and marked
+        with np.errstate(all="ignore"):
+            rows = self._rows(table, inputs, asked, pause)
+            moved = self._moved(inputs) if count_moved else None
+        asks = asked.explain and asked.fallback is None
+        note = str(getattr(self.described, "unproven", "")) if asks else ""
+        paths = getattr(self.described, "paths", {})
+        return Predictions(rows, outside, warning, moved, note, paths)
+
+    def _rows(self, table: CsvTable, inputs: Array, asked: Asked, pause: Pause) -> Sequence[Row]:
+        found = self.ensemble.predict(inputs, explain=asked.explain, outside="ignore")
+        outputs = found.outputs if asked.explain else found
+        pause()
+        compared: Sequence[Row] = ()
+        if asked.explain or asked.fallback is not None:
+            outputs, compared = self._compared(inputs, outputs, asked.fallback, pause)
+        rows = self.described.predictions(inputs, outputs, details=asked.details)
+        if asked.explain:
+            pause()
+            stated = replace(found, outputs=outputs)
+            rows = joined(rows, explained(self.ensemble, self.rules(table), inputs, stated))
+        return joined(rows, compared) if compared else rows
+
+    def rules(self, table: CsvTable) -> list[Rule]:
+        """The rules by which predictions for a table are explained."""
+        if self.recorded_only:
+            return []
+        return [*self.described.stated(table), *self._added]
+
+    @cached_property
+    def _added(self) -> list[Rule]:
+        return rules_added(self.ensemble, self.described)
+
+    def _moved(self, inputs: Array) -> int:
+        """At how many inputs (n, d) a shield moves the answer."""
+        with torch.no_grad():
+            return int((self.ensemble.theta(torch.as_tensor(inputs)) > 0).sum())
+
+    def _compared(
+        self, inputs: Array, outputs: Array, fallback: float | None, pause: Pause
+    ) -> tuple[Array, list[Row]]:
+        """Outputs, some of them improved or solved, and how far from the optimum each is.
+
+        Nothing changes where nobody knows an optimum.
+        """
+        answered: Callable[..., Answers] | None = getattr(self.described, "answered", None)
+        if answered is None:
+            if fallback is not None:
+                raise InvalidInput("a fallback is for routers, whose answers can be solved instead")
+            return outputs, []
+        most = np.inf if fallback is None else fallback
+        parts = []
+        for first in range(0, len(inputs), TOGETHER):
+            some = slice(first, first + TOGETHER)
+            parts.append(answered(inputs[some], outputs[some], fallback=most))
+            pause()
+        gaps = np.concatenate([part.gaps for part in parts]).tolist()
+        columns: dict[str, list[Any]] = {ABOVE: [gap if np.isfinite(gap) else None for gap in gaps]}
+        if fallback is not None:
+            columns[IMPROVED] = np.concatenate([part.improved for part in parts]).tolist()
+            columns[SOLVED] = np.concatenate([part.solved for part in parts]).tolist()
+        lines = zip(*columns.values(), strict=True)
+        rows: list[Row] = [dict(zip(columns, line, strict=True)) for line in lines]
+        return np.concatenate([part.splits for part in parts]), rows
+
+
+def _digest(folder: Path) -> str:
+    """SHA-256 of the file that states the seal of all others; empty where there is none."""
+    file = folder / RECORD
+    return hashlib.sha256(read_bytes(file)).hexdigest() if os.path.lexists(file) else ""
+
+
+def joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
+    """Rows with the names and values of further ones, one by one."""
+    return [{**row, **further} for row, further in zip(rows, more, strict=True)]
+
+
+def outside_warning(table: CsvTable, outside: NDArray[np.bool_], missed: Sequence[str] = ()) -> str:
+    """How many rows lie outside, and the first of them; empty where none does.
+
+    `missed` names the rules that say nothing of some of them, where these are known.
+    """
+    if not outside.any():
+        return ""
+    first = table.place(int(outside.argmax()))
+    names, several = " and ".join(missed) or "the rules", len(missed) != 1
+    return (
+        f"{outside.sum()} of {len(outside)} rows lie outside the region in which {names} "
+        f"{'were' if several else 'was'} established, first on {first} of {table.path}: {names} "
+        f"{'are' if several else 'is'} not guaranteed there"
+    )

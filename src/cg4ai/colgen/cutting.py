@@ -1,0 +1,126 @@
+"""Cutting: inputs that a mixture violates become rows of the master, in training and at its end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cg4ai import clock
+from cg4ai.colgen.iteration import Separated
+from cg4ai.colgen.separation import default_separator
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.records import Array, StopReason
+from cg4ai.seeds import derived_seed
+
+if TYPE_CHECKING:
+    from cg4ai.colgen.state import RunState
+
+LAST_SEARCH = "the thorough last search"
+THOROUGH = 40  # times as long as an ordinary search, about
+
+
+def separate(run: RunState, ensemble: Ensemble | None, job: str) -> Separated:
+    """Look for violated inputs of every region and pool, and add them as rows."""
+    if ensemble is None:
+        return Separated()
+    with run.watch.timed("separation"):
+        return _search(run, ensemble, run.step, job, thorough=False)
+
+
+def last_search(run: RunState, weights: Array) -> Separated:
+    """The thorough search of the mixture of these weights: done once, then remembered.
+
+    Its seed does not depend on the iteration, so that a run resumed at its end finds the same.
+    """
+    known = run.searched(weights)
+    if known is not None:
+        return replace(known, added=0)
+    ensemble = run.work.whole_ensemble(weights)
+    with run.watch.timed("search"), clock.review().stage(LAST_SEARCH):
+        found = _search(run, ensemble, run.returns, "last", thorough=True)
+    run.remember_search(weights, found)
+    return found
+
+
+def search_in_time(run: RunState, weights: Array) -> Separated:
+    """What the last search finds, or as much of it as there is time for; `run.cut` names the rest.
+
+    Under a limit an ordinary search comes first: it tells what the thorough one would take.
+    """
+    known = run.searched(weights) is not None or not run.problem.has_regions
+    if known or run.deadline.left() == math.inf:
+        return last_search(run, weights)
+    if not run.has_time(LAST_SEARCH, needed=run.longest_search_s):
+        return Separated()
+    started = clock.now()
+    ensemble = run.work.whole_ensemble(weights)
+    with run.watch.timed("search"):
+        found = _search(run, ensemble, run.returns, "first", thorough=False)
+    if found.added:
+        return found
+    if not run.has_time(LAST_SEARCH, needed=THOROUGH * (clock.now() - started)):
+        run.remember_search(weights, found)
+        return found
+    return last_search(run, weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """Weights whose mixture was searched as thoroughly as time allows, and why the run ends."""
+
+    weights: Array
+    reason: StopReason
+
+
+def searched(
+    run: RunState, weights: Array, reason: StopReason, *, again: Callable[[], Array]
+) -> Searched:
+    """Search the mixture of these weights, and weigh `again` by what is found, until nothing is."""
+    while reason is not StopReason.INTERRUPTED and run.returns < run.settings.final_rounds:
+        try:
+            found = search_in_time(run, weights)
+        except KeyboardInterrupt:
+            return Searched(weights, StopReason.INTERRUPTED)
+        if not found.added:
+            break
+        run.returns += 1
+        with run.watch.timed("weights"):
+            weights = again()
+    return Searched(weights, reason)
+
+
+def _search(run: RunState, ensemble: Ensemble, step: int, job: str, *, thorough: bool) -> Separated:
+    settings, started = run.settings, clock.now()
+    tolerance = settings.feasibility_tolerance - settings.row_margin / 2
+    result = Separated()
+    for number, requirement in enumerate(run.problem.requirements):
+        if requirement.region is None:
+            continue
+        separator = default_separator(requirement, ensemble.differentiable)
+        if thorough:
+            separator = separator.thorough()
+        size = run.work.size_of(number)
+        with run.interrupts.allowed():
+            found = separator.find(
+                ensemble,
+                requirement,
+                seed=derived_seed(settings.seed, step, f"{job} {number}"),
+                limit=settings.cuts_per_round,
+                tolerance=tolerance * size.least,
+            )
+        added = 0
+        if found.rows is not None and len(found.rows):
+            broken = found.violations > tolerance * size.of_rows(found.rows.bounds)
+            rows = replace(found.rows.take(np.flatnonzero(broken)), requirement=number)
+            added = run.work.add_cuts(rows)
+        result = Separated(
+            worst=found.worst if result.worst is None else max(result.worst, found.worst),
+            added=result.added + added,
+            found={**result.found, number: found},
+        )
+    run.longest_search_s = max(run.longest_search_s, clock.now() - started)
+    return result

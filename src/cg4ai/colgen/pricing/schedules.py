@@ -1,0 +1,93 @@
+"""Pricers that ask others at certain times: first one then another, or the first time only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
+from cg4ai.colgen.pricing.probes import Probe
+from cg4ai.members.shielded import ShieldedArchitecture
+from cg4ai.members.trees import TreeMembers
+from cg4ai.protocols import Pricer, PricingRequest
+from cg4ai.records import PricingResult
+
+ENOUGH = "members of this kind are trained once without rules"
+
+
+@dataclass(frozen=True)
+class FreshThenRefined:
+    """Of `inner`, asks the first for new members, the second once rules bind a mixture of them.
+
+    Rules bind by rows that it must meet, or by a shield, through which it trains them on. Under
+    rows each is trained on its own loss: what they first leave of the mixture is no good company,
+    and its outputs at all data take as long as the training.
+    `once` proposes nothing where the mixture has members of this kind and no rules ask for others:
+    more of the same, trained from other seeds, are dear and hardly differ. `onwards` asks the
+    second there, too, after the first iteration. All depends on the request alone, so that a
+    resumed run goes on as it would have.
+    """
+
+    inner: tuple[GradientPricer, GradientPricer]
+    once: bool = False
+    onwards: bool = False
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        fresh, refined = self.inner
+        if len(request.rows) and request.ensemble is not None:
+            return replace(refined, blend=1.0).price(request)
+        known = self._known(request)
+        onwards = self.onwards and request.iteration > 0
+        if known and (onwards or isinstance(fresh.architecture, ShieldedArchitecture)):
+            return refined.price(request)
+        if known and self.once:
+            return _nothing(ENOUGH)
+        return fresh.price(request)
+
+    def probing(self, probe: Probe) -> Pricer:
+        """As the first, whose members may all be new."""
+        return self.inner[0].probing(probe)
+
+    def _known(self, request: PricingRequest) -> bool:
+        """Whether members of this kind have weight in the mixture."""
+        parts = () if request.ensemble is None else request.ensemble.parts
+        architecture = self.inner[0].architecture
+        return any(architecture.parameters(part.members) is not None for part in parts)
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """Asks one of `inner` after the other, iteration by iteration, beginning with number `first`.
+
+    A problem has one for each number: where the pricer whose turn it is finds nothing, the next is
+    asked in the same iteration.
+    """
+
+    inner: tuple[Pricer, ...]
+    first: int = 0
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        return self.inner[(request.iteration + self.first) % len(self.inner)].price(request)
+
+
+@dataclass(frozen=True)
+class Once:
+    """Asks `inner`, which makes trees, only while the mixture has none."""
+
+    inner: Pricer
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        parts = () if request.ensemble is None else request.ensemble.parts
+        inside: list[Any] = [part.members for part in parts]
+        while any(hasattr(members, "inner") for members in inside):
+            inside = [getattr(members, "inner", members) for members in inside]
+        if any(isinstance(members, TreeMembers) for members in inside):
+            return _nothing(ENOUGH)
+        return self.inner.price(request)
+
+
+def _nothing(note: str) -> PricingResult:
+    none = np.empty(0, np.int64)
+    return PricingResult(None, none, none, note=note)

@@ -1,0 +1,74 @@
+"""Problems with equalities: every member is completed to them, so that nothing is left to price."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cg4ai.colgen.pricing.member_wrapping import rebuilt
+from cg4ai.compile.problem import Problem
+from cg4ai.errors import InvalidInput
+from cg4ai.members.equalities import CompletedArchitecture, CompletedMembers
+from cg4ai.protocols import Architecture, Members
+from cg4ai.rules.equality import Completion, Equality, joined
+
+
+def completion_of(problem: Problem) -> Completion | None:
+    """What keeps all equalities of the problem; None if there are none.
+
+    With several blocks no member knows all outputs: equalities over a region or a list stay rows
+    of the master, and one without inputs is refused.
+    """
+    equalities = [one for one in problem.requirements if isinstance(one, Equality)]
+    if not equalities:
+        return None
+    if len(problem.layout) == 1:
+        return joined(equalities, input_size=problem.objective.inputs.shape[1])
+    for one in equalities:
+        if one.inputs is None:
+            raise InvalidInput(
+                f"{one.name} names no inputs and ties outputs of {len(problem.layout)} blocks "
+                "together, so that no member can keep it; give a region or inputs, or one block"
+            )
+    return None
+
+
+def _refuse_rounding(problem: Problem, completion: Completion) -> None:
+    """Before anything is trained: outputs of very different units lose too many digits."""
+    forms = [(one.offset, one.slope, one.basis) for one in (completion, completion.projected())]
+    for rule in problem.requirements:
+        if isinstance(rule, Equality) and not all(rule.kept_by(*form) for form in forms):
+            raise InvalidInput(
+                f"{rule.name} ties outputs of very different sizes together, so that completed "
+                "members would miss it by more than rounding; state these outputs in units in "
+                "which their coefficients are alike"
+            )
+
+
+def completed(problem: Problem) -> Problem:
+    """The same problem for members that keep its equalities at every input."""
+    completion = completion_of(problem)
+    if completion is None:
+        return problem
+    _refuse_rounding(problem, completion)
+
+    def fitting(inner: Members | Architecture) -> Completion:
+        """For members that give what is free, or all outputs, which are then projected."""
+        free = inner.output_size == completion.free_size
+        return completion if free else completion.projected()
+
+    def members(inner: Members) -> Members:
+        return CompletedMembers(inner, fitting(inner))
+
+    def architecture(inner: Architecture) -> Architecture:
+        return CompletedArchitecture(inner, fitting(inner))
+
+    return replace(
+        problem,
+        pricers=[
+            rebuilt(one, architecture=architecture, members=members) for one in problem.pricers
+        ],
+        start=[(members(start), blocks) for start, blocks in problem.start],
+        requirements=[
+            one.everywhere() if isinstance(one, Equality) else one for one in problem.requirements
+        ],
+    )

@@ -1,0 +1,62 @@
+"""Problems with rules on outputs at every input: members are arranged to keep them, none is priced.
+
+Ranges, orders and sums are one convex set of outputs; every member is mapped into it.
+"""
+
+from __future__ import annotations
+
+from cg4ai.colgen.pricing.member_wrapping import rebuilt
+from cg4ai.compile.problem import Problem, softmax_groups
+from cg4ai.errors import InvalidInput
+from cg4ai.members.output_sets import ArrangedArchitecture, ArrangedMembers
+from cg4ai.protocols import Architecture, Members
+from cg4ai.rules.equality import Equality
+from cg4ai.rules.output_sets import OutputRule, OutputSet, joined
+
+
+def output_set_of(problem: Problem) -> OutputSet | None:
+    """The set of outputs that keep all such rules; None without one. What cannot be is refused."""
+    asked = [*problem.kept, *problem.requirements]
+    rules = [one for one in asked if isinstance(one, OutputRule)]
+    if not rules:
+        return None
+    names = " and ".join(one.name for one in rules)
+    if len(problem.layout) > 1:
+        raise InvalidInput(
+            f"{names}: members fill {len(problem.layout)} blocks, so that none knows all outputs; "
+            "state the rule as Linear over a Box, or use one block"
+        )
+    if softmax_groups(problem):
+        raise InvalidInput(
+            f"{names}: the outputs are probabilities, which lie in [0, 1] and sum to 1 as they "
+            "are; set scores='logit' to bind logits, or bind probabilities by Linear over a Box"
+        )
+    equalities = [one.name for one in asked if isinstance(one, Equality)]
+    if equalities:
+        raise InvalidInput(
+            f"{names} and {equalities[0]} cannot both be kept by construction: what moves outputs "
+            "into ranges and orders leaves the equality; state a sum by SumTo, or the ranges by "
+            "Linear over a Box"
+        )
+    return joined(rules, problem.layout.output_size)
+
+
+def arranged(problem: Problem) -> Problem:
+    """The same problem for members that keep its rules on outputs at every input."""
+    source = output_set_of(problem)
+    if source is None:
+        return problem
+
+    def members(inner: Members) -> Members:
+        return ArrangedMembers(inner, source)
+
+    def architecture(inner: Architecture) -> Architecture:
+        return ArrangedArchitecture(inner, source)
+
+    return problem.keeping(
+        [one for one in problem.requirements if isinstance(one, OutputRule)],
+        pricers=tuple(
+            rebuilt(one, architecture=architecture, members=members) for one in problem.pricers
+        ),
+        start=tuple((members(start), blocks) for start, blocks in problem.start),
+    )

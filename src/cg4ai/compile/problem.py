@@ -1,0 +1,189 @@
+"""What `solve` is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from cg4ai.colgen.columns import check_fit
+from cg4ai.colgen.separation import wants_exact
+from cg4ai.colgen.separation.mip import linear_rules
+from cg4ai.errors import InvalidInput, check_names
+from cg4ai.layout import Layout
+from cg4ai.members.relu import check_members
+from cg4ai.members.shielded import Shield
+from cg4ai.objectives import AnyObjective, Objective, Supervised
+from cg4ai.protocols import Members, Pricer, Refusing
+from cg4ai.records import Array, IntArray
+from cg4ai.rules import Margin, Requirement
+from cg4ai.rules.requirement import Placed
+from cg4ai.rules.rows import Rows
+from cg4ai.seeds import generator
+
+if TYPE_CHECKING:
+    from cg4ai.colgen.phases import Phase
+
+LONGEST_RULE_NAME = 300  # what a certificate takes
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An objective, requirements, pricers that train members, and members to start from.
+
+    `pricers` are asked in order until one proposes a member that improves the master. `start`
+    holds members that are in the master from the beginning, such as an anchor that keeps it
+    feasible; `start_rows` holds rows known to matter (their `requirement` numbers index
+    `requirements`). `phases` makes the phases of a run, anew for each; the first is where it
+    begins and ends (None: column generation with cuts, where it makes sense first without the
+    rules, see `solving.phases`).
+
+    Rules over regions and equalities are kept by the members themselves where that is possible
+    (see `solving.through`). `anchor` is what their shield moves outputs to: numbers (r,), slopes
+    and offsets, or a member; None: one is looked for. `probabilities` are the sizes of groups of
+    outputs that sum to one, which an anchor must do, too. With `plain_first` members that are
+    fitted to labels are first trained without the rules, in up to half of each limit: training
+    under them starts from there, and the result says what they cost. `kept`, `asked` and `notes`
+    say what was made of a problem: the rules its members keep, all that were asked for, remarks.
+    `shield` is what such members stand behind, `bare` the same problem with members as they were.
+    `held_out` (n, d) are inputs that no member is trained on, at which rates are stated, too.
+    """
+
+    objective: AnyObjective
+    requirements: Sequence[Requirement]
+    pricers: Sequence[Pricer]
+    layout: Layout
+    start: Sequence[tuple[Members, IntArray]] = ()
+    start_rows: Sequence[Rows] = ()
+    phases: Callable[[], Sequence[Phase]] | None = None
+    anchor: Any = None
+    probabilities: tuple[int, ...] = ()
+    plain_first: bool = True
+    kept: tuple[Requirement, ...] = ()
+    asked: tuple[Requirement, ...] = ()
+    notes: tuple[str, ...] = ()
+    shield: Shield | None = None
+    bare: Problem | None = None
+    held_out: Array | None = None
+
+    def __post_init__(self) -> None:
+        if not self.pricers:
+            raise InvalidInput("a problem needs at least one pricer to train members")
+        d, r = self.objective.inputs.shape[1], self.layout.output_size
+        for requirement in self.requirements:
+            check_names([requirement.name], "a rule", longest=LONGEST_RULE_NAME)
+            requirement.check(d, r)
+            self._check_priceable(requirement)
+            self._check_missing(requirement)
+        self._check_affordable()
+        if isinstance(self.objective, Objective):
+            self._refuse_labelled()
+        if isinstance(self.objective, Supervised):
+            self.objective.check(r)
+        for members, blocks in self.start:
+            check_fit(members, blocks, self.layout, input_size=d)
+        for rows in self.start_rows:
+            if not 0 <= rows.requirement < len(self.requirements):
+                raise InvalidInput(
+                    f"start rows name requirement {rows.requirement}, of "
+                    f"{len(self.requirements)} counted from 0"
+                )
+
+    def keeping(self, kept: Sequence[Requirement], **changes: Any) -> Problem:
+        """The problem, changed, whose members keep these requirements, which leave the master."""
+        numbers = [
+            number
+            for number, one in enumerate(self.requirements)
+            if not any(one is other for other in kept)
+        ]
+        place = {number: new for new, number in enumerate(numbers)}
+        return replace(
+            self,
+            requirements=tuple(self.requirements[number] for number in numbers),
+            kept=(*self.kept, *kept),
+            asked=self.asked or tuple(self.requirements),
+            start_rows=tuple(
+                replace(rows, requirement=place[rows.requirement])
+                for rows in self.start_rows
+                if rows.requirement in place
+            ),
+            **changes,
+        )
+
+    def _check_affordable(self) -> None:
+        """Have exact pricers refuse what would take them too long, before anything is trained."""
+        for pricer in self.pricers:
+            for _, one in unwrapped(pricer):
+                if isinstance(one, Refusing):
+                    one.refuse(self.objective, self.requirements)
+
+    def _refuse_labelled(self) -> None:
+        """Refuse pricers that fit labels where the objective has none."""
+        asked = [one for pricer in self.pricers for _, one in unwrapped(pricer)]
+        fitting = [type(one).__name__ for one in asked if getattr(one, "needs_labels", False)]
+        if fitting:
+            raise InvalidInput(
+                f"{fitting[0]} fits members to labels, and this objective has none; use members "
+                "trained by gradient, or a Supervised objective"
+            )
+
+    @property
+    def has_regions(self) -> bool:
+        """Whether some requirement holds over a region or pool, which must be searched."""
+        return any(requirement.region is not None for requirement in self.requirements)
+
+    def _check_missing(self, requirement: Requirement) -> None:
+        """Refuse inputs with missing values unless every member can take them."""
+        if not isinstance(requirement, Placed) or not len(requirement.lacking):
+            return
+        makers = [_innermost(pricer) for pricer in self.pricers]
+        for one in (*(members for members, _ in self.start), *chain.from_iterable(makers)):
+            if not getattr(one, "takes_missing", False):
+                requirement.check_missing(f"members of {type(one).__name__}")
+
+    def _check_priceable(self, requirement: Requirement) -> None:
+        """Refuse rows of the members' own margins for pricers that are exact for linear ones."""
+        concave = isinstance(requirement, Margin) and requirement.form == "member"
+        asked = [one for pricer in self.pricers for _, one in unwrapped(pricer)]
+        strict = [type(one).__name__ for one in asked if getattr(one, "linear_rows_only", False)]
+        if concave and strict:
+            raise InvalidInput(
+                f"{requirement.name} bounds the mean of the members' own margins, but {strict[0]} "
+                "prices linear rows only; use form='pairwise', or members trained by gradient"
+            )
+
+
+def refuse_inexact(problem: Problem) -> None:
+    """Refuse exact separation of rules or members that it cannot state, before anything trains."""
+    exact = [one for one in problem.requirements if wants_exact(one)]
+    if not exact:
+        return
+    for requirement in exact:
+        linear_rules(requirement, problem.layout.output_size)
+    asked = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
+    made = [getattr(one, "architecture", None) for one in asked]
+    for one in filter(None, made):
+        check_members(one.members(one.initialise(1, generator(0))))
+    for members, _ in problem.start:
+        check_members(members)
+
+
+def softmax_groups(problem: Problem) -> tuple[int, ...]:
+    """Sizes of the groups of outputs that are probabilities, as far as is known."""
+    asked = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
+    known = [getattr(getattr(one, "architecture", None), "softmax_groups", ()) for one in asked]
+    return problem.probabilities or next((groups for groups in known if groups), ())
+
+
+def _innermost(pricer: object) -> list[object]:
+    """The pricers that make members themselves."""
+    return [one for _, one in unwrapped(pricer) if not hasattr(one, "inner")]
+
+
+def unwrapped(part: object, key: str = "") -> Iterator[tuple[str, object]]:
+    """A part and all that it wraps (its `inner`, one or several), each with a name of its own."""
+    yield key, part
+    inner = getattr(part, "inner", ())
+    for number, one in enumerate(inner if isinstance(inner, Sequence) else [inner]):
+        yield from unwrapped(one, f"{key}.{number}")

@@ -1,0 +1,127 @@
+"""Problems with shapes (`Monotone`, `Curvature`): every member is built so that it keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cg4ai.colgen.pricing.member_wrapping import rebuilt
+from cg4ai.colgen.pricing.quantiles import QuantilePricer
+from cg4ai.colgen.pricing.trees import TreePricer
+from cg4ai.compile.output_sets import output_set_of
+from cg4ai.compile.problem import Problem, unwrapped
+from cg4ai.ensemble.shapes import obstacle
+from cg4ai.errors import InvalidInput
+from cg4ai.members import slopes as moves
+from cg4ai.members.networks import NetworkArchitecture
+from cg4ai.members.signed_networks import SignedArchitecture
+from cg4ai.protocols import Architecture, Members
+from cg4ai.rules.equality import Equality
+from cg4ai.rules.output_sets import OutputSet
+from cg4ai.rules.shapes import Shape
+
+
+def shapes_of(problem: Problem) -> tuple[Shape, ...]:
+    return tuple(one for one in problem.requirements if isinstance(one, Shape))
+
+
+def shaped(problem: Problem) -> Problem:
+    """The same problem for members that keep its shapes at every input; others are refused."""
+    shapes = shapes_of(problem)
+    if not shapes:
+        return problem
+    _check(problem, shapes)
+
+    def members(inner: Members) -> Members:
+        return inner
+
+    def architecture(inner: Architecture) -> Architecture:
+        if isinstance(inner, SignedArchitecture):
+            return inner
+        if not isinstance(inner, NetworkArchitecture):
+            raise InvalidInput(
+                f"{shapes[0].name} cannot be built into members of {type(inner).__name__}; use "
+                "networks, trees or boosting"
+            )
+        return SignedArchitecture(inner, shapes)
+
+    return problem.keeping(
+        shapes,
+        pricers=tuple(
+            rebuilt(_keeping(one, shapes), architecture=architecture, members=members)
+            for one in problem.pricers
+        ),
+    )
+
+
+def _check(problem: Problem, shapes: Sequence[Shape]) -> None:
+    """Refuse what does not go together with shapes, before anything is trained."""
+    first = shapes[0].name
+    if len(problem.layout) > 1:
+        raise InvalidInput(
+            f"{first} is for members that give all outputs, these fill {len(problem.layout)} "
+            "blocks; use one block"
+        )
+    for one in problem.requirements:
+        if isinstance(one, Equality):
+            raise InvalidInput(
+                f"{first} and {one.name} cannot both be kept by construction: completing outputs "
+                "to an equality moves them with the input; state the equality as Linear(..., '==') "
+                "at listed inputs"
+            )
+    source = output_set_of(problem)
+    if source is not None:
+        _check_set(source, shapes, problem.objective.inputs.shape[1])
+    for number, (members, _) in enumerate(problem.start):
+        for shape in shapes:
+            if reason := obstacle(members, shape):
+                raise InvalidInput(
+                    f"start members {number} do not keep {shape.name} by how they are built: "
+                    f"{reason}; leave them out, or build them so"
+                )
+    for pricer in problem.pricers:
+        for _, asked in unwrapped(pricer):
+            if not any((hasattr(asked, "inner"), hasattr(asked, "architecture"), _keeps(asked))):
+                raise InvalidInput(
+                    f"{first} cannot be built into what {type(asked).__name__} makes; use networks "
+                    "(hidden=() for linear ones), trees or boosting"
+                )
+
+
+def _check_set(source: OutputSet, shapes: Sequence[Shape], input_size: int) -> None:
+    """Refuse shapes that mapping outputs into a set would not keep."""
+    size = source.output_size
+    if any(shape.logits for shape in shapes):
+        raise InvalidInput(f"{shapes[0].name} is about logits, which no range or order may move")
+    targets = moves.of_outputs(shapes, size, input_size)
+    after = moves.arranged(targets, source)
+    for output in range(size):
+        beyond = after[output] & ~targets[output]
+        if beyond.any():
+            feature = int(np.flatnonzero(beyond.any(axis=-1))[0])
+            raise InvalidInput(
+                f"{shapes[0].name} cannot be kept beside the other rules on outputs: output "
+                f"{output} is sorted with others, clamped or made to sum, which changes how it "
+                f"moves with feature {feature}; outputs in order need the same signs, a sum none, "
+                "and what is convex everywhere can have a lower end alone, what is concave an "
+                "upper one, unless it is constant"
+            )
+
+
+def _keeps(pricer: Any) -> bool:
+    return isinstance(pricer, TreePricer | QuantilePricer)
+
+
+def _keeping(pricer: Any, shapes: Sequence[Shape]) -> Any:
+    """A pricer of trees told of the shapes, within its wrappers; others as they are."""
+    if _keeps(pricer):
+        return pricer.keeping(shapes)
+    inner = getattr(pricer, "inner", None)
+    if inner is None:
+        return pricer
+    if isinstance(inner, Sequence):
+        return replace(pricer, inner=tuple(_keeping(one, shapes) for one in inner))
+    return replace(pricer, inner=_keeping(inner, shapes))

@@ -1,0 +1,235 @@
+"""Turns a problem with rules over regions into one whose members are trained through a shield.
+
+Rules over a region that bind one output vector at a time leave the master: every member is moved
+into the set of outputs that keep them (`members.shielded`). What is left to the master are listed
+inputs, rules that tie inputs together, and rules for which no anchor exists. docs/mathematics.md
+says what that does to the theory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from cg4ai.anchors.affine_maps import AffineMap, Space, affine_map
+from cg4ai.anchors.least_loss import MeanLoss
+from cg4ai.anchors.search import (
+    Anchor,
+    NoAnchor,
+    check_given,
+    find_anchor,
+)
+from cg4ai.colgen.pricing.exact.affine import AffinePricer
+from cg4ai.colgen.pricing.exact.finite import FinitePricer
+from cg4ai.colgen.pricing.exact.relu_networks import ReluPricer
+from cg4ai.colgen.pricing.exact.stumps import StumpPricer
+from cg4ai.colgen.pricing.member_wrapping import rebuilt
+from cg4ai.compile.equalities import completion_of
+from cg4ai.compile.output_sets import output_set_of
+from cg4ai.compile.problem import softmax_groups, unwrapped
+from cg4ai.errors import InvalidInput
+from cg4ai.members.output_sets import moved
+from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
+from cg4ai.objectives import Objective, Supervised
+from cg4ai.protocols import Architecture, Members
+from cg4ai.records import Array
+from cg4ai.rules import Requirement
+from cg4ai.rules.equality import Equality
+from cg4ai.rules.guards import guard_of
+from cg4ai.rules.regions import Region
+from cg4ai.rules.shapes import Shape
+
+if TYPE_CHECKING:
+    from cg4ai.compile.problem import Problem
+
+EXACT = (AffinePricer, StumpPricer, FinitePricer, ReluPricer)
+AGREES = 1e-9  # rounding that an anchor of the user's own may have
+RIDGE = 1e-3  # of the affine fit that anchors stay close to, per row of the data
+SAMPLE = 4000  # inputs over which an anchor of least loss is sought
+FITTED = ("squared", "log_loss", "error", "none")  # whose best affine fit is known, or is none
+
+
+def through_shield(problem: Problem, *, demanded: bool = False) -> Problem:
+    """The problem with its members behind a shield, where that can be done.
+
+    What stands against it is noted, and the master keeps the rule, by rows where it is broken;
+    with `demanded` it is an error.
+    """
+    ruled = [
+        one
+        for one in problem.requirements
+        if isinstance(one.region, Region) and not isinstance(one, Equality)
+    ]
+    if not ruled:
+        return problem
+    obstacle = _obstacle(problem)
+    if not obstacle:
+        found = _anchor(problem, ruled)
+        obstacle = found.reason if isinstance(found, NoAnchor) else ""
+    if obstacle and demanded:
+        raise InvalidInput(f"a shield was demanded, but {obstacle}")
+    if obstacle:
+        return replace(problem, notes=(*problem.notes, f"rows instead of a shield: {obstacle}"))
+    assert isinstance(found, Anchor)
+    how = "constant" if found.map.is_constant else "affine"
+    note = f"{how} anchor with room {found.room:.3g}, by closed form"
+    guards = tuple(guard_of(one, problem.layout.output_size) for one in ruled)
+    shield = Shield(found.map.members(), guards, _coupled(problem))
+    return _shielded(problem, shield, ruled, note)
+
+
+def _coupled(problem: Problem) -> tuple[tuple[int, ...], ...]:
+    """Sets of outputs that must move together: tied by an equality, or sharing probability."""
+    tied = [
+        np.flatnonzero(row)
+        for one in problem.requirements
+        if isinstance(one, Equality)
+        for row in one.matrix
+    ]
+    inside = output_set_of(problem)
+    tied += [np.array(one) for one in ([] if inside is None else inside.tied)]
+    groups = softmax_groups(problem)
+    ends = np.cumsum([0, *groups])
+    tied += [np.arange(first, last) for first, last in pairwise(ends)] if groups else []
+    return tuple(tuple(int(output) for output in one) for one in tied)
+
+
+def _obstacle(problem: Problem) -> str:
+    """Why members cannot be put into a frame one by one; empty if they can."""
+    shapes = [one.name for one in problem.kept if isinstance(one, Shape)]
+    if shapes:
+        return f"it moves outputs by what depends on the input, which does not keep {shapes[0]}"
+    if len(problem.layout) > 1:
+        return f"members fill {len(problem.layout)} blocks, and a rule ties them together"
+    exact = [
+        [type(one).__name__ for _, one in unwrapped(pricer) if isinstance(one, EXACT)]
+        for pricer in problem.pricers
+    ]
+    if all(exact):  # beside a pricer that proves nothing there are no bounds to lose
+        return f"{exact[0][0]} proves bounds for members as they are"
+    return ""
+
+
+def _anchor(problem: Problem, ruled: Sequence[Requirement]) -> Anchor | NoAnchor:
+    """The anchor that was given, checked, or one that is found."""
+    outputs, inputs = problem.layout.output_size, problem.objective.inputs.shape[1]
+    guards = [guard_of(one, outputs) for one in ruled]
+    if problem.anchor is not None:
+        given = _given(problem.anchor, outputs, inputs)
+        _need_inside(problem, given)
+        return check_given(guards, given)
+    space = Space.free(outputs, inputs)
+    completion = completion_of(problem)
+    if completion is not None:
+        space = replace(
+            space, offset=completion.offset, slope=completion.slope, basis=completion.basis
+        )
+    elif (inside := output_set_of(problem)) is not None:
+        space = Space.inside(inside, inputs)
+    elif groups := softmax_groups(problem):
+        space = Space.probabilities(groups, inputs)
+    return find_anchor(
+        guards, space=space, reference=_reference(problem, space), loss=_mean_loss(problem)
+    )
+
+
+def _need_inside(problem: Problem, anchor: AffineMap) -> None:
+    """Refuse an anchor that could take outputs out of the set that members keep."""
+    inside = output_set_of(problem)
+    if inside is None:
+        return
+    matrix, bound = inside.rows
+    if not anchor.is_constant or (matrix @ anchor.offsets < bound - AGREES).any():
+        raise InvalidInput(
+            "the anchor must keep the rules on outputs at every input, which only numbers that "
+            "keep them do; give such numbers, or none to have them found"
+        )
+
+
+def _given(anchor: Any, outputs: int, inputs: int) -> AffineMap:
+    """An anchor as a map: itself, outputs (r,), slopes with offsets, or a single member."""
+    if isinstance(anchor, AffineMap):
+        made: AffineMap | None = anchor
+    elif callable(getattr(anchor, "outputs", None)):
+        made = affine_map(anchor)
+    elif isinstance(anchor, tuple):
+        made = AffineMap(np.asarray(anchor[0], np.float64), np.asarray(anchor[1], np.float64))
+    else:
+        made = AffineMap.constant(np.asarray(anchor, np.float64), inputs)
+    if made is None or made.slopes.shape != (outputs, inputs) or made.offsets.shape != (outputs,):
+        raise InvalidInput(
+            f"an anchor is {outputs} numbers, (slopes ({outputs}, {inputs}), offsets ({outputs},)) "
+            f"or one constant or affine member with these sizes, got {type(anchor).__name__}"
+        )
+    return made
+
+
+def _reference(problem: Problem, space: Space) -> AffineMap | None:
+    """Where predictions are expected: an affine fit of the targets, or shares of the classes."""
+    objective = problem.objective
+    if not isinstance(objective, Supervised) or isinstance(objective, Objective):
+        return None
+    targets = np.asarray(objective.targets, np.float64)
+    if targets.ndim == 2 and not len(space.least):
+        return _into(space, _affine_fit(objective.inputs, targets))
+    if targets.ndim == 2 and (inside := output_set_of(problem)) is not None:
+        return AffineMap.constant(moved(inside, targets.mean(0)), objective.inputs.shape[1])
+    if targets.ndim == 1 and len(space.least):
+        shares = np.bincount(targets.astype(np.int64), minlength=problem.layout.output_size)
+        return AffineMap.constant(shares / shares.sum(), objective.inputs.shape[1])
+    return None
+
+
+def _mean_loss(problem: Problem) -> MeanLoss | None:
+    """What an anchor should be good at, where no fit of the targets stands for it."""
+    objective = problem.objective
+    if not isinstance(objective, Supervised) or objective.loss in FITTED:
+        return None
+    made = torch.Generator().manual_seed(0)
+    batch = objective.batch(SAMPLE, made, device="cpu", dtype=torch.float64)
+    return MeanLoss(batch.inputs.numpy(), lambda outputs: objective.value(batch, outputs))
+
+
+def _affine_fit(inputs: Array, targets: Array) -> AffineMap:
+    centre, middle = inputs.mean(0), targets.mean(0)
+    x = inputs - centre
+    spread = np.maximum(x.std(0), 1e-12)
+    scaled = x / spread
+    gram = scaled.T @ scaled + RIDGE * len(x) * np.eye(x.shape[1])
+    slopes = np.linalg.solve(gram, scaled.T @ (targets - middle)).T / spread
+    return AffineMap(slopes, middle - slopes @ centre)
+
+
+def _into(space: Space, fit: AffineMap) -> AffineMap:
+    """The fit moved into the space, orthogonally: its basis is orthonormal or a projector."""
+    project = space.basis @ space.basis.T
+    return AffineMap(
+        space.slope + project @ (fit.slopes - space.slope),
+        space.offset + project @ (fit.offsets - space.offset),
+    )
+
+
+def _shielded(problem: Problem, shield: Shield, kept: Sequence[Requirement], note: str) -> Problem:
+    """The problem with shielded members, and without the rules that these keep."""
+
+    def members(inner: Members) -> Members:
+        return ShieldedMembers(inner, shield)
+
+    def architecture(inner: Architecture) -> Architecture:
+        return ShieldedArchitecture(inner, shield)
+
+    return problem.keeping(
+        kept,
+        pricers=tuple(
+            rebuilt(one, architecture=architecture, members=members) for one in problem.pricers
+        ),
+        start=tuple((members(start), blocks) for start, blocks in problem.start),
+        notes=(*problem.notes, note),
+        shield=shield,
+        bare=problem,
+    )

@@ -1,0 +1,122 @@
+"""Members of many classes made of binary ones: what a part keeps of a probability, the whole keeps.
+
+Libraries of trees bound how a probability moves with a feature for two classes only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai.errors import InvalidInput
+from cg4ai.members.checks import checked_indices
+from cg4ai.members.wrappers import Restored, WrappedMembers
+from cg4ai.protocols import Members
+from cg4ai.records import IntArray, MemberState
+
+
+@dataclass(frozen=True)
+class Nesting:
+    """How parts, each with probabilities of all `size` classes, make those of one member.
+
+    With a class `output` there are two: of the first its probability p is taken, of the second
+    those q of the others, which share what is left: p and (1 - p) q. Without, classes are in
+    order and there is a part for each but the first, of which P(class >= k) is taken in column k.
+    Sorted they fall with k, as they must, and their differences are the probabilities.
+    """
+
+    size: int
+    output: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.size < 3 or not (self.output is None or 0 <= self.output < self.size):
+            raise InvalidInput(
+                f"nested classes are three or more and output one of them, got {self.size} "
+                f"classes and output {self.output}"
+            )
+
+    @property
+    def parts(self) -> int:
+        return self.size - 1 if self.output is None else 2
+
+    @property
+    def another(self) -> int:
+        """A class that stands for all but `output` where that is told apart from them."""
+        return 1 if self.output == 0 else 0
+
+    @property
+    def bound(self) -> dict[int, int]:
+        """{part: the column of its that is taken as it is}, which rules on the whole bind."""
+        if self.output is None:
+            return {k - 1: k for k in range(1, self.size)}
+        return {0: self.output}
+
+    @property
+    def digest(self) -> str:
+        return f"nesting {self.size} {self.output}"
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        return self
+
+    def state(self) -> MemberState:
+        return MemberState("nesting", {"output": self.output}, {})
+
+    def composed(self, parts: Tensor) -> Tensor:
+        """(count, parts, n, size) -> (count, n, size)."""
+        if self.output is None:
+            reached = torch.stack([parts[:, part, :, k] for part, k in self.bound.items()], -1)
+            falling = reached.sort(-1, descending=True).values
+            first = falling[..., :1]
+            above = torch.cat([torch.ones_like(first), falling], -1)
+            return above - torch.cat([falling, torch.zeros_like(first)], -1)
+        own = parts[:, 0, :, self.output : self.output + 1]
+        others = (1.0 - own) * parts[:, 1]
+        return torch.cat([others[..., : self.output], own, others[..., self.output + 1 :]], -1)
+
+
+class NestedMembers(WrappedMembers[Nesting]):
+    """Members composed of several of `inner` each: the parts of the first, of the second, ..."""
+
+    kind = "nested"
+    part = "nesting"
+    blind = True
+
+    def __init__(self, inner: Members, output: int | None = None) -> None:
+        nesting = Nesting(inner.output_size, output)
+        if len(inner) % nesting.parts:
+            raise InvalidInput(
+                f"each member is made of {nesting.parts} parts, got {len(inner)} in all"
+            )
+        super().__init__(inner, nesting)
+
+    def __len__(self) -> int:
+        return len(self.inner) // self.layer.parts
+
+    def around(self, inner: Members) -> Self:
+        return type(self)(inner, self.layer.output)
+
+    def take(self, indices: IntArray) -> Self:
+        chosen = checked_indices(indices, len(self), torch.device("cpu")).numpy()
+        parts = self.layer.parts
+        return self.around(self.inner.take((chosen[:, None] * parts + np.arange(parts)).ravel()))
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        found = self.inner.outputs(inputs)
+        return self.layer.composed(found.view(len(self), self.layer.parts, *found.shape[1:]))
+
+    @classmethod
+    def restore(cls, state: MemberState, restored: Restored, factories: Mapping[str, Any]) -> Self:
+        """Members from a saved state; `restored` makes the parts."""
+        inner, layer = cls._stored(state, restored)
+        output = layer.config.get("output")
+        if not (output is None or type(output) is int):
+            raise InvalidInput(f"nested members name a class or none, got {output!r:.80}")
+        return cls(inner, output)

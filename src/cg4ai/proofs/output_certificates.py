@@ -1,0 +1,69 @@
+"""Certificates of rules on outputs that members keep by how they are built, at every input."""
+
+from __future__ import annotations
+
+import hashlib
+
+from cg4ai import __version__, clock
+from cg4ai.ensemble.claims import mixture_digest
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.output_sets import Arrangement, Form, output_forms
+from cg4ai.proofs.records import Certification, built
+from cg4ai.proofs.structure_certificates import NAMES, Arrays, claim_array, sealed
+from cg4ai.rules.output_sets import OutputRule
+from cg4ai.runs import files
+from cg4ai_checker import Rejected, verdict
+
+
+def certify_outputs(ensemble: Ensemble, rule: OutputRule) -> Certification:
+    """Proven if every member, and the anchor of a shield, shows that it keeps it; else unknown."""
+    started = clock.now()
+    rule.check(ensemble.input_size, ensemble.output_size)
+    note = ""
+    try:
+        verdict(output_bytes(ensemble, rule))
+    except Rejected as error:
+        note = str(error)
+    return built(
+        note,
+        subject=output_subject(ensemble, rule),
+        input_size=ensemble.input_size,
+        seconds=clock.now() - started,
+    )
+
+
+def output_subject(ensemble: Ensemble, rule: OutputRule) -> str:
+    """The digest of what such a certification is about."""
+    content = [mixture_digest(ensemble), ensemble.shield_digest, "outputs", rule.digest]
+    return hashlib.sha256(files.json_line(content)).hexdigest()
+
+
+def output_bytes(ensemble: Ensemble, rule: OutputRule, title: str = "a mixture") -> bytes:
+    """The certificate that every member keeps the rule."""
+    matrix, bound = rule.output_set(ensemble.output_size).rows
+    forms = output_forms(ensemble, matrix)
+    if not forms:
+        raise Rejected("some members do not show where their outputs lie: arrange them")
+    arrays: Arrays = {"matrix": matrix, "bound": bound}
+    distinct = {files.arrays_digest(one): one for one in map(_form_arrays, forms)}
+    for number, one in enumerate(distinct.values()):
+        arrays |= {f"form{number}.{name}": array for name, array in one.items()}
+    claim = {
+        "kind": "outputs",
+        "title": title,
+        "requirement": rule.name,
+        "input_size": ensemble.input_size,
+        "output_size": ensemble.output_size,
+        "forms": len(distinct),
+        "made_by": {"cg4ai": __version__},
+        "about": {name: ensemble.about[name] for name in NAMES if name in ensemble.about},
+    }
+    return sealed(arrays | {"claim": claim_array(claim)})
+
+
+def _form_arrays(form: Form) -> Arrays:
+    """As the checker reads them: high ends negated, so that none is plus infinity."""
+    named: Arrays = form._asdict()
+    if isinstance(form, Arrangement):
+        named["negated"] = -named.pop("high")
+    return named

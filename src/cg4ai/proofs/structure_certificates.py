@@ -1,0 +1,158 @@
+"""How certificates are written: named arrays and a claim in JSON, sealed by their digest."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai import __version__, clock
+from cg4ai.ensemble.claims import mixture_digest
+from cg4ai.ensemble.constructed import Form, forms_of
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.proofs.records import Certification, built
+from cg4ai.records import Array
+from cg4ai.rules.equality import Equality
+from cg4ai.rules.shapes import Monotone, Shape
+from cg4ai.runs import files
+from cg4ai_checker import Rejected, verdict
+
+# what a mixture says of its inputs and outputs, without which they could be taken for others
+NAMES = ("features", "outputs", "target", "task", "scores")
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def claim_array(claim: Mapping[str, Any]) -> NDArray[np.uint8]:
+    """JSON as the bytes that a certificate holds."""
+    text = json.dumps(files.jsonable(claim), sort_keys=True, allow_nan=False)
+    return np.frombuffer(text.encode(), np.uint8)
+
+
+def sealed(arrays: Arrays) -> bytes:
+    """Arrays as the bytes of a certificate file: the line with the digest, then the archive.
+
+    They are in the order of their names, so that the same claim and proof are the same bytes,
+    whether members were just trained or come from a file.
+    """
+    archive = io.BytesIO()
+    named = {name: np.asarray(arrays[name], order="C") for name in sorted(arrays)}
+    np.savez(archive, allow_pickle=False, **named)
+    content = archive.getvalue()
+    digest = hashlib.sha256(content).hexdigest()
+    return f"cg4ai-certificate 3 sha256 {digest}\n".encode() + content
+
+
+def certify_equality(ensemble: Ensemble, equality: Equality) -> Certification:
+    """Proven if every member, and the anchor of a shield, is completed by it; unknown if not."""
+    started = clock.now()
+    equality.check(ensemble.input_size, ensemble.output_size)
+    note = ""
+    try:
+        if not forms_of(ensemble):
+            raise Rejected("some members keep no equality by how they are built: complete them")
+        verdict(equality_bytes(ensemble, equality))
+    except Rejected as error:
+        note = str(error)
+    return built(
+        note,
+        subject=equality_subject(ensemble, equality),
+        input_size=ensemble.input_size,
+        seconds=clock.now() - started,
+    )
+
+
+def equality_subject(ensemble: Ensemble, equality: Equality) -> str:
+    """The digest of what such a certification is about."""
+    numbers = files.arrays_digest(_equality_arrays(equality, ensemble.input_size))
+    content = [mixture_digest(ensemble), ensemble.shield_digest, "equality", numbers]
+    return hashlib.sha256(files.json_line(content)).hexdigest()
+
+
+def equality_bytes(ensemble: Ensemble, equality: Equality, title: str = "a mixture") -> bytes:
+    """The certificate that every member keeps the equality."""
+    forms = _distinct(forms_of(ensemble))
+    arrays = _equality_arrays(equality, ensemble.input_size)
+    for number, form in enumerate(forms):
+        arrays |= {f"form{number}.{name}": array for name, array in form._asdict().items()}
+    claim = {
+        "kind": "equality",
+        "title": title,
+        "requirement": equality.name,
+        "input_size": ensemble.input_size,
+        "output_size": ensemble.output_size,
+        "forms": len(forms),
+        "made_by": {"cg4ai": __version__},
+        "about": {name: ensemble.about[name] for name in NAMES if name in ensemble.about},
+    }
+    return sealed(arrays | {"claim": claim_array(claim)})
+
+
+def _equality_arrays(equality: Equality, input_size: int) -> dict[str, NDArray[Any]]:
+    offset, slope = equality.affine_bound(input_size)
+    return {"matrix": equality.matrix, "offset": offset, "slope": slope}
+
+
+def _distinct(forms: list[Form]) -> list[Form]:
+    """Each once: members of one stack have the same."""
+    found: dict[bytes, Form] = {}
+    for form in forms:
+        found.setdefault(b"".join(_bytes(array) for array in form), form)
+    return list(found.values())
+
+
+def _bytes(array: Array) -> bytes:
+    return f"{array.shape}".encode() + np.ascontiguousarray(array).tobytes()
+
+
+def certify_shape(ensemble: Ensemble, shape: Shape) -> Certification:
+    """Proven if the checker sees every member that is used keep it; unknown if not."""
+    started = clock.now()
+    shape.check(ensemble.input_size, ensemble.output_size)
+    note = ""
+    try:
+        if len(ensemble.layout) > 1 or ensemble.shield_digest is not None:
+            raise Rejected("outputs of several blocks, or behind a shield, show no shape")
+        verdict(shape_bytes(ensemble, shape))
+    except Rejected as error:
+        note = str(error)
+    return built(
+        note,
+        subject=shape_subject(ensemble, shape),
+        input_size=ensemble.input_size,
+        seconds=clock.now() - started,
+    )
+
+
+def shape_subject(ensemble: Ensemble, shape: Shape) -> str:
+    """The digest of what such a certification is about."""
+    content = [mixture_digest(ensemble), ensemble.shield_digest, "shape", shape.digest]
+    return hashlib.sha256(files.json_line(content)).hexdigest()
+
+
+def shape_bytes(ensemble: Ensemble, shape: Shape, title: str = "a mixture") -> bytes:
+    """The certificate that every member keeps the shape: the members themselves."""
+    states = [part.members.state() for part in ensemble.used]
+    claim = {
+        "kind": "shape",
+        "title": title,
+        "requirement": shape.name,
+        "input_size": ensemble.input_size,
+        "output_size": ensemble.output_size,
+        "asks": {
+            "shape": "monotone" if isinstance(shape, Monotone) else "curvature",
+            "features": [[int(j), int(sign)] for j, sign in sorted(shape.features.items())],
+            "output": None if shape.output is None else int(shape.output),
+            "ordered": bool(shape.ordered),
+            "logits": bool(shape.logits),
+        },
+        "members": [files.member_record(state) for state in states],
+        "made_by": {"cg4ai": __version__},
+        "about": {name: ensemble.about[name] for name in NAMES if name in ensemble.about},
+    }
+    return sealed({**files.member_arrays(states), "claim": claim_array(claim)})

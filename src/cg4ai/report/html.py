@@ -1,0 +1,182 @@
+"""A run's story as one HTML page; nothing is fetched, and every text of a run is escaped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import groupby
+
+from cg4ai.errors import MissingExtra
+from cg4ai.pages import escaped, page
+from cg4ai.plots.drawing import SIZE, svg
+from cg4ai.records import Strength
+from cg4ai.report import tables
+from cg4ai.report.story import (
+    Code,
+    Drawing,
+    Finding,
+    KeyFigure,
+    Pairs,
+    Part,
+    Saved,
+    Section,
+    Story,
+    Table,
+)
+from cg4ai.report.wording import STRENGTHS
+
+STYLES = ("report.css",)
+# what data that do not fit each other end in, of which other figures know nothing
+FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+TONES = {
+    Strength.VIOLATED: "bad",
+    Strength.UNVERIFIED: "warn",
+    Strength.ATTACKED: "warn",
+    Strength.BOUNDED: "warn",  # nothing has checked the solver's word
+    Strength.AUDITED: "good",
+    Strength.SHIELDED: "good",
+    Strength.CERTIFIED: "good",
+    Strength.CONSTRUCTED: "good",
+}
+
+
+def report_page(saved: Saved, story: Story) -> str:
+    """The whole page."""
+    sections = [section for section in story.sections if section.parts]
+    drawn = _Drawn()
+    chapters = "\n".join(_section(section, drawn) for section in sections)
+    body = "\n".join(
+        [
+            "<main>",
+            _head(saved, story),
+            _contents(sections),
+            _summary(story, drawn.missing),
+            chapters,
+            "</main>",
+        ]
+    )
+    return page(f"{story.title} - cg4ai report", body, styles=STYLES)
+
+
+def verdict(saved: Saved, story: Story) -> str:
+    """A badge with the whole in three words; a search is no proof, and is not called one."""
+    tone, words = "good", "All rules kept"
+    if saved.summary is None:
+        tone, words = "warn", "Not ended"
+    elif not saved.run.bound:
+        tone, words = "warn", "Not bound to this ensemble"
+    elif not story.findings:
+        tone, words = "warn", "No rules"
+    elif not all(finding.kept for finding in story.findings):
+        tone, words = "bad", "Not all rules kept"
+    elif any(TONES[finding.strength] != "good" for finding in story.findings):
+        tone, words = "warn", "No violation found, not proven"
+    return f'<span class="badge {tone}">{words}</span>'
+
+
+def _head(saved: Saved, story: Story) -> str:
+    made = f"cg4ai {saved.run.command} in {saved.name}, {saved.run.header.get('created', '')[:10]}"
+    return (
+        f'<header>\n<p class="quiet">{escaped(made)}</p>\n'
+        f"<h1>{escaped(story.title)} {verdict(saved, story)}</h1>\n</header>"
+    )
+
+
+def _contents(sections: Sequence[Section]) -> str:
+    links = [("Summary", "summary")] + [(one.title, _anchor(one.title)) for one in sections]
+    items = "".join(f'<li><a href="#{anchor}">{escaped(name)}</a></li>' for name, anchor in links)
+    return f'<nav class="contents" aria-label="Contents"><ul>{items}</ul></nav>'
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
+
+
+def _summary(story: Story, missing: str) -> str:
+    asked = "\n".join(f"<p>{escaped(text)}</p>" for text in story.asked)
+    remarks = [*story.remarks, *([missing] if missing else [])]
+    parts = [
+        '<section id="summary">',
+        f"<h2>What was asked</h2>\n{asked}",
+        "<h2>What was established</h2>",
+        _findings(story),
+        _figures(story.figures),
+    ]
+    if remarks:
+        items = "\n".join(f"<li>{tables.unbroken(text)}</li>" for text in remarks)
+        parts.append(f'<h3>To be kept in mind</h3>\n<ul class="remarks">\n{items}\n</ul>')
+    return "\n".join([*filter(None, parts), "</section>"])
+
+
+def _findings(story: Story) -> str:
+    if not story.findings:
+        return f"<p>{escaped(story.nothing)}</p>"
+    return '<ul class="findings">\n' + "\n".join(map(_finding, story.findings)) + "\n</ul>"
+
+
+def _finding(found: Finding) -> str:
+    tone = TONES[found.strength] if found.kept else "bad"
+    more = "".join(f'<p class="quiet">{escaped(text)}</p>' for text in found.more)
+    return (
+        f'<li class="{tone}"><p><span class="badge {tone}">{escaped(found.strength)}</span> '
+        f'<strong>{escaped(found.rule)}</strong> <span class="quiet">'
+        f"{escaped(STRENGTHS[found.strength])}</span></p>\n"
+        f"<p>{tables.unbroken(found.statement)}</p>{more}</li>"
+    )
+
+
+def _figures(figures: Sequence[KeyFigure]) -> str:
+    if not figures:
+        return ""
+    cards = "\n".join(
+        f"<div><dt>{escaped(one.label)}</dt><dd>{escaped(one.value)}</dd></div>" for one in figures
+    )
+    return f'<dl class="cards">\n{cards}\n</dl>'
+
+
+def _section(section: Section, drawn: _Drawn) -> str:
+    lines = [f'<section id="{_anchor(section.title)}">', f"<h2>{escaped(section.title)}</h2>"]
+    for is_drawing, parts in groupby(section.parts, lambda part: isinstance(part, Drawing)):
+        if is_drawing:
+            figures = "\n".join(filter(None, (drawn.figure(part) for part in parts)))
+            lines += [f'<div class="figures">\n{figures}\n</div>'] if figures else []
+        else:
+            lines += map(_part, parts)
+    return "\n".join([*lines, "</section>"])
+
+
+def _part(part: Part) -> str:
+    if isinstance(part, Table):
+        return f'<div class="wide">{tables.html(part.rows, digits=part.digits)}</div>'
+    if isinstance(part, Pairs):
+        pairs = "\n".join(
+            f"<div><dt>{escaped(name)}</dt><dd>{escaped(value)}</dd></div>"
+            for name, value in part.values.items()
+        )
+        return f'<dl class="pairs">\n{pairs}\n</dl>'
+    if isinstance(part, Code):
+        return f"<pre>{escaped(part.text)}</pre>"
+    return f"<p>{tables.unbroken(part)}</p>"
+
+
+class _Drawn:
+    """The figures of one page, numbered; without matplotlib there are none, and it is said."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.missing = ""
+
+    def figure(self, part: object) -> str:
+        assert isinstance(part, Drawing)
+        if self.missing:
+            return ""
+        self.count += 1
+        name = f"figure{self.count}"
+        try:
+            picture = svg(part.draw, name=name, title=part.caption, size=(SIZE[0], part.height))
+        except MissingExtra as error:
+            self.missing = f"There are no figures: {error}."
+            return ""
+        except FAULTS as error:
+            picture = f"<p>This figure could not be drawn: {escaped(error)}</p>"
+        return f"<figure>\n{picture}\n<figcaption>{escaped(part.caption)}</figcaption>\n</figure>"

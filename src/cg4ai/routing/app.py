@@ -1,0 +1,406 @@
+"""The routing application: `cg4ai route` from network to proven, shielded or attacked router.
+
+Beside what every run folder holds there is `cuts.jsonl`, one line per demand vector that separation
+or an attack while training found (see journal.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from cg4ai import clock
+from cg4ai.apps.folders import about_of
+from cg4ai.apps.protocol import Evaluation, Guarantee, Solver, Task
+from cg4ai.clock import Review
+from cg4ai.colgen.loop import Callbacks, solve
+from cg4ai.colgen.result import Result
+from cg4ai.compile.problem import Problem
+from cg4ai.ensemble.ensemble import Ensemble, record_regions
+from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.objectives import Epigraph
+from cg4ai.proofs import Certification, certify
+from cg4ai.proofs.phase import ProofRecipe
+from cg4ai.records import Array, IterationRecord, Strength
+from cg4ai.report.story import Saved, Story
+from cg4ai.report.tables import finite
+from cg4ai.routing.demands.measured import USUAL_LOAD, Measured, measured_instance
+from cg4ai.routing.demands.scaling import FACTOR, REAL, real_figures, said_first
+from cg4ai.routing.demands.traffic_files import read_traffic
+from cg4ai.routing.evaluate import evaluate, plain_router, seen_too
+from cg4ai.routing.network.description import Router, described, restored
+from cg4ai.routing.network.instance import Instance, instance
+from cg4ai.routing.operate.answers import PRICES, LowerBound, stored_prices
+from cg4ai.routing.operate.later_traffic import OURS, PLAIN, Later
+from cg4ai.routing.operate.link_failures import failures_of
+from cg4ai.routing.options import ALL, AUTO, CAPACITIES_AUTO
+from cg4ai.routing.pages.journal import CutJournal
+from cg4ai.routing.pages.report import guarantees, ratio_kept, report
+from cg4ai.routing.pages.story import story
+from cg4ai.routing.prove.guarantee import (
+    LEAST_S,
+    certified,
+    proof_summary,
+    write_proof,
+    write_shield_proof,
+)
+from cg4ai.routing.prove.ratio import RatioAnchor, ratio_anchor, ratio_shield
+from cg4ai.routing.prove.ratio_proof import write_ratio
+from cg4ai.routing.settings import LEAN, RouteSettings
+from cg4ai.routing.train.agents import budgeted
+from cg4ai.routing.train.problem import (
+    capacity,
+    routing_problem,
+    routing_settings,
+    shielded_problem,
+    tree_problem,
+)
+from cg4ai.routing.train.rare_demands import GapTail
+from cg4ai.routing.train.shield import record_cuts
+from cg4ai.routing.train.traffic_problem import traffic_problem
+from cg4ai.routing.train.utilisation import PathCost
+from cg4ai.runs import files
+from cg4ai.runs.folder import Run
+from cg4ai.seeds import derived_seed
+from cg4ai.settings import Settings
+
+EVALUATION_S = 30.0  # kept of a time limit at most: an evaluation takes 5 to 20 s of a free core
+WITH_BASELINE = 0.6  # of a time limit for what comes after training: plain networks train as long
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What was asked for, the instance it is about, and measured traffic where there is some."""
+
+    settings: RouteSettings
+    instance: Instance
+    measured: Measured | None = None
+
+    @cached_property
+    def ratio(self) -> RatioAnchor | None:
+        """What a ratio to the optimum rests on; None if none was asked for."""
+        asked = self.settings
+        if asked.ratio is None:
+            return None
+        target = max(asked.ratio, 1.0)  # which auto never reaches
+        return ratio_anchor(self.instance, target=target, leaves=asked.ratio_leaves)
+
+
+@dataclass
+class Proving:
+    """The loop that goes on until the whole box is proven, or a limit; keeps the proof."""
+
+    proof: Certification | None = None
+    written: dict[str, Any] | None = None
+
+    def __call__(
+        self,
+        problem: Problem,
+        settings: Settings,
+        *,
+        progress: Callable[[IterationRecord], None] | None,
+        run: Run | None,
+        callbacks: Callbacks | None = None,
+    ) -> Result:
+        outcome = certified(problem, settings, progress=progress, run=run, callbacks=callbacks)
+        self.proof = outcome.certification
+        return outcome.result
+
+
+@dataclass(kw_only=True)
+class ProvingLeaves(Proving):
+    """The loop as it is, for trees that keep the capacities by themselves; keeps the proof."""
+
+    instance: Instance
+
+    def __call__(
+        self,
+        problem: Problem,
+        settings: Settings,
+        *,
+        progress: Callable[[IterationRecord], None] | None,
+        run: Run | None,
+        callbacks: Callbacks | None = None,
+    ) -> Result:
+        started = clock.now()
+        result = solve(problem, settings, progress=progress, run=run, callbacks=callbacks)
+        rule = capacity(self.instance, RouteSettings(network=self.instance.name))
+        left = settings.time_limit_s - result.seconds
+        self.proof = certify(result.ensemble, rule, time_limit_s=max(left, LEAST_S))
+        if self.proof.status != "proven" and clock.now() >= started + settings.time_limit_s:
+            result = replace(result, cut=(*result.cut, "the proof"))
+        return result
+
+
+@dataclass
+class Shielding:
+    """The loop as it is, for shielded networks; keeps what was written about their shield.
+
+    `open`: whether the checker had a say in it and did not accept it.
+    """
+
+    written: dict[str, Any] = field(default_factory=dict)
+    open: bool = False
+
+    def __call__(
+        self,
+        problem: Problem,
+        settings: Settings,
+        *,
+        progress: Callable[[IterationRecord], None] | None,
+        run: Run | None,
+        callbacks: Callbacks | None = None,
+    ) -> Result:
+        return solve(problem, settings, progress=progress, run=run, callbacks=callbacks)
+
+
+class Routing:
+    """Routers of one network; see `cg4ai.apps.protocol` for what the parts do."""
+
+    name = "route"
+    settings = RouteSettings
+    preparing = ""
+    may_differ = (
+        *("time_limit_s", "training_limit_s", "lean", "baseline", "demand_file"),
+        *("path_file", "traffic", "validation", "shield_inputs", "failures"),
+    )
+
+    def prepare(self, settings: RouteSettings, described: Mapping[str, Any] | None) -> Prepared:
+        if settings.traffic is not None:
+            return self._measured(settings, described)
+        made = self._instance(settings) if described is None else restored(described)
+        if settings.objective == "cost":
+            PathCost(made)  # refuses a network without lengths
+        _check_failures(settings, made)
+        return Prepared(settings, made)
+
+    def _measured(self, settings: RouteSettings, described: Mapping[str, Any] | None) -> Prepared:
+        """The set is made from the earlier matrices alone."""
+        assert settings.traffic is not None
+        with clock.review().stage(f"reading {settings.traffic}"):
+            earlier, later = read_traffic(settings.traffic).split(settings.split)
+        if described is not None:
+            made = restored(described, from_traffic=True)
+        else:
+            scale = settings.scale_capacities
+            made = measured_instance(
+                settings.network,
+                earlier,
+                settings.demands or None,  # none or all: the whole matrix
+                settings.paths,
+                None if scale != CAPACITIES_AUTO and settings.load == USUAL_LOAD else settings.load,
+                path_file=settings.path_file,
+                cover=settings.cover,
+                headroom=settings.headroom,
+                hose=not settings.no_hose,
+                least=settings.least,
+                scale_capacities=cast('float | Literal["auto"] | None', scale),
+            )
+        _check_failures(settings, made)
+        measured = Measured.of(made, earlier, later, whole=not settings.demands)
+        return Prepared(settings, made, measured)
+
+    def _instance(self, settings: RouteSettings) -> Instance:
+        return instance(
+            settings.network,
+            "all" if settings.demands == ALL else settings.demands,
+            settings.paths,
+            load=settings.load,
+            demand_file=settings.demand_file,
+            path_file=settings.path_file,
+            least=settings.least,
+            hose=settings.hose,
+            budget=settings.budget,
+        )
+
+    def describe(self, prepared: Prepared) -> dict[str, Any]:
+        return described(prepared.instance)
+
+    def problem(self, prepared: Prepared) -> Task:
+        problem, settings = self.training(prepared)
+        asked, demands = prepared.settings, len(prepared.instance.demand_max)
+        recipe = asked.completed(demands, joint=asked.joint)
+        solver: Solver = Shielding() if asked.guarantee == "shielded" else solve
+        later = f"{recipe.later_steps} the others"
+        if asked.guarantee == "certified" and asked.members == "tree":
+            solver = ProvingLeaves(instance=prepared.instance)
+        elif asked.guarantee == "certified":
+            settings, solver = replace(settings, iteration_limit=ProofRecipe().rounds), Proving()
+            later = "each proven as far as it goes before the next"
+        what = "networks" if asked.joint else "groups of networks"
+        steps = f", {recipe.first_steps} steps the first, {later}"
+        if asked.members != "network":
+            what = "trees" if asked.members == "tree" else "networks and trees"
+            steps = f", trees of up to {recipe.leaves} leaves"
+        words = (
+            f"training: up to {settings.iteration_limit} {what} that split {demands} demands{steps}"
+        )
+        made = prepared.instance
+        words = "\n".join([*said_first(made.capacity_factor), *made.notes, words])
+        task = Task(problem, settings, words, solver=solver, evaluation_most_s=EVALUATION_S)
+        if asked.baseline:
+            task = replace(task, evaluation_share=WITH_BASELINE, evaluation_most_s=math.inf)
+        return task
+
+    def reopen(self, settings: RouteSettings, described: Mapping[str, Any] | None) -> Task:
+        return self.problem(self.prepare(settings, described))
+
+    def listening(self, task: Task, run: Run | None) -> Task:
+        if run is None or not task.problem.requirements:
+            return task
+        journal = CutJournal(run, task.settings)
+        heard = journal.listen(task.problem)
+        return replace(task, problem=heard, heard=journal.heard, journal=journal)
+
+    def training(self, prepared: Prepared) -> tuple[Problem, Settings]:
+        """The problem and how the loop is to solve it; an experiment may have another."""
+        asked = prepared.settings
+        lean = LEAN if asked.lean is None else asked.lean
+        settings = routing_settings(
+            prepared.instance,
+            asked,
+            time_limit_s=asked.training_limit_s,
+            lean=lean,
+            joint=asked.joint,
+        )
+        settings = replace(settings, single_model=asked.single_model)
+        if prepared.measured is not None:
+            return traffic_problem(prepared.instance, prepared.measured, asked), settings
+        if asked.guarantee == "shielded":
+            ratio = prepared.ratio
+            inner = None if ratio is None else ratio_shield(prepared.instance, ratio)
+            return shielded_problem(prepared.instance, asked, ratio=inner), settings
+        stated = tree_problem if asked.members == "tree" else routing_problem
+        return stated(prepared.instance, asked), settings
+
+    def conclude(self, prepared: Prepared, task: Task, result: Result, run: Run | None) -> Result:
+        solver = task.solver
+        if prepared.settings.objective != "cost":  # its optimum is another
+            result.ensemble.about[PRICES] = stored_prices(
+                prepared.instance,
+                result.ensemble,
+                _known_prices(task.problem),
+                seed=derived_seed(prepared.settings.seed, 0, "prices"),
+            )
+        proof = solver.proof if isinstance(solver, Proving) else None
+        if run is not None and proof is not None and proof.status == "proven":
+            assert isinstance(solver, Proving)
+            # the certificate speaks of what the mixture says of itself
+            result.ensemble.about.update(about_of(self, prepared))
+            solver.written = write_proof(run.folder, prepared.instance, result.ensemble, proof)
+        if prepared.settings.joint:  # its rule is no row of the master, but has its region
+            rule = capacity(prepared.instance, prepared.settings)
+            record_regions(result.ensemble, (rule,), inputs=task.problem.objective.inputs)
+            made, router = prepared.instance, result.ensemble
+            if run is not None and isinstance(solver, Shielding):
+                router.about.update(about_of(self, prepared))
+                solver.written = write_shield_proof(run.folder, made, router)
+                solver.open = not solver.written
+            if prepared.ratio is not None and isinstance(solver, Shielding):
+                folder = None if run is None else run.folder
+                solver.written |= write_ratio(folder, made, router, prepared.ratio)
+        return result
+
+    def evaluate(
+        self, prepared: Prepared, task: Task, result: Result, review: Review
+    ) -> Evaluation:
+        made, asked = prepared.instance, prepared.settings
+        measured = prepared.measured
+        later = None
+        if measured is not None:  # plain networks are measured on the traffic instead
+            asked = replace(asked, baseline=False)
+            later = Later(made, measured, review)  # first: it is what such a run is judged by
+            later.judge(OURS, result.ensemble)
+        found = evaluate(made, asked, task.problem, result, review)
+        more: dict[str, Any] = {"sees": asked.sees}
+        if later is not None:
+            if prepared.settings.baseline and review.begins("a plain network, to compare"):
+                later.judge(PLAIN, plain_router(task.problem, asked, result, review.deadline))
+            later.compare(review)
+            found = seen_too(made, result.ensemble, found, later.of_set)
+            more["traffic"] = later.found
+        summary, arrays = found.summary | more, dict(found.arrays)
+        arrays |= {} if later is None else later.arrays
+        if isinstance(task.solver, Proving) and task.solver.proof is not None:
+            violated = summary["strength"] == Strength.VIOLATED
+            summary |= proof_summary(made, task.solver.proof) | (task.solver.written or {})
+            summary |= {"strength": Strength.VIOLATED} if violated else {}
+        if isinstance(task.solver, Shielding):
+            summary |= task.solver.written
+            if asked.sees != "all" and task.solver.open and found.kept:
+                summary["strength"] = Strength.UNVERIFIED  # that budgets suffice wants the proof
+        if isinstance(task.journal, CutJournal):
+            arrays |= task.journal.arrays()
+            if "cut_demands" in arrays:
+                record_cuts(made, result.ensemble, arrays["cut_demands"])
+        kept = found.kept and summary["strength"] == asked.guarantee
+        if prepared.ratio is not None:
+            summary["ratio_asked"] = None if asked.ratio == AUTO else asked.ratio
+            kept &= ratio_kept(summary)
+        factor = made.capacity_factor
+        if factor is not None and factor != 1.0:
+            summary[REAL] = real_figures(summary, factor)
+            arrays[FACTOR] = np.array([factor])  # of all utilisations among the arrays
+        return Evaluation(finite(summary), kept, arrays)
+
+    def restore(
+        self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
+    ) -> Router:
+        made = restored(description, from_traffic=settings.get("traffic") is not None)
+        sizes = (len(made.demand_names), len(made.paths))
+        if sizes != (ensemble.input_size, ensemble.output_size):
+            raise RunFolderError(
+                f"the run names {sizes[0]} demands and {sizes[1]} paths, but its mixture has "
+                f"{ensemble.input_size} and {ensemble.output_size}: restore it from a copy"
+            )
+        bound = _bound(made, description.get(PRICES))
+        local = budgeted(made, ensemble)
+        agents = local is not None or settings.get("sees", "all") != "all"
+        return Router(made, local, bound, agents)
+
+    def report(self, summary: Mapping[str, Any]) -> str:
+        return report(summary)
+
+    def guarantees(self, summary: Mapping[str, Any]) -> list[Guarantee]:
+        return guarantees(summary)
+
+    def story(self, saved: Saved) -> Story:
+        return story(saved)
+
+
+def _bound(made: Instance, prices: Any) -> LowerBound | None:
+    """What prices of links prove; None where none are stored."""
+    if prices is None:
+        return None
+    try:
+        if not isinstance(prices, list):
+            raise ValueError(f"prices must be a list, got {prices!r:.80}")
+        rows = [files.finite_numbers(one, "a vector of prices") for one in prices]
+        return LowerBound(made, np.array(rows)) if rows else None
+    except ValueError as error:
+        raise RunFolderError(
+            f"the run's prices of links cannot be read ({error}): restore it from a copy"
+        ) from error
+
+
+def _check_failures(settings: RouteSettings, made: Instance) -> None:
+    """Refuse failures that cannot be read now: after the training it would be too late."""
+    if settings.failures is None:
+        return
+    for failure in failures_of(settings.failures, made):
+        if failure.fault:
+            raise InvalidInput(failure.fault)
+
+
+def _known_prices(problem: Problem) -> Array | None:
+    """Prices of links (k, A) that training has found already."""
+    tail = problem.objective.tail if isinstance(problem.objective, Epigraph) else None
+    return tail.least.arc_prices if isinstance(tail, GapTail) else None
+
+
+APPLICATION = Routing()

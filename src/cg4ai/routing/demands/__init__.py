@@ -1,0 +1,1 @@
+"""Sets of demand vectors, and measured traffic."""

@@ -1,0 +1,207 @@
+"""Measured traffic as a routing instance: its demands and their set, and vectors to learn from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cg4ai import clock
+from cg4ai.errors import InvalidInput
+from cg4ai.records import Array, IntArray
+from cg4ai.routing.demands.sets import DemandSet
+from cg4ai.routing.demands.traffic import Pair, Traffic
+from cg4ai.routing.demands.traffic_sets import HEADROOM, from_traffic
+from cg4ai.routing.network.instance import (
+    Instance,
+    built,
+    carry_robust,
+    network_of,
+    on_set,
+    unused_paths,
+)
+from cg4ai.routing.network.network import Network
+from cg4ai.routing.network.path_files import read_paths
+from cg4ai.routing.options import CAPACITIES_AUTO as AUTO
+from cg4ai.routing.options import factor_fault
+
+USUAL_LOAD = 0.99
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Demand vectors of an instance: `earlier` (T, D) to learn from, `later` (L, D) to judge by.
+
+    `times` are those of both: the first and the last earlier one, the first and the last later one.
+    `silent`: how many earlier and later vectors of zeros were left out, as nothing is routed there.
+    `elsewhere`: the share of the later traffic that belongs to no demand. `partial` (L,): whether
+    the vector is not all of its matrix, though whole matrices were to be routed.
+    """
+
+    earlier: Array
+    later: Array
+    times: tuple[str, str, str, str]
+    silent: tuple[int, int] = (0, 0)
+    elsewhere: float = 0.0
+    partial: NDArray[np.bool_] | None = None
+
+    @classmethod
+    def of(
+        cls, instance: Instance, earlier: Traffic, later: Traffic, *, whole: bool = False
+    ) -> Measured:
+        """`whole`: the demands are meant to be all that is sent."""
+        vectors = [part.vectors(instance) for part in (earlier, later)]
+        kept = [part.any(axis=1) for part in vectors]
+        if not all(rows.any() for rows in kept):
+            raise InvalidInput("the traffic of the demands is zero at all earlier or later times")
+        times = (earlier.times[0], earlier.times[-1], later.times[0], later.times[-1])
+        others = later.others(instance.ends)
+        return cls(
+            vectors[0][kept[0]],
+            vectors[1][kept[1]],
+            times,
+            (int((~kept[0]).sum()), int((~kept[1]).sum())),
+            float(others.sum() / later.matrices.sum()),
+            (others[kept[1]] > 0) & whole,
+        )
+
+    def inside(self, instance: Instance) -> NDArray[np.bool_]:
+        """(L,): which later matrices lie in the set; none of which a part is not routed."""
+        found = instance.region.contains(self.later)
+        return np.asarray(found if self.partial is None else found & ~self.partial)
+
+
+def evenly(length: int, count: int) -> IntArray:
+    """At most `count` of the positions 0 to `length` - 1, evenly apart."""
+    return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(np.int64))
+
+
+def thinned(vectors: Array, count: int) -> Array:
+    """At most `count` of the vectors (T, D), evenly over time."""
+    return np.asarray(vectors[evenly(len(vectors), count)])
+
+
+def measured_instance(
+    network: str | Path | Network | Any,
+    traffic: Traffic,
+    demands: int | None = None,
+    paths: int = 3,
+    load: float | None = None,
+    *,
+    path_file: str | Path | None = None,
+    cover: float = 1.0,
+    headroom: float = HEADROOM,
+    hose: bool = True,
+    budget: bool = False,
+    least: float = 0.0,
+    scale_capacities: float | Literal["auto"] | None = None,
+) -> Instance:
+    """The demands of all pairs of nodes that send and receive, in the order of the traffic's file.
+
+    With `demands` only the largest, by what was most. Their set is fitted to the traffic by
+    `from_traffic`, in its units. Capacities are those of the network, and a set that no constant
+    split routes is refused. With `scale_capacities` they are counted as that multiple of what they
+    are, which `capacity_factor` keeps; "auto" is the multiple at which the worst case of the set,
+    what the best constant split keeps, is `load` (0.99 if not given).
+    """
+    if load is not None and scale_capacities != AUTO:
+        raise InvalidInput(
+            f"load {load:g} scales nothing here: demands are in the units of the traffic, and "
+            "capacities as given; leave load out, or ask for scale_capacities auto"
+        )
+    graph = network_of(network)
+    traffic.check_nodes(graph.nodes, graph.name)
+    index = {name: position for position, name in enumerate(graph.nodes)}
+    pairs = _pairs(traffic, demands)
+    seen = traffic.volumes(pairs)
+    with clock.review().stage(f"the set of demands from {len(seen):,} matrices"):
+        region = from_traffic(
+            seen, pairs, cover=cover, headroom=headroom, hose=hose, budget=budget, least=least
+        )
+    upper = region.bounds()[1]
+    volumes = {
+        (index[source], index[target]): float(volume)
+        for (source, target), volume in zip(pairs, upper, strict=True)
+    }
+    given = None if path_file is None else read_paths(Path(path_file), graph)
+    plain = built(graph, volumes, paths, given)
+    if scale_capacities == AUTO:
+        made = _with_load(plain, region, USUAL_LOAD if load is None else load)
+    else:
+        factor = 1.0 if scale_capacities is None else checked_factor(scale_capacities)
+        plain = replace(plain, capacity=factor * plain.capacity, capacity_factor=factor)
+        made = on_set(plain, region, load=None, remedies=lambda level: _remedies(level * factor))
+    left_out = (*_left_out(traffic, pairs), *unused_paths(given, volumes))
+    noted = replace(made, notes=(*graph.notes, *traffic.notes, *left_out))
+    carry_robust(noted, made, 1.0)
+    return noted
+
+
+def _with_load(plain: Instance, region: DemandSet, load: float) -> Instance:
+    """Capacities counted as the multiple at which the worst case of the set is `load`."""
+    scaled = on_set(plain, region, load=load)
+    if scaled.scale == 1.0:  # they fit as they are
+        return on_set(plain, region, load=None)
+    made = replace(
+        scaled,
+        demand_max=scaled.demand_max / scaled.scale,
+        demand_set=region,
+        capacity=plain.capacity / scaled.scale,
+        capacity_factor=1 / scaled.scale,
+        scale=1.0,
+    )
+    carry_robust(made, scaled, 1.0)
+    return made
+
+
+def checked_factor(factor: Any) -> float:
+    """The multiple that capacities are counted as, or an error."""
+    if fault := factor_fault(factor):
+        raise InvalidInput(fault)
+    return float(factor)
+
+
+def _remedies(needed: float) -> str:
+    """What to do about a set for which capacities would have to be `needed` times as large."""
+    digits = 3 - math.floor(math.log10(needed))
+    least = math.ceil(needed * 10.0**digits) / 10.0**digits
+    return (
+        "Give capacities and traffic in one unit; make the set smaller (headroom, cover, fewer "
+        "demands); allow more paths; or count all capacities as a multiple of what they are, with "
+        f"scale_capacities {least:g} or auto (--scale-capacities), which every result then states"
+    )
+
+
+def _pairs(traffic: Traffic, demands: int | None) -> list[Pair]:
+    """Pairs of nodes in the order of the file, of which `demands` with most traffic at one time."""
+    largest = traffic.largest
+    sends, receives = largest.max(axis=1) > 0, largest.max(axis=0) > 0
+    count = len(traffic.nodes)
+    found = [(s, t) for s in range(count) for t in range(count) if s != t]
+    found = [(s, t) for s, t in found if sends[s] and receives[t]]
+    if not found:
+        raise InvalidInput("the traffic is zero at all times; there is nothing to route")
+    if demands is not None:
+        if demands > len(found):
+            raise InvalidInput(
+                f"{demands} demands were asked for, but the traffic has {len(found)} pairs of "
+                "nodes that send and receive; ask for fewer"
+            )
+        kept = {*sorted(found, key=lambda pair: (-largest[pair], pair))[:demands]}
+        found = [pair for pair in found if pair in kept]
+    return [(traffic.nodes[source], traffic.nodes[target]) for source, target in found]
+
+
+def _left_out(traffic: Traffic, pairs: list[Pair]) -> Iterator[str]:
+    """What the instance leaves out of the traffic."""
+    whole, routed = float(traffic.matrices.sum()), float(traffic.volumes(pairs).sum())
+    if routed < whole * (1 - 1e-12):
+        which = (
+            f"the {len(pairs)} largest demands are" if len(pairs) > 1 else "the largest demand is"
+        )
+        yield f"only {which} routed, {routed / whole:.1%} of the traffic"

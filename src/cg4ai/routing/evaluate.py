@@ -1,0 +1,502 @@
+"""How good a trained router is: attack or shield, gaps to the optimum, speed, plain networks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from cg4ai import clock
+from cg4ai.apps.protocol import Evaluation
+from cg4ai.clock import Deadline, Review
+from cg4ai.colgen.restricted_master import row_keys
+from cg4ai.colgen.result import Result
+from cg4ai.compile.problem import Problem
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.flows import FlowMembers
+from cg4ai.members.mixture import Part
+from cg4ai.proofs.leaves import highest, leaves_of
+from cg4ai.proofs.rule_forms import proof_rules_of
+from cg4ai.protocols import Pricer
+from cg4ai.records import Array, Strength
+from cg4ai.routing.demands.scaling import FACTOR
+from cg4ai.routing.demands.sets import MIXES, FreshDemands, MixedDemands, in_words
+from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.pages.link_loads import WorstLoads, gap_arrays, load_arrays
+from cg4ai.routing.prove.attack import FEASIBLE, UNROUTED, Attack, timed_attack
+from cg4ai.routing.settings import Recipe, RouteSettings
+from cg4ai.routing.train.effort import JUDGED, JUDGED_PATHS, affordable
+from cg4ai.routing.train.optimal import OptimalRouting, bottleneck, least_mlu_until
+from cg4ai.routing.train.problem import capacity, first_request
+from cg4ai.routing.train.shield import edge_vectors, measure_shield
+from cg4ai.rules.regions import Box
+from cg4ai.seeds import derived_seed, generator
+
+FEW = 200  # vectors at which a shielded router is looked at in any case
+ROUNDS = 3  # of what is timed, in turns
+NO_LOAD = 1e-300  # an optimum below it counts as so much
+ALONE = 100  # vectors predicted one by one in each
+PLAIN = 1.2  # times that of training: what plain networks and their attack take
+
+
+@runtime_checkable
+class Plain(Protocol):
+    """A pricer that can also train its members plainly, for comparison."""
+
+    def plain(self, trainings: int) -> Pricer:
+        """The same training without rows, over as many steps as so many calls took."""
+        ...
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Demand vectors that training never saw, with the best routing of each."""
+
+    vectors: Array = field(repr=False)
+    best: OptimalRouting = field(repr=False)
+
+    def gaps(self, instance: Instance, splits: Array, prefix: str = "") -> dict[str, float]:
+        """What these splits (n, paths) lose to the best, and how often they overload a link."""
+        reached = self.mlu(instance, splits)
+        gap = reached - self.best.mlu
+        return {
+            f"{prefix}mean_mlu_gap": float(gap.mean()),
+            f"{prefix}max_mlu_gap": float(gap.max()),
+            f"{prefix}overloaded": float((reached > FEASIBLE).mean()),
+        }
+
+    def mlu(self, instance: Instance, splits: Array) -> Array:
+        return np.asarray(instance.utilisation(self.vectors, splits).max(axis=1))
+
+
+def evaluate(
+    instance: Instance, settings: RouteSettings, problem: Problem, result: Result, review: Review
+) -> Evaluation:
+    """Attack and validate a trained router, and if asked the plain one beside it.
+
+    A shielded one keeps the capacities by closed form, so instead of a long attack it is measured
+    what its shield does, at adversarial vectors, too.
+    """
+    ensemble, seed, whole = result.ensemble, settings.seed, review
+    training_s = result.seconds_by_step()["pricing_s"]
+    if settings.baseline:  # plain networks train as long once more
+        review = replace(review, deadline=review.deadline.reserving(PLAIN * training_s))
+    attack_seed = derived_seed(seed, 0, "final attack") % 2**31
+    shielded, worst = bool(ensemble.guards), WorstLoads(instance)
+    searched = bool(problem.requirements)  # trees keep the capacities by their leaves
+    if shielded:
+        known = _shielded(instance, ensemble, worst, seed=seed)
+    else:
+        known = _audited(result) if searched else _at_corners(instance, ensemble, worst)
+    summary = {**_about(instance, settings, problem, result), **known}
+    arrays: dict[str, Array] = {}
+    # even its smallest portion takes about as long as the search that training ended with
+    needed = result.ending.audits_s
+    if searched and review.begins("searching for overloads", needed=needed):
+        found = timed_attack(instance, ensemble, settings, seed=attack_seed, review=review)
+        summary |= _attacked(found)
+        worst.note(found.links, found.demands)
+    validation = None
+    settings = settings.sized(len(instance.path_demand))
+    if review.begins(f"distance from optimal routing on {settings.validation} demand vectors"):
+        validation = validated(instance, settings, review)
+        splits = ensemble.predict(validation.vectors)
+        loads = worst.see(validation.vectors, splits)
+        best, reached = validation.best.mlu, loads.max(axis=1)
+        arrays |= {"optimal_mlu": best, "predicted_mlu": reached, **load_arrays(loads)}
+        arrays |= gap_arrays(validation.vectors, reached, best)
+        summary |= {
+            "validation": len(validation.vectors),
+            "mean_optimal_mlu": float(validation.best.mlu.mean()),
+            "unrouted": instance.unrouted(splits),
+            **validation.gaps(instance, splits),
+        }
+        if validation.best.splits is not None:
+            distance = ((splits - validation.best.splits) ** 2).sum(1).mean()
+            summary["split_loss"] = float(distance)
+        if settings.objective == "cost":
+            given = validation.vectors
+            costs = review.within(
+                "cost of paths", lambda: cost_arrays(instance, given, splits=splits)
+            )
+            arrays |= costs or {}
+            summary |= {} if costs is None else cost_gaps(costs)
+        if review.begins("distance from optimal routing on other mixes of demands"):
+            summary["mixes"] = mixes(
+                instance, settings, ensemble, review, uniform=validation, worst=worst
+            )
+    if validation is not None and shielded:
+        summary |= _shield_measured(instance, ensemble, settings, validation, review, worst)
+        reported = summary.get("shield", {"unrouted": 0.0})
+        summary["unrouted"] = max(summary["unrouted"], reported["unrouted"])
+    if validation is not None:
+        timed = validation.vectors[: settings.timed]
+        summary |= (
+            review.within("speed", lambda: prediction_speed(instance, ensemble, timed, review))
+            or {}
+        )
+    if settings.baseline and whole.begins(
+        "plain networks of equal effort, to compare", needed=training_s
+    ):
+        until = whole.deadline
+        if result.cut:  # where the clock ended our training before its last step, theirs alike
+            until = Deadline(min(until.ends, Deadline.after(training_s).ends))
+        plain = plain_router(problem, settings, result, until)
+        if until.passed:
+            whole.cut.append("training of plain networks")
+        more, drawn = _beside(instance, settings, ensemble, plain, validation, whole)
+        summary |= more
+        arrays |= drawn
+    return _concluded(summary, arrays, worst)
+
+
+def seen_too(
+    instance: Instance, ensemble: Ensemble, found: Evaluation, vectors: Array
+) -> Evaluation:
+    """The evaluation where the router is looked at at further vectors (n, D) of the set."""
+    worst = WorstLoads(instance)
+    worst.note(found.arrays["link_worst"], found.arrays.get("worst_vector"))
+    worst.see(vectors, ensemble.predict(vectors, outside="ignore"))
+    return _concluded(dict(found.summary), dict(found.arrays), worst)
+
+
+def _concluded(
+    summary: dict[str, Any], arrays: Mapping[str, Array], worst: WorstLoads
+) -> Evaluation:
+    """With the worst utilisation of all that was looked at."""
+    if float(worst.links.max()) >= summary["worst_utilisation"]:
+        link = int(worst.links.argmax())
+        summary["worst_utilisation"] = float(worst.links[link])
+        summary["worst_link"] = list(worst.instance.arcs[link])
+    kept = summary["worst_utilisation"] <= FEASIBLE and summary.get("unrouted", 0.0) <= UNROUTED
+    if not kept:  # a shield holds whatever is measured of it; a violation is one all the same
+        summary["strength"] = Strength.VIOLATED
+    return Evaluation(summary, kept, {**arrays, **worst.arrays()})
+
+
+def mixes(
+    instance: Instance,
+    settings: RouteSettings,
+    ensemble: Ensemble,
+    review: Review,
+    *,
+    uniform: Validation,
+    worst: WorstLoads,
+) -> dict[str, dict[str, float]]:
+    """How far the router is from the best routing on each mix of demands, as far as time allows.
+
+    On vectors of their own, which neither training nor the choice of members has seen.
+    """
+    drawn = MixedDemands(instance.region, instance.ends, seed=derived_seed(settings.seed, 0, "mix"))
+    count = affordable(JUDGED, JUDGED_PATHS, len(instance.path_demand))
+    found: dict[str, dict[str, float]] = {}
+    for mix in MIXES:
+        if mix == "uniform":
+            vectors, best = uniform.vectors, uniform.best.mlu
+        elif found and review.deadline.passed:
+            review.cut.append(f"distance from optimal routing on {mix} demands")
+            continue
+        else:
+            made = generator(derived_seed(settings.seed, 0, f"judged by {mix} demands"))
+            vectors = drawn.draw(mix, count, made).numpy()
+            best = least_mlu_until(instance, vectors, review.deadline)
+            if len(best) < len(vectors):
+                words = f"distance on {mix} demands, to {len(best)} of {len(vectors)} vectors"
+                review.cut.append(words)
+                vectors = vectors[: len(best)]
+        splits = ensemble.predict(vectors)
+        gap = worst.see(vectors, splits).max(axis=1) - best
+        over = 1 + gap / np.maximum(best, NO_LOAD)
+        found[mix] = {
+            "vectors": len(vectors),
+            "mean_optimal_mlu": float(best.mean()),
+            "mean_mlu_gap": float(gap.mean()),
+            "max_mlu_gap": float(gap.max()),
+            "mean_ratio": float(over.mean()),
+            "max_ratio": float(over.max()),
+        }
+        if settings.objective == "cost":
+            costs = cost_arrays(instance, vectors, splits=splits)
+            found[mix] |= cost_gaps(costs)
+    return found
+
+
+def validated(instance: Instance, settings: RouteSettings, review: Review) -> Validation:
+    """The best routing of as many validation vectors as time allows; all without a limit."""
+    drawn = instance.sample(settings.validation, derived_seed(settings.seed, 0, "validation"))
+    labelled = settings.baseline or settings.objective == "split"
+    if not np.isfinite(review.deadline.ends):
+        return Validation(drawn, instance.optimal(drawn, splits=labelled))
+    # what is left is shared with the speed and the costs, which solve these again
+    shares = 4 if settings.objective == "cost" else 2
+    soon = Deadline.after(review.deadline.left() / shares)
+    mlu = least_mlu_until(instance, drawn, soon)
+    done = len(mlu)
+    if done < len(drawn):
+        review.cut.append(f"validation, to {done} of {len(drawn)} demand vectors")
+    return Validation(drawn[:done], OptimalRouting(mlu))
+
+
+def _about(
+    instance: Instance, settings: RouteSettings, problem: Problem, result: Result
+) -> dict[str, Any]:
+    """What was trained, for what, and out of what the mixture is made."""
+    return {
+        "network": instance.name,
+        "demands": len(instance.demand_max),
+        "paths": max(len(block) for block in instance.blocks),
+        "links": len(instance.arcs),
+        "load": instance.load,
+        "scale": instance.scale,
+        FACTOR: instance.capacity_factor,
+        "notes": list(instance.notes),
+        "corner_mlu": instance.level,
+        "demand_max": instance.demand_max.tolist(),
+        "demand_set": in_words(instance.region),
+        "objective": settings.objective,
+        "from_traffic": settings.traffic is not None,
+        "guarantee": settings.guarantee,
+        "members": settings.members,
+        "time_limit_s": settings.time_limit_s,
+        "training_limit_s": settings.training_limit_s,
+        "threads": settings.threads,
+        "seed": settings.seed,
+        "constants": constants(problem),
+        **capacity_rows(problem, result),
+        "active_constants": active_constants(result.ensemble),
+    }
+
+
+def _audited(result: Result) -> dict[str, Any]:
+    """What the end of training found, in case there is no time to search further."""
+    worst = max((audit.worst_violation for audit in result.audits), default=float("nan"))
+    strength = Strength.ATTACKED if result.feasible else Strength.VIOLATED
+    return {"worst_utilisation": 1.0 + float(worst), "strength": strength, "attack": {}}
+
+
+def _at_corners(instance: Instance, ensemble: Ensemble, worst: WorstLoads) -> dict[str, Any]:
+    """The most that the leaves of trees load a link with; what that establishes says the proof."""
+    rules = proof_rules_of(capacity(instance, Recipe()), output_size=ensemble.output_size)
+    found = leaves_of(ensemble, *instance.region.bounds())
+    links = [highest(found, rules.affine, arc) for arc in range(len(instance.arcs))]
+    worst.note(np.array(links), None)
+    return {"worst_utilisation": max(links), "strength": Strength.UNVERIFIED, "attack": {}}
+
+
+def _shielded(
+    instance: Instance, ensemble: Ensemble, worst: WorstLoads, *, seed: int
+) -> dict[str, Any]:
+    """What a shield establishes, in case there is no time to measure it: looked at a little."""
+    few = instance.sample(FEW, derived_seed(seed, 0, "shielded"))
+    vectors = np.concatenate([edge_vectors(instance), few])
+    most = float(worst.see(vectors, ensemble.predict(vectors)).max())
+    return {"worst_utilisation": most, "strength": Strength.SHIELDED, "attack": {}}
+
+
+def _shield_measured(
+    instance: Instance,
+    ensemble: Ensemble,
+    settings: RouteSettings,
+    validation: Validation,
+    review: Review,
+    worst: WorstLoads,
+) -> dict[str, Any]:
+    """How often and how much the shield acts, and what it costs; as far as time allows."""
+    found: dict[str, Any] = {}
+    if review.begins(f"the shield at {settings.shield_inputs} demand vectors"):
+        for share in review.portions("measuring the shield"):
+            count = math.ceil(len(validation.vectors) * share)
+            report = measure_shield(
+                instance,
+                ensemble,
+                vectors=validation.vectors[:count],
+                best=validation.best.mlu[:count],
+                inputs=math.ceil(settings.shield_inputs * share),
+                seed=settings.seed,
+            )
+            found = {"shield": report.numbers()}
+            worst.note(report.links, report.vector)
+    return found
+
+
+def _attacked(found: Attack) -> dict[str, Any]:
+    return {
+        "worst_utilisation": found.worst_utilisation,
+        "attack": {**found.effort, "found_by": found.found_by, "arc": list(found.arc)},
+        "strength": found.strength,
+    }
+
+
+def _beside(
+    instance: Instance,
+    settings: RouteSettings,
+    ensemble: Ensemble,
+    plain: Ensemble,
+    validation: Validation | None,
+    review: Review,
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The same figures of the plain networks, and both where hardly any room is left."""
+    seed = derived_seed(settings.seed, 0, "final attack") % 2**31
+    found = timed_attack(instance, plain, settings, seed=seed, review=review)
+    summary: dict[str, Any] = {
+        "plain_worst_utilisation": found.worst_utilisation,
+        "plain_worst_link": list(found.arc),
+    }
+    arrays: dict[str, Array] = {}
+    tight = review.within(
+        "both where hardly any room is left",
+        lambda: tight_arrays(instance, ensemble, plain, settings.tight, seed=settings.seed),
+    )
+    arrays |= tight or {}
+    if validation is None:
+        return summary, arrays
+    splits = plain.predict(validation.vectors)
+    arrays["plain_mlu"] = validation.mlu(instance, splits)
+    summary |= validation.gaps(instance, splits, "plain_")
+    if settings.objective == "cost":
+        costs = cost_arrays(instance, validation.vectors, splits=splits)
+        arrays["plain_cost"] = costs["predicted_cost"]
+        summary["plain_mean_cost_gap"] = cost_gaps(costs)["mean_cost_gap"]
+    return summary, arrays
+
+
+def constants(problem: Problem) -> int:
+    """How many columns are there from the start, anchors; the others are trained networks."""
+    return sum(len(blocks) for _, blocks in problem.start)
+
+
+def active_constants(ensemble: Ensemble) -> int:
+    """How many of the members with weight are anchors: constant splits, or flows for a ratio."""
+    return sum(
+        int(np.count_nonzero(part.weights))
+        for part in ensemble.unshielded.unshielded.parts  # of a ratio behind two shields
+        if isinstance(part.members, ConstantMembers | FlowMembers)
+    )
+
+
+def capacity_rows(problem: Problem, result: Result) -> dict[str, int]:
+    """Rows of the capacities in the master, and how many of them were found by search.
+
+    The others are there from the start. Nothing where the rows were not counted.
+    """
+    if result.rule_rows is None:
+        return {}
+    first = len({key for rows in problem.start_rows for key in row_keys(rows)})
+    return {"capacity_rows": result.rule_rows, "found_rows": result.rule_rows - first}
+
+
+def groups_trained(result: Result) -> int:
+    """How many groups were trained, those that the master did not take included."""
+    return sum(
+        int(record.added_columns > 0) if record.trainings is None else record.trainings
+        for record in result.history
+    )
+
+
+def plain_router(
+    problem: Problem, settings: RouteSettings, result: Result, until: Deadline
+) -> Ensemble:
+    """The same members trained plainly for as many steps, without master, rows or cuts."""
+    pricer = problem.pricers[0]
+    assert isinstance(pricer, Plain)
+    plain = pricer.plain(groups_trained(result))
+    count = len(problem.layout)
+    seed = derived_seed(settings.seed, 0, "plain")
+    asked = first_request(problem, seed=seed, device=settings.device, attacked=False)
+    proposed = plain.price(replace(asked, until=until.ends))
+    assert proposed.members is not None
+    device = torch.device(settings.device)
+    part = Part(proposed.members.to(device), proposed.blocks, np.ones(count))
+    return Ensemble((part,), problem.layout, device=device)
+
+
+# ---- further measurements -----------------------------------------------------------------------
+
+
+def prediction_speed(
+    instance: Instance, ensemble: Ensemble, vectors: Array, review: Review
+) -> dict[str, float]:
+    """Seconds of an answer: in one batch of all vectors, alone, and by a program from a warm start.
+
+    All three take turns, and the median of three rounds counts. Under a time limit there may be
+    fewer rounds.
+    """
+    seconds: list[tuple[float, float, float]] = []
+    alone = vectors[:ALONE]
+    for done in range(ROUNDS):
+        if done and review.deadline.left() <= max(map(sum, seconds)):
+            review.cut.append(f"speed, to {done} of {ROUNDS} rounds")
+            break
+        seconds.append(
+            (
+                _seconds(lambda: ensemble.predict(vectors)),
+                _seconds(lambda: [ensemble.predict(one) for one in alone[:, None]]),
+                _seconds(lambda: instance.optimal(vectors)),
+            )
+        )
+    batch, single, program = np.median(np.array(seconds), axis=0).tolist()
+    return {
+        "timed": len(vectors),
+        "batch_answer_s": batch / len(vectors),
+        "single_answer_s": single / len(alone),
+        "program_answer_s": program / len(vectors),
+        "batch_speedup": program / max(batch, 1e-9),
+    }
+
+
+def _seconds(task: Callable[[], object]) -> float:
+    started = clock.now()
+    task()
+    return clock.now() - started
+
+
+def tight_arrays(
+    instance: Instance, ensemble: Ensemble, plain: Ensemble, count: int, *, seed: int
+) -> dict[str, Array]:
+    """MLUs at `count` vectors, optimal and of both routers, where hardly any room is left.
+
+    The demands that fill the bottleneck are drawn within a hundredth of their largest volume, the
+    others anywhere, so the optimum lies within a hundredth below the largest optimum of the box,
+    which is the load: at load 0.99 between 0.9801 and 0.99. Of a polytope, vectors near its edge.
+    """
+    vectors = _tight_vectors(instance, count, seed=derived_seed(seed, 0, "tight"))
+    routers = {"tight_predicted": ensemble, "tight_plain": plain}
+    return {
+        "tight_optimal": instance.optimal(vectors).mlu,
+        **{
+            name: instance.utilisation(vectors, router.predict(vectors)).max(axis=1)
+            for name, router in routers.items()
+        },
+    }
+
+
+def _tight_vectors(instance: Instance, count: int, *, seed: int) -> Array:
+    region = instance.region
+    if not isinstance(region, Box):
+        return np.asarray(FreshDemands(region, edge=1.0)(count, generator(seed)).numpy())
+    shares = np.random.default_rng(seed).uniform(0, 1, (count, region.size))
+    full = bottleneck(instance).demands
+    shares[:, full] = 0.99 + 0.01 * shares[:, full]
+    return np.asarray(region.lower + shares * (region.upper - region.lower))
+
+
+def cost_arrays(instance: Instance, vectors: Array, *, splits: Array) -> dict[str, Array]:
+    """Total path cost (length x flow) of each vector: least possible, and predicted."""
+    best = instance.optimal(vectors, objective="cost").cost
+    assert best is not None
+    demands = vectors[:, instance.path_demand]
+    return {
+        "optimal_cost": best,
+        "predicted_cost": np.asarray((demands * splits) @ instance.path_length),
+    }
+
+
+def cost_gaps(arrays: Mapping[str, Array]) -> dict[str, float]:
+    """Mean share by which the cost of a router exceeds the least possible."""
+    share = (arrays["predicted_cost"] / arrays["optimal_cost"]).mean()
+    return {"mean_cost_gap": float(share) - 1.0}

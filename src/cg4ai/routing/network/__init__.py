@@ -1,0 +1,1 @@
+"""Networks, their files, and instances: demands with the paths that they may use."""

@@ -1,0 +1,269 @@
+"""Graphs of networkx, GraphML files and node-link JSON files, turned into a `Network`.
+
+All three become one `Graph` first. Its edges must carry `capacity` and may carry `length` (all of
+them or none; else from the nodes' `pos`, else 1). An undirected edge can be used in both
+directions, each with the full capacity; parallel edges add up. Demands come from the attribute
+`demands` of the graph, {source: {target: volume}}, or from a demand file. Other attributes are
+not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.routing.network.network import (
+    Network,
+    NetworkBuilder,
+    Position,
+    link_name,
+    number,
+    shown,
+)
+from cg4ai.routing.network.parsing import Element, LocatedObject, parse_json, parse_xml
+
+
+class Node(NamedTuple):
+    """`key` is what edges and demands call it."""
+
+    key: str
+    attributes: Mapping[str, Any]
+    place: str
+
+
+class Edge(NamedTuple):
+    """An edge between the nodes of two keys."""
+
+    source: str
+    target: str
+    attributes: Mapping[str, Any]
+    place: str
+    both_ways: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """What a file or a networkx graph says, before it is checked; `place` is the file."""
+
+    name: str
+    nodes: list[Node]
+    edges: list[Edge]
+    demands: Any
+    place: str
+
+
+def read_graphml(path: Path) -> Network:
+    """A GraphML file with one graph."""
+    return _network(graphml(path))
+
+
+def graphml(path: Path, *, checked: bool = True) -> Graph:
+    """What a GraphML file with one graph says; `checked`: capacities and lengths are numbers."""
+    root = parse_xml(path)
+    if root.tag != "graphml":
+        raise InvalidInput(f"{root.place}: expected <graphml>, got <{root.tag}>")
+    keys = {key.identifier(): key for key in root.all("key")}
+    graph = root.one("graph")
+    directed = graph.attributes.get("edgedefault") == "directed"
+    nodes = [
+        Node(node.identifier(), _data(node, keys, "node", f"node {node.identifier()}"), node.place)
+        for node in graph.all("node")
+    ]
+    edges = []
+    for edge in graph.all("edge"):
+        source, target = edge.attribute("source"), edge.attribute("target")
+        data = _data(edge, keys, "edge", f"edge {source}-{target}", checked=checked)
+        one_way = edge.attributes.get("directed", str(directed)).lower() == "true"
+        edges.append(Edge(source, target, data, edge.place, not one_way))
+    demands = _data(graph, keys, "graph", "graph").get("demands")
+    return Graph(path.stem, nodes, edges, demands, str(path))
+
+
+def _data(
+    element: Element, keys: dict[str, Element], kind: str, what: str, *, checked: bool = False
+) -> dict[str, Any]:
+    """The values of an element by the names of their keys, defaults included."""
+    values: dict[str, Any] = {}
+    for key in keys.values():
+        if key.attributes.get("for", "all") in (kind, "all"):
+            for default in key.all("default"):
+                values[key.attributes.get("attr.name", key.identifier())] = default.text.strip()
+    for data in element.all("data"):
+        identifier = data.attribute("key")
+        if identifier not in keys:
+            raise InvalidInput(
+                f"{data.place}, {what}: <data> names the unknown key {shown(identifier)}"
+                f"{did_you_mean(identifier, keys)}; declare it with <key>"
+            )
+        name = keys[identifier].attributes.get("attr.name", identifier)
+        values[name] = data.text.strip()
+        if checked and name in ("capacity", "length"):  # here, where the line is known
+            number(values[name], what=name, place=f"{data.place}, {what}", least=0)
+    return values
+
+
+def read_json(path: Path) -> Network:
+    """A JSON file in networkx's node-link form, its edges under `edges` or `links`."""
+    return _network(node_link(path))
+
+
+def node_link(path: Path) -> Graph:
+    """What a JSON file in networkx's node-link form says."""
+    content = parse_json(path)
+    if not isinstance(content, LocatedObject) or not {"edges", "links"} & content.keys():
+        raise InvalidInput(
+            f"{path}, line 1: expected networkx's node-link form with 'nodes' and 'edges'"
+        )
+    about = content.get("graph", {})
+    if not isinstance(about, dict):
+        raise InvalidInput(
+            f"{path}, line {content.line}: 'graph' must be an object of attributes such as "
+            f"'demands', got {shown(about)}"
+        )
+    both_ways = not content.get("directed", False)
+    nodes = [
+        # without an id, networkx numbers them
+        Node(_text(entry.get("id", rank)), entry, f"{path}, line {entry.line}")
+        for rank, entry in enumerate(_entries(content, "nodes", (), path))
+    ]
+    edges = [
+        Edge(
+            _text(entry["source"]),
+            _text(entry["target"]),
+            entry,
+            f"{path}, line {entry.line}",
+            both_ways,
+        )
+        for entry in _entries(
+            content, "edges" if "edges" in content else "links", ("source", "target"), path
+        )
+    ]
+    return Graph(path.stem, nodes, edges, about.get("demands"), str(path))
+
+
+def _entries(
+    content: LocatedObject, kind: str, needed: tuple[str, ...], path: Path
+) -> list[LocatedObject]:
+    """The objects listed under `kind`, each with the `needed` names."""
+    entries = content.get(kind)
+    if not isinstance(entries, list):
+        raise InvalidInput(f"{path}, line {content.line}: {kind!r} must be a list of objects")
+    for rank, entry in enumerate(entries, start=1):
+        if not isinstance(entry, LocatedObject):
+            raise InvalidInput(
+                f"{path}: entry {rank} of {kind!r} must be an object, got {shown(entry)}"
+            )
+        for name in needed:
+            if name not in entry:
+                raise InvalidInput(
+                    f"{path}, line {entry.line}: entry {rank} of {kind!r} has no {name!r}, as "
+                    "networkx's node-link form asks for"
+                )
+    return entries
+
+
+def _text(node: object) -> str:
+    """A node of a JSON file by the name that networkx gives it: lists become tuples there."""
+    return str(tuple(node)) if isinstance(node, list) else str(node)
+
+
+def from_graph(graph: Any) -> Network:
+    """A networkx graph of any kind."""
+    return _network(graph_of(graph))
+
+
+def graph_of(graph: Any, place: str = "the graph") -> Graph:
+    """What a networkx graph says."""
+    nodes = [Node(str(node), data, place) for node, data in graph.nodes(data=True)]
+    edges = [
+        Edge(str(source), str(target), data, place, not graph.is_directed())
+        for source, target, data in graph.edges(data=True)
+    ]
+    name = str(graph.graph.get("name") or "graph")
+    return Graph(name, nodes, edges, graph.graph.get("demands"), place)
+
+
+def _network(graph: Graph) -> Network:
+    """The network of a graph; a node is called by its `name` if all of these differ."""
+    names = [str(node.attributes.get("name") or node.key) for node in graph.nodes]
+    if len(set(names)) < len(names):
+        names = [node.key for node in graph.nodes]
+    builder, label = NetworkBuilder(graph.name), dict[str, str]()
+    for node, name in zip(graph.nodes, names, strict=True):
+        place = f"{node.place}, node {shown(name, quoted=False)}"
+        builder.node(name, place=place, position=_position(node.attributes.get("pos"), place))
+        label[node.key] = name
+    _check_capacities(graph)
+    has_length = any("length" in edge.attributes for edge in graph.edges)
+    for edge in graph.edges:
+        ends = [_label(key, label, edge.place) for key in (edge.source, edge.target)]
+        place = f"{edge.place}, edge {shown(link_name(ends), quoted=False)}"
+        builder.link(
+            *ends,
+            capacity=_attribute(edge, "capacity", place),
+            length=_attribute(edge, "length", place) if has_length else None,
+            place=place,
+            both_ways=edge.both_ways,
+        )
+    add_demands(builder, graph.demands, label, graph.place)
+    return builder.build(place=graph.place)
+
+
+def _check_capacities(graph: Graph) -> None:
+    """Refuse edges of which none has a capacity, and say what they have instead."""
+    if not graph.edges or any("capacity" in edge.attributes for edge in graph.edges):
+        return
+    ends = {"source", "target", "key"}  # what says where an edge of a JSON file goes
+    found = sorted({str(name) for edge in graph.edges for name in edge.attributes} - ends)
+    advice = "give each edge its 'capacity'"
+    if found:
+        names = ", ".join(shown(name) for name in found[:10])
+        advice = f"the attributes found are {names}: rename the one that holds it to 'capacity'"
+    raise InvalidInput(f"{graph.place}: no edge has the attribute 'capacity'; {advice}")
+
+
+def _label(key: str, label: dict[str, str], place: str) -> str:
+    if key not in label:
+        raise InvalidInput(
+            f"{place}: an edge names the unknown node {shown(key)}{did_you_mean(key, label)}; "
+            "list it among the nodes"
+        )
+    return label[key]
+
+
+def _position(value: Any, place: str) -> Position | None:
+    if value is None:
+        return None
+    if not isinstance(value, (list, tuple)) or len(value) < 2:
+        raise InvalidInput(f"{place}: pos must be two coordinates, got {shown(value)}")
+    x, y = (number(part, what="a coordinate", place=place) for part in value[:2])
+    return x, y
+
+
+def _attribute(edge: Edge, name: str, place: str) -> float:
+    if name not in edge.attributes:
+        raise InvalidInput(f"{place}: has no {name} while others do; give it to all edges")
+    return number(edge.attributes[name], what=name, place=place, least=0)
+
+
+def add_demands(builder: NetworkBuilder, demands: Any, label: dict[str, str], place: str) -> None:
+    """Those of a graph's attribute; `label` says what nodes of these keys are called."""
+    if demands is None:
+        return
+    if not isinstance(demands, Mapping) or not all(
+        isinstance(row, Mapping) for row in demands.values()
+    ):
+        raise InvalidInput(
+            f"{place}: 'demands' must be {{source: {{target: volume}}}}, got {shown(demands)}; "
+            "where the format has no such thing, use a demand file"
+        )
+    for source, row in demands.items():
+        at = f"{place}, line {row.line}" if isinstance(row, LocatedObject) else place
+        for target, amount in row.items():
+            ends = [label.get(str(node), str(node)) for node in (source, target)]
+            where = f"{at}, demand {shown('->'.join(ends), quoted=False)}"
+            volume = number(amount, what="volume", place=where, least=0)
+            builder.demand(*ends, volume=volume, place=where)

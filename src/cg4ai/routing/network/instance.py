@@ -1,0 +1,430 @@
+"""Routing instances: a network's largest demands, their shortest paths and the box of demands.
+
+`instance` is where routing starts. It takes a network by name, from a file or as a graph, and
+gives the arrays that everything else works on. A demand vector b lies in a set, usually the box
+[0, demand_max]; a split gives each path its share of its demand, and shares of a demand sum to one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from cg4ai import clock
+from cg4ai.errors import InvalidInput
+from cg4ai.extras import optional
+from cg4ai.records import Array, IntArray
+from cg4ai.routing.demands.sets import DemandSet, demand_box, limited, sampled, times
+from cg4ai.routing.network.graphs import from_graph, read_graphml, read_json
+from cg4ai.routing.network.network import Network, Position
+from cg4ai.routing.network.path_files import Nodes, read_paths
+from cg4ai.routing.network.readers import read_demands, read_links, read_native, read_xml
+from cg4ai.routing.network.sndlib import by_name
+from cg4ai.routing.train import optimal as linear_programs
+from cg4ai.rules.regions import Box
+
+if TYPE_CHECKING:
+    from cg4ai.routing.train.anchors import RobustSplit
+    from cg4ai.routing.train.optimal import OptimalRouting
+
+READERS = {
+    ".txt": read_native,
+    ".xml": read_xml,
+    ".graphml": read_graphml,
+    ".json": read_json,
+    ".csv": read_links,
+}
+
+CONFIGURATIONS: tuple[tuple[str, int, int], ...] = tuple(
+    (network, int(size.split("/")[0]), int(size.split("/")[1]))
+    for network, sizes in {
+        "abilene": "5/3 10/3 15/3 5/5",
+        "atlanta": "5/3 10/3 15/3 5/5",
+        "dfn-bwin": "5/3 10/3 15/3",
+        "di-yuan": "5/3 10/3 15/3 5/5",
+        "france": "10/3 15/3 5/5",
+        "geant": "5/3 10/3 15/3 5/5",
+        "newyork": "5/3 10/3 15/3 5/5",
+        "nobel-eu": "5/3 10/3 15/3",
+        "nobel-germany": "5/3 15/3 5/5",
+        "nobel-us": "5/3 10/3 15/3 5/5",
+        "polska": "5/3",
+        "ta1": "5/3 10/3 15/3 5/5",
+    }.items()
+    for size in sizes.split()
+)
+
+# Beyond this many paths of one length, the smallest of those seen so far must do.
+TIED_PATHS = 2000
+USUAL_DEMANDS = 5
+FAR_APART = 1e6  # further apart, the solver's tolerances are larger than the loads
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """D demands with P paths over the A arcs that some path uses.
+
+    `capacity` (A,), `incidence` (P, A) of 0 and 1, `path_demand` (P,) ascending, `demand_max`
+    (D,) the largest demands, `path_length` (P,), `scale`: demand_max / volumes of the network.
+    `load` is the worst MLU over the set of demands that was asked for; None: volumes as given.
+    `capacity_factor`: `capacity` over the network's own; None: another than 1, and not known.
+    `demand_set` is that set, in the box [0, demand_max]; None: all of it.
+    `notes` say in words what was left out, rescaled or assumed. `positions` of the nodes on paths,
+    (longitude, latitude) or of a drawing, are for pictures; None: not all are known. `all_arcs`
+    are those of the network, on a path or not; None: not known.
+    """
+
+    name: str
+    arcs: list[tuple[str, str]]
+    capacity: Array
+    incidence: Array
+    path_demand: IntArray
+    demand_max: Array
+    path_length: Array
+    demand_names: list[str]
+    paths: list[tuple[str, ...]]
+    scale: float = 1.0
+    load: float | None = None
+    capacity_factor: float | None = 1.0
+    notes: tuple[str, ...] = ()
+    demand_set: DemandSet | None = None
+    positions: dict[str, Position] | None = None
+    all_arcs: tuple[tuple[str, str], ...] | None = None
+
+    @property
+    def region(self) -> DemandSet:
+        """The demand vectors at which a router is to keep the capacities."""
+        return demand_box(self.demand_max) if self.demand_set is None else self.demand_set
+
+    @property
+    def ends(self) -> list[tuple[str, str]]:
+        """Source and target of each demand."""
+        return [(self.paths[block[0]][0], self.paths[block[0]][-1]) for block in self.blocks]
+
+    @cached_property
+    def robust(self) -> RobustSplit:
+        """The constant split whose worst utilisation over the set is least."""
+        from cg4ai.routing.train.anchors import robust_split
+
+        return robust_split(self)
+
+    @cached_property
+    def level(self) -> float:
+        """The worst MLU over the set under the best constant split; in a box, the worst optimum."""
+        if isinstance(self.region, Box):
+            return linear_programs.bottleneck(self).mlu
+        return self.robust.level
+
+    @cached_property
+    def blocks(self) -> tuple[IntArray, ...]:
+        """The positions of each demand's paths."""
+        count = len(self.demand_max)
+        return tuple(np.flatnonzero(self.path_demand == demand) for demand in range(count))
+
+    def sample(self, count: int, seed: int) -> Array:
+        """Demand vectors (count, D), uniform in the set."""
+        return sampled(self.region, count, seed)
+
+    def utilisation(self, B: Array, splits: Array) -> Array:
+        """Load over capacity of every arc: demands (N, D), splits (N, P) or (P,) -> (N, A)."""
+        flows = self.vectors(B)[:, self.path_demand] * splits
+        return np.asarray(flows @ self.incidence / self.capacity)
+
+    def unrouted(self, splits: Array) -> float:
+        """How far the shares of a demand in `splits` (N, P) are from summing to one, at most."""
+        return max(float(np.abs(splits[:, block].sum(1) - 1).max()) for block in self.blocks)
+
+    def optimal(
+        self, B: Array, splits: bool = False, objective: Literal["mlu", "cost"] = "mlu"
+    ) -> OptimalRouting:
+        """The best routing of every demand vector (N, D): see `cg4ai.routing.train.optimal`."""
+        return linear_programs.optimal_routing(self, B, splits=splits, objective=objective)
+
+    def vectors(self, B: Array) -> Array:
+        """`B` as (N, D) float64, or an error that says what is wrong with it."""
+        vectors = np.atleast_2d(np.asarray(B, dtype=np.float64))
+        if vectors.ndim != 2 or vectors.shape[1] != len(self.demand_max):
+            raise InvalidInput(
+                f"demand vectors of {self.name} have shape (N, {len(self.demand_max)}), "
+                f"got {np.shape(B)}"
+            )
+        if not np.all(np.isfinite(vectors)) or np.any(vectors < 0):
+            raise InvalidInput("demands must be finite and at least 0; check the vectors")
+        return vectors
+
+
+def instance(
+    network: str | Path | Network | Any,
+    demands: int | Literal["all"] | None = None,
+    paths: int = 3,
+    load: float | None = 0.99,
+    *,
+    demand_file: str | Path | None = None,
+    path_file: str | Path | None = None,
+    least: float = 0.0,
+    hose: float | None = None,
+    budget: float | None = None,
+) -> Instance:
+    """The `demands` largest demands of a network with up to `paths` shortest simple paths each.
+
+    With `demands` None: all of a demand file, the 5 largest of a network's own; "all": of either.
+    `network`: an
+    SNDlib name, a file (.txt and .xml of SNDlib, .graphml, .json, .csv of links) or a networkx
+    graph. `demand_file`: a CSV source,target,volume, or a matrix with the nodes as header, that
+    replaces the network's own demands. `path_file`: the paths to use instead, all of them: a CSV
+    source,target,path with a path as node;node;node, or JSON, a list of lists of nodes. Where fewer
+    simple paths than `paths` exist, a demand gets those.
+
+    The largest demands are the volumes times a scale. Without limits on sums it is such that the
+    least possible maximum link utilisation (MLU) at the largest demands is `load`; with load None
+    the volumes are taken as they are. `least`: demands are at least this share of their largest.
+    `hose`, `budget`: what a node sends or receives in all, and what all demands make up together,
+    is at most this share of the sum of their largest (see `demands.limited`); `load` is then the
+    worst MLU over the set under the best constant split, see `on_set`.
+    """
+    given = 1 if demands is None or demands == "all" else demands
+    for what, count in (("demands", given), ("paths", paths)):
+        if not isinstance(count, (int, np.integer)) or count < 1:
+            raise InvalidInput(f"{what} must be a whole number of at least 1, got {count!r}")
+    if load is not None and not load > 0:
+        raise InvalidInput(f"load must be above 0 and at most 1, got {load}; the usual is 0.99")
+    graph = network_of(network)
+    volumes = graph.volumes if demand_file is None else read_demands(Path(demand_file), graph)
+    if demands == "all" or (demands is None and demand_file is not None):
+        demands = max(1, len(volumes))
+    elif demands is None:
+        demands = max(1, min(USUAL_DEMANDS, len(volumes)))
+    chosen = _largest(graph.name, volumes, demands)
+    given_paths = None if path_file is None else read_paths(Path(path_file), graph)
+    unscaled = built(graph, {pair: volumes[pair] for pair in chosen}, paths, given_paths)
+    region = limited(
+        demand_box(unscaled.demand_max, least), unscaled.ends, hose=hose, budget=budget
+    )
+    made = on_set(unscaled, region, load=load)
+    notes = (
+        *graph.notes,
+        *unused_paths(given_paths, chosen),
+        *_changes(volumes, chosen, made.scale, load),
+    )
+    noted = replace(made, notes=notes)
+    carry_robust(noted, made, 1.0)
+    return noted
+
+
+def on_set(
+    unscaled: Instance,
+    region: DemandSet,
+    *,
+    load: float | None = 0.99,
+    remedies: Callable[[float], str] | None = None,
+) -> Instance:
+    """The instance whose demands lie in `region` times a scale such that its worst case is `load`.
+
+    The worst case of a box is the optimum at its corner. That of a polytope is the level that the
+    best constant split keeps: the worst optimum lies at or below it, and no shield is possible
+    above it. With `load` None nothing is scaled, and a worst case above one is refused, by an error
+    that ends with `remedies` of it.
+    """
+    largest = region.upper if isinstance(region, Box) else region.box.upper
+    made = replace(unscaled, demand_max=np.asarray(largest), demand_set=region)
+    # capacities that no one stated have no unit, and demands are scaled in any case
+    scalable = load is not None and bool(np.all(made.capacity == 1.0))
+    most = float(linear_programs.utilisation_per_share(made).max())
+    if scalable and most > FAR_APART:
+        return _smaller(unscaled, region, most, load)
+    _check_units(made.name, most)
+    level = made.level
+    if scalable and level > FAR_APART:  # many demands that share their links
+        return _smaller(unscaled, region, level, load)
+    _check_units(made.name, level)
+    scale = 1.0 if load is None else load / level
+    scaled = replace(
+        made, demand_max=scale * largest, demand_set=times(region, scale), scale=scale, load=load
+    )
+    carry_robust(scaled, made, scale)
+    if scale * level > 1 + 1e-9:
+        from cg4ai.routing.prove.unroutable import refusal
+
+        raise refusal(scaled, scale * level, remedies)
+    if not isinstance(region, Box) or region.lower.any():
+        return scaled
+    return replace(scaled, demand_set=None)
+
+
+def carry_robust(instance: Instance, known: Instance, scale: float) -> None:
+    """Take over the robust split, which takes long for many demands, where it is known."""
+    if "robust" in vars(known):
+        level = scale * known.robust.level
+        vars(instance)["robust"] = replace(known.robust, level=level)
+
+
+def _smaller(unscaled: Instance, region: DemandSet, factor: float, load: float | None) -> Instance:
+    """The same for demands divided by the factor, which the scale then says."""
+    made = on_set(unscaled, times(region, 1 / factor), load=load)
+    return replace(made, scale=made.scale / factor)
+
+
+def _changes(
+    volumes: dict[tuple[int, int], float],
+    chosen: list[tuple[int, int]],
+    scale: float,
+    load: float | None,
+) -> Iterator[str]:
+    """What the instance leaves out of the demands or changes in them."""
+    if len(chosen) < len(volumes):
+        share = sum(volumes[pair] for pair in chosen) / sum(volumes.values())
+        which = f"the {len(chosen)} largest are" if len(chosen) > 1 else "only the largest is"
+        yield f"of {len(volumes)} demands {which} routed, {share:.0%} of the volume"
+    if load is not None and abs(scale - 1) > 1e-9:
+        yield (
+            f"all demands are multiplied by {scale:.4g}: at their largest, the least possible "
+            f"maximum link utilisation is {load:g}"
+        )
+
+
+def unused_paths(
+    given: dict[tuple[int, int], list[Nodes]] | None, chosen: Iterable[tuple[int, int]]
+) -> Iterator[str]:
+    """Paths of a file that no demand takes."""
+    left = {*(given or ())} - {*chosen}
+    if left:
+        pairs = "a pair" if len(left) == 1 else f"{len(left)} pairs"
+        yield f"the given paths of {pairs} of nodes that no routed demand joins are left out"
+
+
+def _check_units(name: str, utilisation: float) -> None:
+    """Refuse demands that are nothing, or everything, beside the capacities of their links."""
+    if not 1 / FAR_APART <= utilisation <= FAR_APART:
+        raise InvalidInput(
+            f"the largest demands of {name} take {utilisation:.3g} times the capacity of a link, "
+            f"expected {1 / FAR_APART:g} to {FAR_APART:g}; state demands and capacities in the "
+            "same unit"
+        )
+
+
+def network_of(network: str | Path | Network | Any) -> Network:
+    if isinstance(network, Network):
+        return network
+    if isinstance(network, (str, Path)):
+        path = Path(network)
+        if path.suffix.lower() in READERS:
+            try:
+                return READERS[path.suffix.lower()](path)
+            except RecursionError:
+                raise InvalidInput(
+                    f"{path}: objects or lists are nested too deeply for a graph"
+                ) from None
+        if isinstance(network, str) and not path.is_file():
+            return by_name(network)
+        raise InvalidInput(f"{path}: expected a file ending in {', '.join(READERS)}")
+    if hasattr(network, "is_directed") and hasattr(network, "edges"):
+        return from_graph(network)
+    raise InvalidInput(
+        f"a network is a name, the path of a file or a networkx graph, got {type(network).__name__}"
+    )
+
+
+def _largest(name: str, volumes: dict[tuple[int, int], float], count: int) -> list[tuple[int, int]]:
+    if not volumes:
+        raise InvalidInput(
+            f"{name} has no demands of positive volume; give them in the network, or as a CSV "
+            "source,target,volume by demand_file"
+        )
+    if count > len(volumes):
+        raise InvalidInput(
+            f"{count} demands of {name} were asked for, but it has {len(volumes)}; ask for fewer"
+        )
+    return sorted(volumes, key=lambda pair: (-volumes[pair], pair))[:count]
+
+
+def built(
+    network: Network,
+    volumes: dict[tuple[int, int], float],
+    count: int,
+    given: dict[tuple[int, int], list[Nodes]] | None = None,
+) -> Instance:
+    """All arrays, with `demand_max` the volumes themselves; `given`: the paths, if not found."""
+    if given is None:
+        found = _found_paths(network, list(volumes), count)
+    else:
+        found = [given.get(pair, []) for pair in volumes]
+    for (source, target), own in zip(volumes, found, strict=True):
+        if not own:
+            what = "has no path" if given is None else "is given no path"
+            raise InvalidInput(
+                f"{network.name} {what} from {network.nodes[source]} to "
+                f"{network.nodes[target]}; add {'links' if given is None else 'one'} or remove the "
+                "demand"
+            )
+    routes = [path for own in found for path in own]
+    hops = [list(pairwise(path)) for path in routes]
+    arcs = sorted({arc for path in hops for arc in path})
+    position = {arc: index for index, arc in enumerate(arcs)}
+    incidence = np.zeros((len(routes), len(arcs)))
+    for row, path in enumerate(hops):
+        incidence[row, [position[arc] for arc in path]] = 1.0
+    names = network.nodes
+    return Instance(
+        name=network.name,
+        arcs=[(names[source], names[target]) for source, target in arcs],
+        capacity=np.array([network.arcs[arc].capacity for arc in arcs]),
+        incidence=incidence,
+        path_demand=np.repeat(np.arange(len(found)), [len(own) for own in found]),
+        demand_max=np.array(list(volumes.values())),
+        path_length=incidence @ np.array([network.arcs[arc].length for arc in arcs]),
+        demand_names=[f"{names[source]}->{names[target]}" for source, target in volumes],
+        paths=[tuple(names[node] for node in path) for path in routes],
+        positions=_positions(network),
+        all_arcs=tuple((names[source], names[target]) for source, target in sorted(network.arcs)),
+    )
+
+
+def _positions(network: Network) -> dict[str, Position] | None:
+    """Those of all nodes that links join."""
+    if network.positions is None:
+        return None
+    linked = sorted({node for arc in network.arcs for node in arc})
+    return {network.nodes[node]: network.positions[node] for node in linked}
+
+
+def _found_paths(
+    network: Network, pairs: list[tuple[int, int]], count: int
+) -> list[list[tuple[int, ...]]]:
+    """The shortest simple paths between each pair of nodes."""
+    networkx = optional("networkx")
+    graph: Any = networkx.DiGraph()
+    graph.add_nodes_from(range(len(network.nodes)))
+    graph.add_weighted_edges_from(
+        ((*ends, arc.length) for ends, arc in network.arcs.items()), weight="length"
+    )
+    found = []
+    with clock.review().stage(f"shortest paths of {len(pairs):,} demands", needed=True) as stage:
+        for number, pair in enumerate(pairs):
+            stage.in_time(number, len(pairs))
+            found.append(shortest_paths(graph, *pair, count))
+    return found
+
+
+def shortest_paths(graph: Any, source: int, target: int, count: int) -> list[tuple[int, ...]]:
+    """The `count` shortest simple paths; lengths equal to 6 decimals are ordered by node tuple."""
+    networkx = optional("networkx")
+    found: list[tuple[float, tuple[int, ...]]] = []
+    try:
+        for nodes in networkx.shortest_simple_paths(graph, source, target, weight="length"):
+            length = sum(graph[a][b]["length"] for a, b in pairwise(nodes))
+            # Paths come in order of length, so one that is clearly longer than the last one
+            # wanted ends the search, and not before: a tied one may come first by its nodes.
+            if len(found) >= count and length > sorted(found)[count - 1][0] + 1e-6:
+                break
+            found.append((round(length, 6), tuple(nodes)))
+            if len(found) >= count + TIED_PATHS:
+                break
+    except networkx.NetworkXNoPath:
+        return []
+    return [nodes for _, nodes in sorted(found)[:count]]

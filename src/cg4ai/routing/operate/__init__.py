@@ -1,0 +1,1 @@
+"""Trained routers in operation: failures, exports, single answers, later traffic."""

@@ -1,0 +1,265 @@
+"""A study of failures in the folder of a finished run: each on its own, resumed where it stopped.
+
+failures/failures.json   what each failure leads to, of all that were studied for this router
+failures/NAME/           of one failure: outcome.json, and where it is routed its router, the
+                         certificate and the arrays behind its figures
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cg4ai import clock
+from cg4ai.apps.folders import DESCRIPTION, check_application, trained
+from cg4ai.clock import Deadline, Review
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.errors import Cg4aiError, InvalidInput, TimeIsOver
+from cg4ai.parallel import as_they_come
+from cg4ai.report.tables import plain
+from cg4ai.routing.demands.scaling import FACTOR, counted, multiple
+from cg4ai.routing.network.description import Router, described
+from cg4ai.routing.operate.link_failures import Failure, failure_of, failures_of
+from cg4ai.routing.operate.rerouting import Effort, Whole, rerouted
+from cg4ai.routing.settings import RouteSettings
+from cg4ai.runs import files
+from cg4ai.runs.folder import Run
+
+FOLDER, TABLE, OUTCOME = "failures", "failures.json", "outcome.json"
+SETTLED = ("unaffected", "disconnected", "infeasible", "shielded")
+ROUTED = ("unaffected", "shielded")
+LONGEST = 80  # letters of a folder's name
+ROUNDING = 1e-9  # of a gap
+
+Heard = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One failure to be studied, as another process is told of it."""
+
+    folder: Path
+    failure: Failure
+    effort: Effort
+    router: str  # the digest of the router that it is about
+
+    @property
+    def place(self) -> Path:
+        return self.folder / FOLDER / place_of(self.failure)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What an outcome must have been made by to be this one's."""
+        return {"router": self.router, "effort": asdict(self.effort)}
+
+
+def study(
+    folder: Path,
+    which: str,
+    effort: Effort | None = None,
+    *,
+    n_jobs: int | None = None,
+    until: float = math.inf,
+    heard: Heard = lambda row: None,
+) -> list[dict[str, Any]]:
+    """Study the failures that `which` names (see `failures_of`) of the router in `folder`.
+
+    What was studied before by the same effort is taken from the folder. `heard` is told of each
+    outcome as it comes; a failure that ends in an error has the outcome "error" and the others go
+    on. Those that are not begun by `until` (of `clock.wall`) have the outcome "left". Returns the
+    outcomes in the order of the failures.
+    """
+    whole = whole_of(folder)
+    digest = router_digest(whole)
+    jobs = [
+        Job(folder, failure, effort or Effort(), digest)
+        for failure in failures_of(which, whole.instance)
+    ]
+    with Run.open(folder):  # nobody else studies here meanwhile
+        rows: dict[str, dict[str, Any]] = {}
+        for job in jobs:
+            if (row := _stored(job)) is not None:
+                rows[job.failure.name] = row
+                heard(row)
+        left = [job for job in jobs if job.failure.name not in rows]
+        work = partial(_studied, until=until)
+        for row in as_they_come(work, left, n_jobs=n_jobs, threads=1):
+            rows[row["failure"]] = row
+            write_table(folder, digest)
+            heard(row)
+        write_table(folder, digest)
+    return [rows[job.failure.name] for job in jobs]
+
+
+def whole_of(folder: Path) -> Whole:
+    """The router of a finished run of `cg4ai route`."""
+    router, described = trained(folder)
+    run = Run.open(folder, read_only=True)
+    check_application(run, "route")
+    assert isinstance(described, Router)
+    stored = {name: value for name, value in run.settings.items() if name != DESCRIPTION}
+    # it is another device that counts here, and this machine may lack the one of training
+    return Whole(described.instance, RouteSettings.from_mapping(stored | {"device": "cpu"}), router)
+
+
+def router_digest(whole: Whole) -> str:
+    """SHA-256 of instance, members and weights: what was studied of another router says nothing."""
+    router: Ensemble = whole.router
+    content = [
+        described(whole.instance),
+        [[files.member_digest(part.members.state()), part.weights] for part in router.used],
+    ]
+    return hashlib.sha256(files.json_line(content)).hexdigest()
+
+
+def place_of(failure: Failure) -> str:
+    """The name of the folder of a failure: its own, made safe for every file system."""
+    safe = re.sub(r"[^\w.,+-]", "_", failure.name, flags=re.ASCII)[:LONGEST]
+    if safe == failure.name and not safe.startswith("."):
+        return safe
+    mark = hashlib.sha256(failure.name.encode()).hexdigest()[:8]
+    return f"{safe.lstrip('.')}-{mark}"
+
+
+def _studied(job: Job, *, until: float) -> dict[str, Any]:
+    """The outcome of one failure, kept in its folder; an error is one, too."""
+    links = [list(link) for link in job.failure.links]
+    unsettled = {"failure": job.failure.name, "links": links}
+    if job.failure.fault:
+        return {**unsettled, "outcome": "error", "text": job.failure.fault}
+    left = {**unsettled, "outcome": "left", "text": "the time limit was over before it"}
+    review = Review(Deadline(clock.now() + until - clock.wall()))
+    if review.deadline.passed:
+        return left
+    if job.place.exists():  # a router of before would outlive a failure that has none now
+        shutil.rmtree(job.place)
+    try:
+        with review.entered():
+            row = rerouted(whole_of(job.folder), job.failure, job.effort, job.place)
+    except TimeIsOver as error:
+        review.cut.append(str(error))
+    except Cg4aiError as error:
+        return {**unsettled, "outcome": "error", "text": " ".join(str(error).split())}
+    if review.cut:  # another study begins it anew
+        shutil.rmtree(job.place, ignore_errors=True)
+        return {**left, "text": f"the time limit cut it short: {'; '.join(review.cut)}"}
+    job.place.mkdir(parents=True, exist_ok=True)
+    files.write_json(job.place / OUTCOME, {**row, "asked": job.asked})
+    return row
+
+
+def _stored(job: Job) -> dict[str, Any] | None:
+    """The outcome that is there already, if it was made by the same effort for this router."""
+    file = job.place / OUTCOME
+    if not os.path.lexists(file):
+        return None
+    row = files.read_json(file)
+    links = [list(link) for link in job.failure.links]
+    same = row.pop("asked", None) == files.plain(job.asked) and row.get("links") == links
+    return row if same else None
+
+
+def outcomes(folder: Path, digest: str) -> list[dict[str, Any]]:
+    """All outcomes of failures that were studied for this router."""
+    found = []
+    for file in sorted((folder / FOLDER).glob(f"*/{OUTCOME}")):
+        row = files.read_json(file)
+        if row.pop("asked", {}).get("router") == digest:
+            found.append({**row, "folder": file.parent.name})
+    return found
+
+
+def known(folder: Path) -> list[dict[str, Any]]:
+    """All that was studied for the router that is in the folder now."""
+    return outcomes(folder, router_digest(whole_of(folder)))
+
+
+def write_table(folder: Path, digest: str) -> None:
+    """The table of all that was studied for this router."""
+    (folder / FOLDER).mkdir(exist_ok=True)
+    content = {"router": digest, "failures": outcomes(folder, digest)}
+    files.write_json(folder / FOLDER / TABLE, content)
+
+
+def failed_folder(folder: Path, text: str) -> Path:
+    """The folder of the router for a failure, named by its name or its links; or why none is."""
+    whole = whole_of(folder)
+    rows = outcomes(folder, router_digest(whole))
+    row = next((row for row in rows if row["failure"] == text.strip()), None)
+    if row is None:
+        links = [list(link) for link in failure_of(text, whole.instance).links]
+        row = next((row for row in rows if row["links"] == links), None)
+    if row is None:
+        raise InvalidInput(
+            f"the failure {text!r} was not studied for the router in {folder}; study it with "
+            f"cg4ai failures {folder} {text}"
+        )
+    if row["outcome"] not in ROUTED:
+        raise InvalidInput(f"there is no router for the failure {text!r}: {row['text']}")
+    return folder if row["outcome"] == "unaffected" else folder / FOLDER / row["folder"]
+
+
+# ---- in words -----------------------------------------------------------------------------------
+
+
+def report(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A table of outcomes, then a line for each failure that is not routed."""
+    lines = [plain([shown(row) for row in rows], digits=3), totals(rows)]
+    lines += [f"{row['failure']}: {row['text']}" for row in rows if row.get("text")]
+    return "\n".join(lines)
+
+
+def shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a table shows of one outcome."""
+    certificate = row.get("certificate")
+    said = None
+    if row["outcome"] in ("shielded", "violated"):
+        said = "none" if certificate is None else "rejected"
+        said = "accepted" if certificate and certificate["accepted"] else said
+    factor = row.get(FACTOR, 1.0)
+    of, real = counted(factor), {}
+    if factor is not None and factor != 1.0:
+        worst = row.get("worst_utilisation")
+        real = {"worst, of the real capacity": None if worst is None else factor * worst}
+    return {
+        "failure": row["failure"],
+        "outcome": row["outcome"],
+        "paths left": f"{row['paths_left']}/{row['paths']}" if "paths" in row else None,
+        f"needs{of}": row.get("level"),
+        f"mean gap{of}": _gap(row.get("mean_mlu_gap")),
+        f"largest gap{of}": _gap(row.get("max_mlu_gap")),
+        f"worst utilisation{of}": row.get("worst_utilisation"),
+        **real,
+        "certificate": said,
+    }
+
+
+def _gap(value: float | None) -> float | None:
+    """What rounding alone leaves above or below the optimum is none."""
+    return value if value is None or abs(value) > ROUNDING else 0.0
+
+
+def totals(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How many there are of each outcome, and the mean of the mean gaps."""
+    counts = dict.fromkeys(row["outcome"] for row in rows)
+    words = [f"{sum(row['outcome'] == one for row in rows)} {one}" for one in counts]
+    gaps = [row["mean_mlu_gap"] for row in rows if "mean_mlu_gap" in row]
+    text = f"{len(rows)} failure{'s' if len(rows) != 1 else ''}: {', '.join(words)}"
+    if gaps:
+        text += f"; mean gap under failure {sum(gaps) / len(gaps):.3g} on average"
+    factors = {row.get(FACTOR, 1.0) for row in rows}
+    scaled = ", ".join(sorted(multiple(one) for one in factors if one != 1.0))
+    return f"{text}; utilisations and gaps are of {scaled}" if scaled else text
+
+
+def settled(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether each is routed with a guarantee or shown to be impossible."""
+    return all(row["outcome"] in SETTLED for row in rows)

@@ -1,0 +1,234 @@
+"""MLU over the optimum on measured traffic of later times: a router beside classical routings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from cg4ai import clock
+from cg4ai.clock import Deadline, Review
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.records import Array, IntArray
+from cg4ai.report.tables import plain
+from cg4ai.report.wording import counted
+from cg4ai.routing.demands.measured import Measured, evenly, thinned
+from cg4ai.routing.demands.scaling import both
+from cg4ai.routing.demands.traffic_sets import WorstOptimum, worst_optimum
+from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.operate.classical import best_static, cope, equal_cost, oblivious
+from cg4ai.routing.train.optimal import least_mlu_until
+
+LEARNED = 300  # earlier vectors that static splits are made for, at most
+PREVIOUS = 500  # later vectors at which the optimum of the one before is tried, at most
+FIRST = 10  # later vectors that are solved whatever the time
+LEAST_S = 1e-9  # what solving takes at least
+CLIMBED = 5  # of the earlier vectors of largest optimum, searches for the worst start from so many
+OURS, PLAIN = "this router", "plain network"
+
+
+def figures(ratios: Array) -> dict[str, float]:
+    """Of ratios (n,): mean, 95th and 99th percentile, worst."""
+    return {
+        "mean": float(ratios.mean()),
+        "p95": float(np.percentile(ratios, 95)),
+        "p99": float(np.percentile(ratios, 99)),
+        "worst": float(ratios.max()),
+    }
+
+
+class Later:
+    """Routings on the later vectors, or as many of them as half of the time left allows to solve.
+
+    `found` is for the summary, under `traffic`; `arrays` are MLUs at the vectors that were solved.
+    `of_set` (k, D) are the vectors of the set among them, and that of the worst optimum found.
+    """
+
+    def __init__(self, instance: Instance, measured: Measured, review: Review) -> None:
+        self.instance, self.measured = instance, measured
+        review.say("evaluating: later matrices")
+        self.at, self.best = _solved(instance, measured.later, review)
+        self.vectors = measured.later[self.at]
+        self.inside = measured.inside(instance)
+        self.of_set = self.vectors[self.inside[self.at]]
+        self.ratios: dict[str, dict[str, float]] = {}
+        self.found: dict[str, Any] = {
+            "earlier": len(measured.earlier),
+            "later": len(measured.later),
+            "judged": len(self.at),
+            "times": list(measured.times),
+            "inside": float(self.inside.mean()),
+            "silent": list(measured.silent),
+            "elsewhere": measured.elsewhere,
+            "partial": 0 if measured.partial is None else int(measured.partial.sum()),
+            "level": instance.level,
+            "ratio": self.ratios,
+        }
+        inside = self.inside[self.at].astype(np.float64)
+        self.arrays = {"later_optimal_mlu": self.best, "later_inside": inside}
+
+    def judge(self, name: str, router: Ensemble) -> None:
+        """Add a router to the comparison."""
+        splits = router.predict(self.vectors, outside="ignore")
+        mlu = self.instance.utilisation(self.vectors, splits).max(axis=1)
+        self.ratios[name] = figures(mlu / self.best)
+        if name == OURS:
+            self.arrays["later_mlu"] = mlu
+            inside = self.inside[self.at]
+            if inside.any():
+                self.found["ratio_inside"] = figures((mlu / self.best)[inside])
+
+    def compare(self, review: Review) -> None:
+        """Add classical routings, as far as time allows."""
+        instance, measured = self.instance, self.measured
+        earlier = thinned(measured.earlier, LEARNED)
+
+        def worst() -> WorstOptimum:
+            hardest = np.argsort(-instance.optimal(earlier).mlu)[:CLIMBED]
+            return worst_optimum(instance, earlier[hardest])
+
+        found = review.within("the worst optimum of the set", worst)
+        if found is not None:
+            self.found["worst_optimum"] = found.found
+            self.of_set = np.concatenate([self.of_set, found.vector[None]])
+        for name, make in self._classical().items():
+            known = review.within(name, make)
+            if known is not None:
+                mlu, chosen = known
+                self.ratios[name] = figures(mlu / self.best[chosen])
+
+    def _classical(self) -> dict[str, Callable[[], tuple[Array, IntArray]]]:
+        """By name, what gives MLUs and the positions (n,) of the solved vectors that they are of.
+
+        Those that take longest come last: a limit of time then leaves out no other.
+        """
+        instance, measured = self.instance, self.measured
+        earlier = thinned(measured.earlier, LEARNED)
+        all_of_them = evenly(len(self.at), len(self.at))
+
+        def static(split: Callable[[], Array]) -> Callable[[], tuple[Array, IntArray]]:
+            def mlu() -> tuple[Array, IntArray]:
+                loads = instance.utilisation(self.vectors, split())
+                return np.asarray(loads.max(axis=1)), all_of_them
+
+            return mlu
+
+        def previous() -> tuple[Array, IntArray]:
+            chosen = evenly(len(self.at), PREVIOUS)
+            before = np.concatenate([measured.earlier[-1:], measured.later])[self.at[chosen]]
+            splits = instance.optimal(before, splits=True).splits
+            assert splits is not None
+            loads = instance.utilisation(self.vectors[chosen], splits)
+            return np.asarray(loads.max(axis=1)), chosen
+
+        ceiling = max(1.0, instance.level * (1 + 1e-6))
+        return {
+            "shortest paths (ECMP)": static(lambda: equal_cost(instance).split),
+            "best static split": static(lambda: best_static(instance, earlier).split),
+            "robust static split": static(lambda: instance.robust.split),
+            "previous optimum": previous,
+            "COPE": static(
+                lambda: cope(instance, earlier, ceiling=ceiling, measure="utilisation").split
+            ),
+            "oblivious routing": static(lambda: oblivious(instance).split),
+        }
+
+
+def _solved(instance: Instance, later: Array, review: Review) -> tuple[IntArray, Array]:
+    """Positions (n,) of vectors evenly over time, and their optimum: all, or what time allows."""
+    at = evenly(len(later), len(later))
+    if not math.isinf(review.deadline.ends):
+        few, started = evenly(len(later), FIRST), clock.now()
+        known = least_mlu_until(instance, later[few], Deadline())
+        pace = max(clock.now() - started, LEAST_S) / len(few)
+        half = Deadline.after(review.deadline.left() / 2)
+        at = evenly(len(later), max(FIRST, int(half.left() / pace)))
+        best = least_mlu_until(instance, later[at], half)
+        if len(best) < len(few):
+            at, best = few, known
+        if len(best) < len(later):
+            review.cut.append(f"later matrices, to {len(best)} of {len(later)}")
+        return at[: len(best)], best
+    return at, instance.optimal(later).mlu
+
+
+def in_words(found: Mapping[str, Any], factor: float | None = 1.0) -> list[str]:
+    """The `traffic` of a summary for people; capacities are counted `factor` times."""
+    return [
+        "",
+        *judged_on(found, factor),
+        "MLU over the optimum on the later matrices:",
+        plain(rows(found)),
+    ]
+
+
+def rows(found: Mapping[str, Any]) -> list[dict[str, str]]:
+    """A row for each router and routing: MLU over the optimum on the later matrices."""
+    return [
+        {"": name, **{key: f"{value:.4f}" for key, value in row.items()}}
+        for name, row in found["ratio"].items()
+    ]
+
+
+def judged_on(found: Mapping[str, Any], factor: float | None = 1.0) -> list[str]:
+    """The matrices learned from and judged on, and the set that was made of the first."""
+    first, last, begin, end = found["times"]
+    worst = ""
+    if "worst_optimum" in found:
+        worst = f"; the worst optimum found in it is {both(found['worst_optimum'], factor)}"
+    judged = found.get("judged", found["later"])  # older summaries: all
+    few = "" if judged == found["later"] else f" MLUs are of {judged} of them."
+    return [
+        f"Learned from {counted(found['earlier'], 'matrix')} ({first} to {last}), judged on "
+        f"{counted(found['later'], 'later one')} ({begin} to {end}), {_inside(found)}{few}",
+        *_left_out(found),
+        f"The best constant split keeps {both(found['level'], factor)} on the whole set{worst}.",
+    ]
+
+
+def _inside(found: Mapping[str, Any]) -> str:
+    """How many of the later matrices the guarantee covers."""
+    later = found["later"]
+    inside = round(found["inside"] * later)
+    outside = "the router answers there too, but the guarantee does not cover"
+    if inside == later:
+        return "all of which lie in the set." if later > 1 else "which lies in the set."
+    if inside == 0:
+        if later == 1:
+            return f"which lies outside the set: {outside} it."
+        return f"all of which lie outside the set: {outside} them."
+    left = later - inside
+    others = "The other one lies" if left == 1 else f"The other {left} lie"
+    return (
+        f"{inside} of which ({found['inside']:.1%}) lie in the set. {others} outside: {outside} "
+        f"{'it' if left == 1 else 'them'}."
+    )
+
+
+def _left_out(found: Mapping[str, Any]) -> list[str]:
+    """What of the matrices is not judged; older summaries do not say."""
+    lines = []
+    if found.get("elsewhere"):
+        partial = found["partial"]
+        verb = "counts" if partial == 1 else "count"
+        such = f"; {counted(partial, 'later matrix')} with such traffic {verb} as outside the set"
+        lines.append(
+            f"{found['elsewhere']:.2%} of the later traffic is between nodes that no demand joins "
+            f"and is not routed{such if partial else ''}."
+        )
+    if found["earlier"] > LEARNED and len(found["ratio"]) > 1:
+        lines.append(
+            f"Static splits and COPE are made for {LEARNED} of the earlier matrices, evenly over "
+            "time."
+        )
+    if found.get("judged", found["later"]) > PREVIOUS and "previous optimum" in found["ratio"]:
+        lines.append(f"The previous optimum is tried at {PREVIOUS} of the later matrices.")
+    earlier, later = found.get("silent", (0, 0))
+    if earlier or later:
+        lines.append(
+            "Without any traffic of the demands, and left out: "
+            f"{counted(earlier, 'earlier matrix')} and {counted(later, 'later one')}."
+        )
+    return lines

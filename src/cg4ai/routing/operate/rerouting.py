@@ -1,0 +1,349 @@
+"""The router of one failure: inherited, trained on through its own shield, proven and measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cg4ai import clock
+from cg4ai.apps.folders import ARRAYS
+from cg4ai.colgen.loop import solve
+from cg4ai.compile.problem import Problem
+from cg4ai.ensemble.ensemble import Ensemble, record_regions
+from cg4ai.members.feedback import FeedbackArchitecture, FeedbackMembers
+from cg4ai.members.mixture import Part
+from cg4ai.members.shielded import ShieldedArchitecture, ShieldedMembers
+from cg4ai.proofs.certificate import FILE_NAME
+from cg4ai.protocols import Members, Parameters
+from cg4ai.records import Array
+from cg4ai.routing.demands.measured import Measured, thinned
+from cg4ai.routing.demands.scaling import FACTOR, of_capacity
+from cg4ai.routing.demands.traffic_files import read_traffic
+from cg4ai.routing.evaluate import Validation
+from cg4ai.routing.network.description import described
+from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.operate.answers import PRICES, stored_prices
+from cg4ai.routing.operate.link_failures import Failure, Reduced, connected, in_words, reduced
+from cg4ai.routing.prove.attack import FEASIBLE, UNROUTED
+from cg4ai.routing.prove.guarantee import write_shield_proof
+from cg4ai.routing.prove.unroutable import ROUNDING, unroutable
+from cg4ai.routing.settings import MembersName, RouteSettings
+from cg4ai.routing.train.joint import JointPricer
+from cg4ai.routing.train.problem import capacity, routing_settings, shielded_problem
+from cg4ai.routing.train.shield import adversarial
+from cg4ai.routing.train.traffic_problem import traffic_problem
+from cg4ai.runs import files
+from cg4ai.seeds import derived_seed
+from cg4ai_checker import Rejected
+from cg4ai_checker.verify import verdict
+
+FAILED = "failed"  # in what a router says of itself: the links that are down
+NAMED = 5  # demands that one line names
+BLOCK = np.zeros(1, np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How routers of failures are made and measured.
+
+    steps: of training on from the router without the failure (0: none). validation: vectors at
+    which the distance from optimal is measured; adversarial: those at which overloads are looked
+    for. seed, device: of both.
+    """
+
+    steps: int = 300
+    validation: int = 2000
+    adversarial: int = 2000
+    seed: int = 0
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The router without a failure: its instance, what it was trained by, and itself."""
+
+    instance: Instance
+    settings: RouteSettings
+    router: Ensemble
+
+    @cached_property
+    def measured(self) -> Measured | None:
+        """The traffic that it learned from, where it did."""
+        asked = self.settings
+        if asked.traffic is None:
+            return None
+        return Measured.of(self.instance, *read_traffic(asked.traffic).split(asked.split))
+
+
+def rerouted(whole: Whole, failure: Failure, effort: Effort, folder: Path) -> dict[str, Any]:
+    """What the failure leads to, as plain data; a router, if there is one, is put into `folder`.
+
+    `outcome` is "unaffected" (no path uses the links), "disconnected" (a demand has no path left),
+    "infeasible" (some demand vector of the set cannot be routed over the paths that are left:
+    prices of links prove it), "open" (neither shown infeasible nor kept by a constant split, so
+    that there is no shield), "shielded", or "violated" if a shielded router was found to overload a
+    link all the same.
+    """
+    started, factor = clock.now(), whole.instance.capacity_factor
+    left = reduced(whole.instance, failure)
+    known: dict[str, Any] = {
+        "failure": failure.name,
+        "links": [list(link) for link in failure.links],
+        "paths_left": len(left.paths),
+        "paths": len(whole.instance.path_demand),
+        **({} if factor == 1.0 else {FACTOR: factor}),
+    }
+    made = left.instance
+    if made is None:
+        known |= _disconnected(whole.instance, left, failure)
+    elif len(left.paths) == len(whole.instance.path_demand):
+        text = f"no path uses {in_words(failure.links)}: the router stays as it is"
+        known |= {"outcome": "unaffected", "text": text}
+    else:
+        known |= _unroutable(made) or _router(whole, left, made, failure, effort, folder)
+    return {**known, "seconds": clock.now() - started}
+
+
+def _disconnected(instance: Instance, left: Reduced, failure: Failure) -> dict[str, Any]:
+    names = [instance.demand_names[demand] for demand in left.lost]
+    several = "s" if len(names) > 1 else ""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    text = (
+        f"without {in_words(failure.links)} none of the paths of demand{several} "
+        f"{', '.join(names[:NAMED])}{more} is left ({len(left.paths)} of "
+        f"{len(instance.path_demand)} paths of all demands are); "
+        f"{_other_ways(instance, left, failure)}"
+    )
+    return {"outcome": "disconnected", "lost": names, "text": text}
+
+
+def _other_ways(instance: Instance, left: Reduced, failure: Failure) -> str:
+    """What helps demands that have lost their paths; older runs do not say all links."""
+    advice = "allow more paths, or name one with --path-file"
+    if instance.all_arcs is None:
+        return advice
+    cut = [demand for demand in left.lost if not connected(instance, failure, demand)]
+    if not cut:
+        return f"the network has other ways: {advice}"
+    names = ", ".join(instance.demand_names[demand] for demand in cut[:NAMED])
+    more = f" and {len(cut) - NAMED} more" if len(cut) > NAMED else ""
+    return f"the network has no other way for {names}{more}"
+
+
+def _unroutable(made: Instance) -> dict[str, Any] | None:
+    """Why no router can keep the capacities; None where a constant split does."""
+    found, factor = unroutable(made), made.capacity_factor
+    if found is not None:
+        record = found.record(made)
+        links = ", ".join("->".join(link[:2]) for link in record["links"])
+        text = (
+            f"at some demand vector of the set every routing over the {len(made.paths)} paths that "
+            f"are left loads a link to {of_capacity(found.bound, factor)} or more; "
+            f"the links that make it so: {links}; with more --paths, or a --path-file, it may fit"
+        )
+        return {"outcome": "infeasible", "level": found.bound, "proof": record, "text": text}
+    if made.level <= 1 + ROUNDING:
+        return None
+    links = ", ".join("->".join(made.arcs[arc]) for arc in made.robust.arcs)
+    text = (
+        f"every constant split loads some link to {of_capacity(made.level, factor)} "
+        "or more at some vector of the set, so there is no shield, but no vector was "
+        f"found that cannot be routed; the links that make it so: {links}"
+    )
+    return {"outcome": "open", "level": made.level, "text": text}
+
+
+def _router(
+    whole: Whole, left: Reduced, made: Instance, failure: Failure, effort: Effort, folder: Path
+) -> dict[str, Any]:
+    """Train, prove, measure and save."""
+    problem, before = _problem(whole, left, made, effort)
+    router = before
+    if before is None or effort.steps:
+        router = _trained(whole, made, problem, effort, onwards=before is not None)
+    assert router is not None
+    recipe = _recipe(whole, effort)
+    record_regions(router, (capacity(made, recipe),), inputs=problem.objective.inputs)
+    links = [list(link) for link in failure.links]
+    router.about.update({"application": "routing", **described(made), FAILED: links})
+    if recipe.objective != "cost":  # prices without the failure prove less, but of the links left
+        known = whole.router.about.get(PRICES)
+        known = np.array(known)[:, left.arcs] if known else None
+        seed = derived_seed(effort.seed, 0, "prices")
+        router.about[PRICES] = stored_prices(made, router, known, seed=seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FILE_NAME).unlink(missing_ok=True)
+    written = write_shield_proof(folder, made, router)
+    router.save(folder)
+    measured, arrays = _measured(made, router, before, effort, _validation(whole, made, effort))
+    files.write_arrays(folder / ARRAYS, arrays)
+    proof = _checked(folder, written)
+    return {
+        **_judged(measured, proof, local=recipe.sees != "all"),
+        "level": made.level,
+        **measured,
+        "members": len(router),
+        **proof,
+    }
+
+
+def _judged(measured: dict[str, Any], proof: dict[str, Any], *, local: bool) -> dict[str, str]:
+    """The outcome where there is a router; of agents it wants the proof that budgets suffice."""
+    if measured["worst_utilisation"] > FEASIBLE or measured["unrouted"] > UNROUTED:
+        return {"outcome": "violated"}
+    if local and not (proof["certificate"] or {}).get("accepted"):
+        text = "no proof was found that the budgets of the agents sum to the capacities at most"
+        return {"outcome": "open", "text": text}
+    return {"outcome": "shielded"}
+
+
+def _recipe(whole: Whole, effort: Effort) -> RouteSettings:
+    """As the router was trained, behind a shield whatever its own guarantee was."""
+    asked = whole.settings
+    members: MembersName = "tree" if asked.members == "tree" else "network"
+    return replace(
+        asked,
+        guarantee="shielded",
+        members=members,
+        separator="ascent",
+        later_steps=effort.steps,
+        seed=effort.seed,
+        device=effort.device,
+        baseline=False,
+        single_model=False,
+        ratio=None,  # it is about the optimum without the failure
+        ratio_leaves=None,
+        hidden=asked.hidden if asked.joint else (),
+        layers=None,
+    )
+
+
+def _problem(
+    whole: Whole, left: Reduced, made: Instance, effort: Effort
+) -> tuple[Problem, Ensemble | None]:
+    """What is to be solved, and what is there before any training, if anything is."""
+    recipe, measured = _recipe(whole, effort), whole.measured
+    if measured is None:
+        problem = shielded_problem(made, recipe)
+    else:
+        problem = traffic_problem(made, measured, recipe)
+    pricer = problem.pricers[0]
+    if not isinstance(pricer, JointPricer):
+        return problem, None
+    assert isinstance(pricer.architecture, ShieldedArchitecture)
+    members, weights = inherited(whole.router, left, pricer.architecture)
+    if not members:
+        return problem, None
+    parts = tuple(
+        Part(member.to(effort.device), BLOCK, np.array([weight]))
+        for member, weight in zip(members, weights, strict=True)
+    )
+    start = (*problem.start, *((part.members, BLOCK) for part in parts))
+    return replace(problem, start=start), Ensemble(parts, problem.layout, device=effort.device)
+
+
+def _trained(
+    whole: Whole, made: Instance, problem: Problem, effort: Effort, *, onwards: bool
+) -> Ensemble:
+    """By the loop: with networks to go on from one more is trained, else as many as usual."""
+    recipe = _recipe(whole, effort)
+    if not onwards:
+        recipe = replace(recipe, later_steps=0)
+    settings = routing_settings(made, recipe, joint=True)
+    settings = replace(settings, estimate_restarts=0)
+    if onwards:
+        settings = replace(settings, iteration_limit=1)
+    return solve(problem, settings).ensemble
+
+
+def _validation(whole: Whole, made: Instance, effort: Effort) -> Validation:
+    """Vectors drawn from the set or, where traffic was learned from, later traffic."""
+    vectors = made.sample(effort.validation, derived_seed(effort.seed, 0, "validation"))
+    if whole.measured is not None:
+        vectors = thinned(whole.measured.later, effort.validation)
+    return Validation(vectors, made.optimal(vectors))
+
+
+def _measured(
+    made: Instance,
+    router: Ensemble,
+    before: Ensemble | None,
+    effort: Effort,
+    validation: Validation,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Distance from optimal, before training on, too; the worst utilisation that was found."""
+    vectors = validation.vectors
+    splits = router.predict(vectors, outside="ignore")
+    attacked = adversarial(made, router, effort.adversarial, seed=effort.seed)
+    found = router.predict(attacked)
+    summary: dict[str, Any] = {
+        "mean_optimal_mlu": float(validation.best.mlu.mean()),
+        **validation.gaps(made, splits),
+        "worst_utilisation": float(made.utilisation(attacked, found).max()),
+        "unrouted": max(made.unrouted(splits), made.unrouted(found)),
+        "validation": len(vectors),
+        "adversarial": len(attacked),
+    }
+    arrays = {"optimal_mlu": validation.best.mlu, "predicted_mlu": validation.mlu(made, splits)}
+    if before is not None:
+        summary |= validation.gaps(made, before.predict(vectors, outside="ignore"), "inherited_")
+    return summary, arrays
+
+
+def _checked(folder: Path, written: dict[str, Any]) -> dict[str, Any]:
+    """The certificate, and whether the checker accepts it."""
+    if not written:
+        return {"certificate": None}
+    entry = dict(written["certificate"])
+    try:
+        verdict(folder / FILE_NAME)
+    except Rejected as error:
+        return {"certificate": {**entry, "accepted": False, "why": str(error)}}
+    return {"certificate": {**entry, "accepted": True}}
+
+
+def inherited(
+    router: Ensemble, left: Reduced, architecture: ShieldedArchitecture
+) -> tuple[list[Members], Array]:
+    """Networks of `architecture`, one for each active one of the router, and their weights (k,).
+
+    The architecture is that of the instance that is left. Other members than networks with feedback
+    for all demands are passed over; the weights sum to one, if there are any.
+    """
+    members: list[Members] = []
+    weights: list[float] = []
+    inner = architecture.inner
+    for part in router.used:
+        bare = part.members.inner if isinstance(part.members, ShieldedMembers) else part.members
+        if not isinstance(bare, FeedbackMembers) or not isinstance(inner, FeedbackArchitecture):
+            continue
+        kept = without_lost(bare, left)
+        if {name: value.shape[1:] for name, value in kept.items()} != inner.shapes():
+            continue
+        for number in np.flatnonzero(part.weights):
+            own = {name: value[number, None] for name, value in kept.items()}
+            members.append(architecture.members(own))
+            weights.append(float(part.weights[number]))
+    shares = np.array(weights)
+    return members, shares / shares.sum() if len(shares) else shares
+
+
+def without_lost(members: FeedbackMembers, left: Reduced) -> Parameters:
+    """The parameters (count, ...) that speak of paths and links that are left."""
+    paths, arcs = torch.as_tensor(left.paths), torch.as_tensor(left.arcs)
+    depth = members.architecture.network.depth
+    last = (f"weight_{depth}", f"bias_{depth}", "skip")
+    kept: Parameters = {}
+    for name, value in members.parameters.items():
+        own = value.cpu()
+        if name in last:
+            own = own[:, paths]
+        elif name.startswith("feedback_"):
+            own = own[:, paths][:, :, arcs]
+        kept[name] = own.to(value.device)
+    return kept

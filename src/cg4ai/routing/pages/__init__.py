@@ -1,0 +1,1 @@
+"""A routing run as people read it: terminal, report, explorer."""

@@ -1,0 +1,265 @@
+"""The page of a router: its network, demands, paths and what computes splits, as data for a page.
+
+`pages/router.js` shows it and computes splits from the packed program; nothing is trained here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cg4ai.apps.explorer import FOOT
+from cg4ai.apps.folders import trained
+from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
+from cg4ai.ensemble.export import WithTheta, exported
+from cg4ai.pages.page import asset, page
+from cg4ai.pages.program import array_data, packed
+from cg4ai.records import Array, Strength
+from cg4ai.report.wording import counted as number_of
+from cg4ai.routing.demands.scaling import kept, multiple, said_first
+from cg4ai.routing.demands.sets import in_words
+from cg4ai.routing.network.description import Router
+from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.network.layout import Layout, drawn
+from cg4ai.routing.operate.answers import LowerBound
+from cg4ai.routing.train.anchors import anchor, worst_vectors
+from cg4ai.routing.train.effort import SCENARIOS, affordable
+from cg4ai.routing.train.optimal import arc_prices
+from cg4ai.routing.train.utilisation import Utilisation
+from cg4ai.rules.polytope import Polytope
+from cg4ai.seeds import generator
+
+SAMPLES = 300  # demand vectors of the best static split
+SCREENED, CLIMBED, STEP = 4096, 40, 0.25  # vectors looked at for each link, steps from the worst
+WORDS = {
+    Strength.SHIELDED: (
+        "good",
+        "No link is overloaded here, nor at any demands of the set: a shield moves splits that "
+        "would overload one towards constant splits that fit.",
+    ),
+    Strength.CERTIFIED: (
+        "good",
+        "No link is overloaded here, nor at any demands of the set: that is proven, in a "
+        "certificate that cg4ai check verifies.",
+    ),
+    Strength.ATTACKED: (
+        "warn",
+        "No overload was found in the set, by search alone: nothing is proven.",
+    ),
+    Strength.VIOLATED: ("bad", "An overload was found in the set: the capacities are not kept."),
+}
+NOTHING = ("warn", "Nothing is established about the capacities.")
+
+
+def explorer(router: Router, ensemble: Ensemble, folder: Path, summary: Mapping[str, Any]) -> str:
+    """The page, as one HTML file, with the routers of failures that were studied."""
+    made, picture = router.instance, drawn(router.instance)
+    strength = summary.get("strength") or strength_of(ensemble)
+    first = {
+        "label": "no link",
+        "ratio": summary.get("ratio"),
+        **entry(made, ensemble, router.bound, strength=strength, picture=picture),
+    }
+    used = {node for arc in made.arcs for node in arc}
+    title = f"Router of {made.name}"
+    data = {
+        "title": title,
+        "about": " ".join(
+            [
+                *said_first(made.capacity_factor),
+                f"{number_of(len(made.demand_max), 'demand')} over up to "
+                f"{number_of(max(len(block) for block in made.blocks), 'path')} each, "
+                f"{number_of(len(made.arcs), 'link')} in use. The set: {in_words(made.region)}.",
+                *(f"{note[0].upper()}{note[1:]}." for note in made.notes),
+            ]
+        ),
+        # of what utilisations are, and what that is of the real capacities; null: not known
+        "counted": multiple(made.capacity_factor),
+        "factor": made.capacity_factor,
+        "foot": FOOT.format(name=folder.name),
+        "size": picture.size,
+        "nodes": [
+            {
+                "name": name,
+                "at": picture.places[name],
+                "label": picture.labels[name],
+                "unused": name not in used,
+            }
+            for name in picture.nodes
+        ],
+        "arcs": [
+            {"from": picture.number[source], "to": picture.number[target], "capacity": capacity}
+            for (source, target), capacity in zip(made.arcs, made.capacity.tolist(), strict=True)
+        ],
+        "unused": [[picture.number[one], picture.number[other]] for one, other in picture.unused],
+        "demands": _demands(made),
+        "set": _set(made),
+        "routers": [first, *_failures(folder, made, picture)],
+    }
+    return page(
+        title,
+        asset("router.html"),
+        styles=["router.css"],
+        scripts=["program.js", "router.js"],
+        data=data,
+    )
+
+
+def _failures(folder: Path, made: Instance, picture: Layout) -> Iterator[dict[str, Any]]:
+    """One entry for each failure that was studied for this router."""
+    from cg4ai.routing.operate.failure_study import FOLDER, known
+
+    if not (folder / FOLDER).is_dir():
+        return
+    numbers = {arc: number for number, arc in enumerate(made.arcs)}
+    for row in known(folder):
+        down = {frozenset(link) for link in row["links"]}
+        lost = [number for arc, number in numbers.items() if frozenset(arc) in down]
+        told = {"label": row["failure"], "failed": lost}
+        if row["outcome"] == "unaffected":
+            yield {**told, "as": 0}
+        elif row["outcome"] == "shielded":
+            ensemble, router = trained(folder / FOLDER / row["folder"])
+            assert isinstance(router, Router)
+            own = entry(
+                router.instance,
+                ensemble,
+                router.bound,
+                strength=Strength.SHIELDED,
+                picture=picture,
+                arcs=numbers,
+            )
+            yield {**told, **own}
+        else:
+            yield {**told, "words": f"No router for this failure: {row['text']}."}
+
+
+def entry(
+    made: Instance,
+    ensemble: Ensemble,
+    bound: LowerBound | None,
+    *,
+    strength: str | None,
+    picture: Layout,
+    arcs: dict[tuple[str, str], int] | None = None,
+) -> dict[str, Any]:
+    """One router: its paths as numbers of arcs, its program, prices, static split, worst cases.
+
+    `arcs`: the numbers of arcs in the page, where they are not its own.
+    """
+    numbers = arcs or {arc: number for number, arc in enumerate(made.arcs)}
+    program = packed(exported(WithTheta(ensemble.to("cpu").as_module()), made.region.size, rows=1))
+    count = affordable(SAMPLES, SCENARIOS, len(made.path_demand))
+    tone, words = WORDS.get(Strength(strength), NOTHING) if strength else NOTHING
+    if bound is None:
+        bound = LowerBound(made, arc_prices(made, made.sample(count, 1)))
+    vectors, loads = worst_per_link(made, ensemble)
+    order = [numbers[arc] for arc in made.arcs]
+    whole = len(numbers)
+    own_vectors, own_loads = np.zeros((whole, made.region.size)), np.zeros(whole)
+    own_vectors[order], own_loads[order] = vectors, loads
+    return {
+        "paths": [
+            {
+                "demand": int(demand),
+                "nodes": [picture.number[node] for node in path],
+                "arcs": [numbers[arc] for arc in pairwise(path)],
+            }
+            for demand, path in zip(made.path_demand, made.paths, strict=True)
+        ],
+        "program": program,
+        "prices": array_data(bound.prices),
+        "static": anchor(made, made.sample(count, 0)).tolist(),
+        "worst": {"vectors": array_data(own_vectors), "loads": own_loads.tolist()},
+        "shielded": strength == Strength.SHIELDED,
+        "tone": tone,
+        "words": words if tone == "bad" else kept(words, made.capacity_factor),
+    }
+
+
+def worst_per_link(made: Instance, ensemble: Ensemble) -> tuple[Array, Array]:
+    """For each link the demands (A, D) that load it most among those tried, and how much (A,).
+
+    Random vectors of the set, its corners, and those at which constant splits load the link most;
+    from the worst of them by the slope, where the router has one.
+    """
+    region, functional = made.region, Utilisation(made)
+    made_by = generator(0)
+    even = np.concatenate([np.full(len(block), 1 / len(block)) for block in made.blocks])
+    tried = torch.cat(
+        [
+            region.sample(SCREENED, made_by),
+            region.extremes(SCREENED // 4, made_by),
+            torch.as_tensor(np.asarray(region.bounds()[1]))[None],
+            torch.as_tensor(worst_vectors(made, even).vectors),
+        ]
+    )
+    tried = tried[torch.as_tensor(region.covers(tried.numpy()))]
+    with torch.no_grad():
+        found = functional.values(tried, ensemble.outputs(tried))  # (n, A)
+    best, at = found.max(0)
+    points = tried[at].clone()
+    if ensemble.differentiable:
+        points, best = _climbed(made, ensemble, points, best)
+    # in 32 bits, which are half the bytes of a page, where that leaves a vector in the set
+    near = points.numpy().astype(np.float32)
+    near = np.where(near > points.numpy(), np.nextafter(near, np.float32(0)), near)
+    rounded = near.astype(np.float64)
+    vectors = np.where(region.covers(rounded)[:, None], rounded, points.numpy())
+    with torch.no_grad():
+        x = torch.as_tensor(vectors)
+        loads = functional.values(x, ensemble.outputs(x)).diagonal().numpy()
+    return vectors, loads
+
+
+def _climbed(
+    made: Instance, ensemble: Ensemble, points: torch.Tensor, best: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Steps along the slope of each link's own load, halved where they do not help."""
+    region, functional = made.region, Utilisation(made)
+    lower, upper = (torch.as_tensor(end) for end in region.bounds())
+    step = STEP * torch.ones(len(points), 1, dtype=torch.float64)
+    for _ in range(CLIMBED):
+        x = points.clone().requires_grad_()
+        loads = functional.values(x, ensemble.outputs(x)).diagonal()
+        (slope,) = torch.autograd.grad(loads.sum(), x)
+        with torch.no_grad():
+            way = slope.sign() * (upper - lower)
+            moved = region.project(points + step * way)
+            now = functional.values(moved, ensemble.outputs(moved)).diagonal()
+            inside = torch.as_tensor(region.covers(moved.numpy()))
+            better = inside & (now > best)
+            points = torch.where(better[:, None], moved, points)
+            best = torch.where(better, now, best)
+            step = torch.where(better[:, None], step, step / 2)
+    return points, best
+
+
+def _demands(made: Instance) -> list[dict[str, Any]]:
+    lower, upper = made.region.bounds()
+    middle = made.region.middle if isinstance(made.region, Polytope) else (lower + upper) / 2
+    ends = zip(made.demand_names, lower, upper, np.asarray(middle), strict=True)
+    return [
+        {"name": name, "least": float(low), "most": float(high), "usual": float(mid)}
+        for name, low, high, mid in ends
+    ]
+
+
+def _set(made: Instance) -> dict[str, Any]:
+    """Limits on sums of demands, beside those of each."""
+    region = made.region
+    if not isinstance(region, Polytope):
+        return {}
+    return {"rows": array_data(region.matrix), "ends": np.asarray(region.limit).tolist()}
+
+
+def strength_of(ensemble: Ensemble) -> str | None:
+    """The strongest that is recorded of the capacities."""
+    found = [str(claim.get("strength")) for claim in ensemble.about.get(GUARANTEES, [])]
+    order = (Strength.CERTIFIED, Strength.SHIELDED, Strength.ATTACKED)
+    return next((str(one) for one in order if one in found), None)

@@ -1,0 +1,1 @@
+"""What is proven about routers: certificates, ratios to the optimum, unroutable sets."""

@@ -1,0 +1,132 @@
+"""What a routing run was asked to guarantee: trained for, established and written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cg4ai import clock
+from cg4ai.colgen.loop import Callbacks
+from cg4ai.compile.problem import Problem
+from cg4ai.ensemble.claims import record_certified
+from cg4ai.proofs import Certification, certify
+from cg4ai.proofs.certificate import FILE_NAME, write_certificate
+from cg4ai.proofs.phase import ProofRecipe
+from cg4ai.proofs.pricer import ProofTraining
+from cg4ai.proofs.rule_forms import proof_rules_of
+from cg4ai.proofs.solve_certified import CertifiedResult, solve_certified
+from cg4ai.records import IterationRecord, Strength
+from cg4ai.routing.network.description import titled
+from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.settings import Recipe
+from cg4ai.routing.train.agents import budgeted
+from cg4ai.routing.train.members import RoutingPricer
+from cg4ai.routing.train.problem import capacity
+from cg4ai.runs.folder import Run
+from cg4ai.settings import Settings
+
+if TYPE_CHECKING:
+    from cg4ai.ensemble.ensemble import Ensemble
+
+SHIELD_CELLS = 100  # for each rule, of a closed form that takes one or few
+LEAST_S = 1e-3  # no proof is asked for in less
+
+
+def certified(
+    problem: Problem,
+    settings: Settings,
+    *,
+    recipe: ProofRecipe | None = None,
+    training: ProofTraining | None = None,
+    progress: Callable[[IterationRecord], None] | None = None,
+    run: Run | None = None,
+    callbacks: Callbacks | None = None,
+) -> CertifiedResult:
+    """Train until the whole box is proven for the final weights, or a limit ends the run.
+
+    Later groups are trained on demand vectors where the group before was furthest from optimal,
+    too. See `cg4ai.proofs.solve_certified.solve_certified`.
+    """
+    pricer = problem.pricers[0]
+    assert isinstance(pricer, RoutingPricer)
+    return solve_certified(
+        problem,
+        settings,
+        architecture=pricer.architecture,
+        recipe=recipe,
+        training=training,
+        harder=pricer.harder,
+        progress=progress,
+        run=run,
+        callbacks=callbacks,
+    )
+
+
+def proof_summary(instance: Instance, answer: Certification) -> dict[str, Any]:
+    """The proof, or how far it came: the best bound and which links resist.
+
+    Without a proof the strength stays what the attack established.
+    """
+    left = sorted(
+        (proof for proof in answer.rules if proof.status != "proven"),
+        key=lambda proof: -proof.bound,
+    )
+    return {
+        **({"strength": Strength.CERTIFIED} if answer.status == "proven" else {}),
+        "proof": {
+            "status": answer.status,
+            "cells": answer.cells,
+            "seconds": answer.seconds,
+            "best_bound": max(proof.bound for proof in answer.rules),
+            "resisting": [
+                {
+                    "link": list(instance.arcs[proof.rule]),
+                    "status": proof.status,
+                    "bound": proof.bound,
+                }
+                for proof in left
+            ],
+        },
+    }
+
+
+def write_shield_proof(folder: Path, instance: Instance, router: Ensemble) -> dict[str, Any]:
+    """The closed form that a shielded router rests on, as a certificate; nothing if it fails.
+
+    What has to be proven is that the constant split keeps the capacities. Where it fills a link
+    to the last digit, rounding may leave that open; the shield is there all the same.
+    """
+    local = budgeted(instance, router)
+    rule = capacity(instance, Recipe(device=str(router.device))) if local is None else local.rule
+    rules = proof_rules_of(rule, output_size=router.output_size)
+    with clock.review().stage("the certificate of the shield"):
+        cells, left = SHIELD_CELLS * len(rules), clock.review().deadline.left()
+        answer = certify(router, rule, cell_limit=cells, time_limit_s=max(left, LEAST_S))
+    if answer.status != "proven" and clock.review().deadline.passed:
+        clock.review().cut.append("the certificate of the shield")
+    return write_proof(folder, instance, router, answer) if answer.status == "proven" else {}
+
+
+def write_proof(
+    folder: Path, instance: Instance, ensemble: Ensemble, answer: Certification
+) -> dict[str, Any]:
+    """The certificate in the run's folder, noted in the ensemble; what the summary says of it."""
+    local = budgeted(instance, ensemble)
+    if local is None:
+        requirement = capacity(instance, Recipe(device=str(ensemble.device)))
+        names = [f"link {source}->{target}" for source, target in instance.arcs]
+    else:
+        requirement, names = local.rule, local.rule_names
+    digest = write_certificate(
+        folder / FILE_NAME,
+        ensemble,
+        requirement=requirement,
+        certification=answer,
+        title=titled(instance),
+        rule_names=names,
+        totals=None if local is None else local.totals,
+    )
+    record_certified(ensemble, requirement, certification=answer)
+    entry = {"file": FILE_NAME, "sha256": digest}
+    return {"certificate": {**entry, "cells": answer.cells, "seconds": answer.seconds}}

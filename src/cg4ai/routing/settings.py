@@ -1,0 +1,407 @@
+"""What a routing run can be told: how to train, for which network, with what guarantee."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from cg4ai.routing.options import (
+    AUTO,
+    CAPACITIES_AUTO,
+    demands_of,
+    factor_fault,
+    factor_of,
+    load_of,
+    ratio_of,
+    sizes_of,
+)
+from cg4ai.routing.train import effort as sizes
+from cg4ai.settings import (
+    MOST_UNITS,
+    Checked,
+    device_setting,
+    hidden_setting,
+    seed_setting,
+    setting,
+    threads_setting,
+    time_limit_setting,
+)
+
+RoutingObjective = Literal["mlu", "split", "cost"]
+SeparatorName = Literal["ascent", "nlopt", "mip"]  # the last is refused with its reason
+Guarantee = Literal["attacked", "certified", "shielded"]
+MembersName = Literal["network", "tree", "both"]
+Sees = Literal["own", "source", "all"]
+JOINT, EACH = (64, 64), (32,)  # hidden layers of a network for all demands, or for each
+LOCAL = (24, 24)  # of one for each demand behind a shield of its own
+TREES = 4  # grown one after the other, each for what the others leave
+USUAL = "the usual"
+LEAN = 0.005  # the objective that fewer members may cost; on fresh demands they cost far less
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Checked):
+    """How routers are trained; the defaults are one set for all networks, found by measurement.
+
+    hidden: sizes of the hidden layers; skip: a linear path beside them.
+    stages: how often a network for all demands corrects its splits by the loads that they cause.
+    scenarios: demand vectors over which the master takes the mean MLU.
+    priced: demand vectors solved for dual prices at most, from which the optimum of any other is
+        known closely enough to find those that a router serves worst.
+    first_steps, later_steps, batch_size: gradient steps of the first group of members and of each
+        later one, and fresh demand vectors per step.
+    rounds: groups of members at most, or trees; training ends before when the objective hardly
+        falls.
+    members: what splits demands; with both, networks and trees are trained in turns.
+    sees: which demands whoever splits one of them may read.
+    starts, ascent_steps: of the separation inside the loop, per arc.
+
+    No layers, and 0 steps, vectors or rounds, stand for the usual (`completed`): what a network for
+    all demands needs differs from what one for each demand does.
+
+    On a GPU what runs side by side is nearly free and what is launched is not: there half as many
+    later groups take twice the steps, attacks come less often, from four times the starts and
+    with half the ascent steps.
+    """
+
+    objective: RoutingObjective = setting(
+        "mlu", "mlu, split (distance to optimal splits) or cost (of paths)."
+    )
+    separator: SeparatorName = setting("ascent", "Search for overloads: ascent or nlopt.")
+    hidden: tuple[int, ...] = setting(
+        (),
+        "Units of the hidden layers, e.g. 64,64.",
+        least=1,
+        most=MOST_UNITS,
+        read=sizes_of,
+        metavar="UNITS",
+    )
+    members: MembersName = setting(
+        "network",
+        "network, tree (one partition of the demands, a constant split per leaf) or both.",
+    )
+    sees: Sees = setting(
+        "all",
+        "What splits a demand reads: own (that demand), source (those of its node) or all.",
+    )
+    leaves: int = setting(256, "Leaves of a tree, at most.", least=1, most=2**16)
+    skip: bool = hidden_setting(True)
+    stages: int = hidden_setting(3, least=1)
+    scenarios: int = hidden_setting(300, least=1)
+    priced: int = hidden_setting(5_000, least=1)
+    first_steps: int = hidden_setting(0, least=0, zero=USUAL)
+    later_steps: int = hidden_setting(0, least=0, zero=USUAL)
+    batch_size: int = hidden_setting(0, least=0, zero=USUAL)
+    rounds: int = hidden_setting(0, least=0, zero=USUAL)
+    starts: int = hidden_setting(8, least=1)
+    ascent_steps: int = hidden_setting(25, least=1)
+    seed: int = seed_setting()
+    device: str = device_setting()
+
+    def inconsistencies(self) -> list[str]:
+        """Exact separation, which knows no such rule, and trees for other objectives."""
+        faults = []
+        if self.members != "network" and self.objective != "mlu":
+            faults.append(
+                f"members {self.members} is for objective mlu, got {self.objective}: leaves of "
+                "trees are programs of mean MLU; use members network"
+            )
+        if self.members != "network" and self.sees != "all":
+            faults.append(
+                f"members {self.members} with sees {self.sees}: a tree divides the demands of all "
+                "nodes at once; use members network"
+            )
+        if self.separator != "mip":
+            return faults
+        return [
+            *faults,
+            "separator mip states linear rules of ReLU networks with linear outputs; link loads "
+            "are demand times share, which is bilinear, and shares come from a softmax: prove "
+            "them in cells with guarantee certified, or search by ascent or nlopt",
+        ]
+
+    def completed(self, demands: int, *, joint: bool) -> Self:
+        """The usual in place of what is not given; `joint`: one network for all demands.
+
+        How many steps such a network takes says `sizes.joint_steps`.
+        """
+        usual: dict[str, Any] = {"hidden": EACH, "first_steps": 3000, "later_steps": 1000}
+        usual |= {"batch_size": 512, "rounds": 12}
+        if joint:
+            wide = self.sees == "all" and sizes.joint_wide(demands, self.device)
+            steps = sizes.joint_steps(demands, wide=wide)
+            hidden = JOINT if self.sees == "all" else LOCAL
+            usual = {"hidden": hidden, "first_steps": steps, "later_steps": steps // 2}
+            usual |= {"batch_size": sizes.joint_batch(mixed=self.sees == "all", wide=wide)}
+            usual |= {"rounds": 2 if self.members == "network" else TREES}
+        return replace(self, **{name: getattr(self, name) or usual[name] for name in usual})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouteSettings(Recipe):
+    """What to train and measure.
+
+    training_limit_s: bounds training alone, where the evaluation is to be whole.
+    validation, attack_starts, attack_steps, attack_vectors, nlopt_starts, tight, timed,
+    shield_inputs: how much the evaluation looks at; 0 of validation, timed or shield_inputs stand
+    for the usual, fewer where paths are many (`sizes.py`).
+    """
+
+    network: str = setting(
+        "", "SNDlib name, or a .txt, .xml, .graphml, .json or .csv file.", argument=True
+    )
+    demands: int | None = setting(
+        None,
+        "How many of the largest demands, or all; 5, or all of --demand-file, if not given.",
+        least=0,
+        read=demands_of,
+        zero="all",
+    )
+    paths: int = setting(3, "Shortest paths per demand, at most.", least=1)
+    load: float | None = setting(
+        0.99,
+        "Worst utilisation over the set at best, to which demands are scaled; none: volumes as "
+        "given. With --traffic nothing is scaled unless --scale-capacities asks for it.",
+        least=1e-12,
+        read=load_of,
+    )
+    demand_file: Path | None = setting(
+        None, "Demands: source,target,volume, or a matrix; all of them.", metavar="FILE.csv"
+    )
+    path_file: Path | None = setting(
+        None, "Paths to use: source,target,node;node;node, or JSON lists of nodes.", metavar="FILE"
+    )
+    least: float = setting(
+        0.0,
+        "Demands are at least this share of their largest; with --traffic: of the smallest seen.",
+        least=0,
+        most=0.999,
+        metavar="SHARE",
+    )
+    hose: float | None = setting(
+        None,
+        "What a node sends in all, or receives, is at most this share of the sum of its largest "
+        "demands.",
+        least=1e-6,
+        most=1,
+        metavar="SHARE",
+    )
+    budget: float | None = setting(
+        None,
+        "All demands together are at most this share of the sum of the largest.",
+        least=1e-6,
+        most=1,
+        metavar="SHARE",
+    )
+    traffic: Path | None = setting(
+        None,
+        "Measured traffic to learn from: a folder or archive of SNDlib's XML, .csv or .npz.",
+        metavar="FILE",
+    )
+    split: str = setting(
+        "0.7",
+        "Where traffic is split: a time, or the share of earlier matrices; later ones judge.",
+        metavar="TIME|SHARE",
+    )
+    cover: float = setting(
+        1.0, "Share of the earlier matrices that the set contains.", least=0.01, most=1
+    )
+    headroom: float = setting(
+        1.25, "Demands and node totals may grow to this multiple of what was seen.", least=0.01
+    )
+    no_hose: bool = setting(False, "With --traffic: no limits on what nodes send and receive.")
+    scale_capacities: float | str | None = setting(
+        None,
+        "With --traffic: count every capacity as this multiple of what it is; auto: as the one at "
+        "which the worst utilisation over the set is --load. Every result states it.",
+        read=factor_of,
+        check=lambda value: "" if value is None else factor_fault(value),
+        metavar="FACTOR|auto",
+    )
+    failures: str | None = setting(
+        None,
+        "Then study failures: single, links such as A-B,C-D, or a .csv or .json file; needs --out.",
+        metavar="WHICH",
+    )
+    guarantee: Guarantee = setting(
+        "shielded",
+        "shielded (corrected where a link would overload: every vector of the set is safe), "
+        "certified (the same, proven of uncorrected networks) or attacked (none was found).",
+    )
+    ratio: float | None = setting(
+        None,
+        "No link ever above R times the optimum, proven; auto: the least R that --ratio-leaves "
+        "give. Needs --least.",
+        least=0,  # which is auto
+        read=ratio_of,
+        zero="auto",
+        metavar="R",
+    )
+    ratio_leaves: int | None = setting(
+        None,
+        "Cells of demands by which a ratio is proven, at most; the fewer, the more demands there "
+        "are, if not given.",
+        least=1,
+        most=2**16,
+        metavar="N",
+    )
+    layers: int | None = setting(None, "Hidden layers, all of one size.", least=1, most=16)
+    lean: float | None = setting(
+        None,
+        f"MLU to give up for fewer members; {LEAN} if not given.",
+        least=0,
+        most=1,
+        metavar="MLU",
+    )
+    single_model: bool = setting(
+        False, "One network for all demands, or for each, in place of a mixture."
+    )
+    baseline: bool = setting(False, "Also train and measure plain networks of equal effort.")
+    time_limit_s: float = time_limit_setting()
+    training_limit_s: float = hidden_setting(math.inf, least=0)
+    threads: int | None = threads_setting()
+    validation: int = hidden_setting(0, least=0, zero=USUAL)
+    attack_starts: int = hidden_setting(64, least=1)
+    attack_steps: int = hidden_setting(60, least=1)
+    attack_vectors: int = hidden_setting(10_000, least=1)
+    nlopt_starts: int = hidden_setting(10, least=1)
+    tight: int = hidden_setting(1000, least=1)
+    timed: int = hidden_setting(0, least=0, zero=USUAL)
+    shield_inputs: int = hidden_setting(0, least=0, zero=USUAL)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.layers is not None and len(self.hidden) <= 1:
+            width = self.hidden or self._usual_layers[:1]
+            object.__setattr__(self, "hidden", width * self.layers)
+
+    def sized(self, paths: int) -> Self:
+        """The usual numbers of vectors to evaluate at, in place of those that are not given."""
+        wanted = self.validation or sizes.affordable(sizes.VALIDATION, sizes.SOLVED, paths)
+        shield = sizes.affordable(sizes.SHIELD_INPUTS, sizes.SHIELDED, paths)
+        return replace(
+            self,
+            validation=wanted,
+            shield_inputs=self.shield_inputs or shield,
+            timed=self.timed or sizes.affordable(sizes.TIMED_VECTORS, sizes.TIMED, paths),
+        )
+
+    @property
+    def _usual_layers(self) -> tuple[int, ...]:
+        shielded = JOINT if self.sees == "all" else LOCAL
+        return shielded if self.joint else EACH
+
+    @property
+    def joint(self) -> bool:
+        """Whether a member splits all demands, as shielded networks and all trees do.
+
+        Proofs of networks, and rows in the master, want one for each.
+        """
+        return self.guarantee == "shielded" or self.members == "tree"
+
+    def inconsistencies(self) -> list[str]:
+        faults = super().inconsistencies()
+        if not self.network:
+            faults.append("network is missing: give an SNDlib name or a file")
+        if self.layers is not None and len(self.hidden) not in (0, 1, self.layers):
+            faults.append(f"layers is {self.layers}, but hidden names {len(self.hidden)} layers")
+        if self.guarantee == "certified" and self.objective != "mlu":
+            faults.append(
+                f"guarantee certified trains by the mlu objective, got {self.objective}; train "
+                "without it and prove what came out with cg4ai certify"
+            )
+        faults += self._misplaced_trees()
+        faults += self._misplaced_traffic()
+        faults += self._misplaced_ratio()
+        if self.single_model and self.guarantee == "certified":
+            faults.append(
+                "single_model chooses by rows of the master, guarantee certified by proofs; ask "
+                "for another guarantee"
+            )
+        if self.lean and self.guarantee == "certified":
+            faults.append(
+                "lean has no meaning for guarantee certified, which chooses its weights otherwise; "
+                "leave it out"
+            )
+        return faults
+
+    def _misplaced_traffic(self) -> list[str]:
+        """Traffic brings demands and their set, and is learned from through the shield."""
+        if self.traffic is None:
+            changed = (self.split, self.cover, self.headroom, self.no_hose) != (
+                *("0.7", 1.0, 1.25, False),
+            )
+            wrong = "split, cover, headroom and no_hose are about traffic; give it, or leave them"
+            alone = (
+                "scale_capacities is about traffic: without it demands are scaled to the load, and "
+                "capacities are as given; leave it out"
+            )
+            return [wrong] * changed + [alone] * (self.scale_capacities is not None)
+        faults = [
+            f"{name} is fitted to the traffic; leave it out"
+            for name in ("demand_file", "hose", "budget")
+            if getattr(self, name) is not None
+        ]
+        if self.scale_capacities == CAPACITIES_AUTO and self.load is None:
+            faults.append("scale_capacities auto needs a load to scale to; leave out load none")
+        usual = {"guarantee": "shielded", "objective": "mlu", "members": "network", "sees": "all"}
+        others = [
+            f"{name} {getattr(self, name)}" for name in usual if getattr(self, name) != usual[name]
+        ]
+        if others:
+            faults.append(
+                "traffic is learned from by networks behind a shield that see all demands, for the "
+                f"mlu; leave out {', '.join(others)}"
+            )
+        return faults
+
+    def _misplaced_ratio(self) -> list[str]:
+        """A ratio is kept by a shield of networks, over a box of demands above zero."""
+        if self.ratio is None:
+            return (
+                [] if self.ratio_leaves is None else ["ratio_leaves has no meaning without ratio"]
+            )
+        faults = []
+        if AUTO < self.ratio < 1:
+            faults.append(f"ratio must be at least 1, or {AUTO:g} for auto, got {self.ratio:g}")
+        if self.guarantee != "shielded" or self.members != "network" or self.objective != "mlu":
+            faults.append(
+                "ratio is kept by a shield of networks that are trained by MLU: use guarantee "
+                "shielded, members network and objective mlu"
+            )
+        if self.sees != "all":
+            faults.append(
+                f"ratio with sees {self.sees}: how far the optimum is takes all demands to know; "
+                "leave out one of the two"
+            )
+        if self.least <= 0 or self.hose or self.budget or self.traffic is not None:
+            faults.append(
+                "ratio needs a box of demands above zero: give least, e.g. 0.1 for demands of at "
+                "least a tenth of their largest, and neither hose, budget nor traffic"
+            )
+        return faults
+
+    def _misplaced_trees(self) -> list[str]:
+        """Trees are proven or shielded, and do not mix with a network for each demand."""
+        faults = []
+        if self.members != "network" and self.guarantee == "attacked":
+            faults.append(
+                f"members {self.members} with guarantee attacked: trees are proven at once, ask "
+                "for certified or shielded"
+            )
+        if self.members != "network" and (self.hose or self.budget):
+            faults.append(
+                f"members {self.members} beside limits on sums (hose, budget): leaves of trees are "
+                "boxes and kept at their corners, where sums exceed their limits; use members "
+                "network"
+            )
+        if self.members == "both" and self.guarantee == "certified":
+            faults.append(
+                "members both with guarantee certified: a proof wants a network for each demand, "
+                "a tree splits all of them; use members tree, or guarantee shielded"
+            )
+        if self.members != "network" and self.baseline:
+            faults.append("baseline trains plain networks beside networks; use members network")
+        return faults

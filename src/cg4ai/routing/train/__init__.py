@@ -1,0 +1,1 @@
+"""The routing problem for column generation: objectives, members, anchors, shields."""

@@ -1,0 +1,70 @@
+"""How much large instances get of what takes longer with every path: vectors, steps, rates.
+
+Up to about 75 paths everything is as it was found best there. Beyond, what is done at many demand
+vectors is done at fewer: their links' loads are sums over so many demands that single vectors
+differ less, and a program of thousands of paths takes a hundredth of a second.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cg4ai.routing.network.instance import Instance
+
+LEAST_VECTORS = 100
+# vectors times paths: of linear programs, and of predictions
+SOLVED, PRICED, TIMED, SCENARIOS = 2_000_000, 400_000, 400_000, 300_000
+SCREENED, SHIELDED, CLIMBED = 4_000_000, 4_000_000, 400_000
+VALIDATION, SHIELD_INPUTS, TIMED_VECTORS = 10_000, 20_000, 1000  # where paths are few
+JUDGED, JUDGED_PATHS = 500, 200_000  # vectors of each further mix of demands, and times paths
+MOST_SKIPPED = 100_000  # weights of a linear path from all demands to all splits
+MOST_STEPS, LARGE_STEPS, LEAST_STEPS, MORE_STEPS = 4000, 200_000, 500, 0.7
+RATE, LEAST_RATE, FEW_DEMANDS = 0.02, 0.01, 30
+# vectors of a step, of several mixes of demands or of one; of a wide one so many times more, of
+# which there are fewer
+MIXED_BATCH, BATCH = 384, 256
+WIDE_BATCH, WIDE_STEPS, WIDE_RATE = 4, 2, 1.5
+
+
+def affordable(wanted: int, budget: int, paths: int) -> int:
+    """Demand vectors: as many as wanted, or so many that with paths they stay within the budget."""
+    return min(wanted, max(LEAST_VECTORS, budget // paths))
+
+
+def climbs(wanted: int, instance: Instance) -> int:
+    """Starts of an ascent for each link."""
+    paths, arcs = instance.incidence.shape
+    return max(1, min(wanted, int(CLIMBED // (paths * arcs))))
+
+
+def joint_steps(demands: int, *, wide: bool = False) -> int:
+    """Of a network for all demands: 1,000 and 125 for each demand, fewer again beyond fifty.
+
+    Beyond a thousand they rise once more: so many parameters take longer to find their places.
+    """
+    large = max(LEAST_STEPS, LARGE_STEPS // demands, round(MORE_STEPS * demands))
+    steps = min(MOST_STEPS, 1000 + 125 * demands, large)
+    return steps // WIDE_STEPS if wide else steps
+
+
+def joint_batch(*, mixed: bool = True, wide: bool = False) -> int:
+    """Vectors of one step; `mixed`: drawn from several mixes of demands, which takes more."""
+    return (MIXED_BATCH if mixed else BATCH) * (WIDE_BATCH if wide else 1)
+
+
+def joint_rate(demands: int, *, wide: bool = False) -> float:
+    """The learning rate of such a network: what suits few demands makes hundreds swing."""
+    rate = max(LEAST_RATE, RATE * min(1.0, math.sqrt(FEW_DEMANDS / demands)))
+    return rate * WIDE_RATE if wide else rate
+
+
+def joint_wide(demands: int, device: str) -> bool:
+    """Whether it takes large batches: on a GPU they cost nothing, and half the steps are enough."""
+    return device.startswith("cuda") and demands <= FEW_DEMANDS
+
+
+def skips(instance: Instance) -> bool:
+    """Whether it has a linear path: of no use for many demands, where it would cost most."""
+    return len(instance.demand_max) * len(instance.path_demand) <= MOST_SKIPPED

@@ -1,0 +1,198 @@
+"""Members that predict the splits of one demand, and the pricer that trains them jointly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
+from cg4ai.colgen.pricing.gradient.training import Training
+from cg4ai.colgen.pricing.probes import Probe
+from cg4ai.members.mixture import Mixture
+from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
+from cg4ai.members.side_by_side import Sight
+from cg4ai.objectives import AnyObjective, Epigraph
+from cg4ai.protocols import Members, Parameters, PricingRequest
+from cg4ai.records import Array, PricingResult
+from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.settings import Sees
+from cg4ai.routing.train.agents import seen_by
+from cg4ai.routing.train.rare_demands import GapTail
+
+NO_PATH = -1e4  # a logit whose softmax is exactly 0 in float64
+
+
+@dataclass(frozen=True)
+class SplitNetwork:
+    """A network per demand: demands in, a softmax over that demand's paths out.
+
+    Of demands that it does not see, as `sees` says, its weights are exactly zero. Demands with
+    fewer paths than the most have outputs to spare: their logits are set so low that their share is
+    exactly 0 and never moves.
+    """
+
+    instance: Instance
+    hidden: tuple[int, ...] = (32,)
+    skip: bool = True
+    sees: Sees = "all"
+
+    @cached_property
+    def sight(self) -> Sight | None:
+        """What each network sees, where that is not all."""
+        return None if self.sees == "all" else Sight(seen_by(self.instance, self.sees))
+
+    @cached_property
+    def network(self) -> NetworkArchitecture:
+        lower, upper = self.instance.region.bounds()
+        width = max(len(block) for block in self.instance.blocks)
+        return NetworkArchitecture(
+            len(upper),
+            width,
+            hidden=self.hidden,
+            activation="gelu",
+            skip=self.skip,
+            output="softmax",
+            shift=(lower + upper) / 2,
+            scale=(upper - lower) / np.sqrt(12),
+        )
+
+    @property
+    def input_size(self) -> int:
+        return self.network.input_size
+
+    @property
+    def output_size(self) -> int:
+        return self.network.output_size
+
+    def initialise(self, count: int, generator: torch.Generator) -> Parameters:
+        """Fresh parameters; members come in the order of the demands, again and again."""
+        parameters = self.masked(self.network.initialise(count, generator))
+        blocks = self.instance.blocks
+        for number, block in enumerate(blocks):
+            if len(block) < self.output_size:
+                rows = slice(number, None, len(blocks))
+                for name in (f"weight_{len(self.hidden)}", *(["skip"] if self.skip else [])):
+                    parameters[name][rows, len(block) :] = 0.0
+                parameters[f"bias_{len(self.hidden)}"][rows, len(block) :] = NO_PATH
+        return parameters
+
+    def masked(self, parameters: Parameters) -> Parameters:
+        """With zeros for what is not seen; so gradients there are zero, and it stays zero."""
+        return parameters if self.sight is None else self.sight.masked(parameters)
+
+    def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        return self.network.forward(self.masked(parameters), inputs)
+
+    def members(self, parameters: Parameters) -> NetworkMembers:
+        return self.network.members(parameters)
+
+    def parameters(self, members: Members) -> Parameters | None:
+        return self.network.parameters(members)
+
+
+@dataclass(frozen=True)
+class RoutingPricer:
+    """Trains one member per demand as a group: long at first, then on from the active members.
+
+    Where the objective draws fresh demand vectors and has a tail, a share `hard` of every later
+    batch comes from vectors at which the current mixture is furthest above the optimum: rare
+    large gaps hardly show in a mean.
+    """
+
+    architecture: SplitNetwork
+    first: Training
+    later: Training
+    batch_size: int = 512
+    row_weight: float = 0.5
+    headroom: float = 0.002
+    hard: float = 0.25
+    attack_every: int = 1000
+    attack_weight: float = 0.02
+    refresh_every: int = 20
+    multiplier_rate: float = 0.02
+    row_limit: int = 256
+    restarts: int = 1
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        warm = request.ensemble is not None and any(
+            self.architecture.parameters(part.members) is not None
+            for part in request.ensemble.parts
+        )
+        pricer = GradientPricer(
+            self.architecture,
+            restarts=self.restarts,
+            training=self.later if warm else self.first,
+            batch_size=self.batch_size,
+            blend=1.0,
+            row_weight=self.row_weight,
+            headroom=self.headroom,
+            finish=0.0,
+            warm_starts=1 if warm else 0,
+            attack_every=self.attack_every,
+            attack_weight=self.attack_weight,
+            refresh_every=self.refresh_every,
+            multiplier_rate=self.multiplier_rate,
+            row_limit=self.row_limit,
+        )
+        if warm and request.ensemble is not None:
+            request = replace(request, objective=self.harder(request, request.ensemble))
+        return pricer.price(request)
+
+    def alone(self, pressure: float) -> RoutingPricer:
+        """The same, but that the rows weigh more: its groups are one member of each demand."""
+        return replace(self, row_weight=self.row_weight * pressure)
+
+    def probing(self, probe: Probe) -> GradientPricer:
+        """Half of the members go on from active ones; rows are drawn, as many as a batch has."""
+        onwards = GradientPricer(
+            self.architecture,
+            training=self.later,
+            batch_size=self.batch_size,
+            restarts=self.restarts,
+            blend=1.0,
+            row_limit=self.batch_size,
+        )
+        return onwards.probing(probe)
+
+    def plain(self, trainings: int) -> RoutingPricer:
+        """The same training without rows or attacks, over the steps of `trainings` calls."""
+        steps = self.first.steps + max(0, trainings - 1) * self.later.steps
+        first = replace(self.first, steps=steps)
+        return replace(self, first=first, hard=0.0, attack_every=0, refresh_every=0)
+
+    def harder(self, request: PricingRequest, ensemble: Mixture) -> AnyObjective:
+        """The request's objective, with a share of every batch where `ensemble` is worst."""
+        objective = request.objective
+        tail = objective.tail if isinstance(objective, Epigraph) else None
+        if (
+            not isinstance(objective, Epigraph)
+            or objective.sampler is None
+            or not isinstance(tail, GapTail)
+            or self.hard == 0
+        ):
+            return objective
+        with torch.no_grad():
+            worst = tail.hardest(ensemble.outputs, seed=request.seed)
+        return replace(objective, sampler=_Mixed(objective.sampler, worst, share=self.hard))
+
+
+Sampler = Callable[[int, torch.Generator], Tensor]
+
+
+class _Mixed:
+    """Draws mostly from `fresh`, and a share of every batch from `known`."""
+
+    def __init__(self, fresh: Sampler, known: Array, *, share: float) -> None:
+        self.fresh, self.known, self.share = fresh, torch.as_tensor(known), share
+        self.any_device: bool = getattr(fresh, "any_device", False)
+
+    def __call__(self, count: int, generator: torch.Generator) -> Tensor:
+        old = round(self.share * count)
+        device = generator.device
+        pick = torch.randint(len(self.known), (old,), generator=generator, device=device)
+        return torch.cat([self.fresh(count - old, generator), self.known.to(device)[pick]])

@@ -1,0 +1,150 @@
+"""The body of a request as a table and what is asked of it, or a refusal that says what is wrong.
+
+Nothing here knows a model: which columns there must be is said when predictions are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cg4ai.apps.csv_tables import CsvTable, as_number
+from cg4ai.apps.json_tables import ROWS, json_table, kind_of, only_known, parsed
+from cg4ai.apps.predictions import Asked
+from cg4ai.errors import InvalidInput, SolverFailure, out_of_memory
+from cg4ai.extras import optional
+from cg4ai.pages.page import POLICY
+from cg4ai.report.tables import json_text
+from cg4ai.serve.gate import TOKEN, Message, Receive, Send
+from cg4ai.serve.limits import Limits, Refusal, too_many_rows
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI, Request, Response
+
+
+NAME = "the request"
+SWITCHES = ("details", "explain", "refuse_outside")
+FALLBACK = "fallback"
+KEYS = (ROWS, *SWITCHES, FALLBACK)
+
+
+@dataclass(frozen=True)
+class Question:
+    """Rows, and what is wanted for each."""
+
+    table: CsvTable
+    asked: Asked
+
+
+def question_of(body: bytes, limits: Limits, *, explain: bool) -> Question:
+    """What a body asks for; `explain` where that is asked for in any case."""
+    content = parsed(body, NAME)
+    if not isinstance(content, dict):
+        raise InvalidInput(
+            f'{NAME} is {kind_of(content)}; expected an object such as {{"rows": [{{"column": '
+            "1.5, ...}, ...]}"
+        )
+    only_known(content, KEYS, NAME)
+    rows = content.get(ROWS)
+    if isinstance(rows, list) and len(rows) > limits.rows:
+        raise too_many_rows(len(rows), limits)
+    switches = {name: _switch(content.get(name, False), name) for name in SWITCHES}
+    if explain:
+        switches["explain"] = True
+    asked = Asked(**switches, fallback=_gap(content.get(FALLBACK)))
+    return Question(json_table(rows, Path(NAME)), asked)
+
+
+def _switch(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{NAME}, key {name!r} must be true or false, got {_shown(value)}")
+    return value
+
+
+def _gap(value: Any) -> float | None:
+    """A number, which came as the text that it was written as."""
+    if value is None:
+        return None
+    number = as_number(value) if isinstance(value, str) else None
+    if number is None or number < 0:
+        raise InvalidInput(
+            f"{NAME}, key {FALLBACK!r} must be a gap of at least 0, such as 0.02, or null, got "
+            f"{_shown(value)}"
+        )
+    return number
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.40}" if isinstance(value, str) else kind_of(value)
+
+
+LONGEST = 1000  # letters of an error: it may quote what was sent
+JSON = "application/json"
+UNEXPECTED = "unexpected failure of the server; its log says more"
+NO_MEMORY = "there is not enough memory for so many rows; send fewer at once"
+
+
+def body(content: bytes | str, media_type: str) -> Response:
+    """Content as it is."""
+    made: Response = optional("fastapi").Response(content, media_type=media_type)
+    return made
+
+
+def json(value: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A value as JSON."""
+    kind = optional("fastapi").Response
+    made: Response = kind(json_text(value), code, dict(headers or {}), JSON)
+    return made
+
+
+def html(text: str) -> Response:
+    """A page, which the browser is told to fetch nothing for."""
+    headers = {"Content-Security-Policy": POLICY, "Vary": "Accept"}
+    made: Response = optional("fastapi").Response(text, 200, headers, "text/html")
+    return made
+
+
+def error(words: str, code: int, headers: Mapping[str, str] | None = None) -> Response:
+    """One line of words."""
+    line = " ".join(words.split())
+    short = line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
+    return json({"error": short}, code, headers)
+
+
+async def without_token(scope: Message, receive: Receive, send: Send) -> None:
+    """The answer to whoever has no token, as an ASGI application."""
+    words = f"this server asks for the token in {TOKEN}: send Authorization: Bearer TOKEN"
+    await error(words, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
+
+
+def handle_errors(app: FastAPI) -> None:
+    """Have every error answered in words; what is not expected is in the log, too."""
+    kinds = (Refusal, InvalidInput, SolverFailure, MemoryError, RuntimeError)
+    for kind in kinds:
+        app.add_exception_handler(kind, _expected)
+    app.add_exception_handler(optional("fastapi.exceptions").StarletteHTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _expected(request: Request, fault: Exception) -> Response:
+    if isinstance(fault, Refusal):
+        return error(str(fault), fault.code, fault.headers)
+    if isinstance(fault, InvalidInput):
+        return error(str(fault), 422)
+    if isinstance(fault, SolverFailure):
+        return error(f"{fault}; leave out the fallback, or send other rows", 503)
+    if out_of_memory(fault):
+        return error(NO_MEMORY, 503)
+    raise fault
+
+
+async def _http(request: Request, fault: Any) -> Response:
+    path = request.scope["path"]  # of request.url, a wrong Host would be an error of its own
+    words = f"{request.method} {path}: {fault.detail}; GET /docs lists what there is"
+    return error(words, fault.status_code, fault.headers)
+
+
+async def _unexpected(request: Request, fault: Exception) -> Response:
+    return error(UNEXPECTED, 500)

@@ -1,0 +1,191 @@
+"""The run that answers, and the work behind each request: bounded, in time, off the event loop.
+
+One thread computes, so that answers come one after the other and the event loop stays free for
+health and refusals. A new run is loaded beside the old one and put in its place in one step;
+requests that were taken before are answered by the old one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cg4ai.apps.csv_tables import CsvTable
+from cg4ai.apps.predictions import Predictor
+from cg4ai.clock import Deadline
+from cg4ai.errors import Cg4aiError
+from cg4ai.report.card import Card, card_of
+from cg4ai.serve.limits import (
+    Limits,
+    Places,
+    Refusal,
+    too_large,
+    too_long,
+    too_slow_to_read,
+)
+from cg4ai.serve.messages import question_of
+from cg4ai.serve.metrics import Metrics
+
+NO_ROWS = CsvTable(Path("no rows"), (), [], [])
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A run that is ready to answer; `note` says what of it is missing, and `why` for the log."""
+
+    predictor: Predictor
+    card: Card
+    note: str = ""
+    why: str = ""
+
+
+def load(folder: Path) -> Loaded:
+    """The run in a folder with all that answers need, so that none waits for a file later."""
+    predictor = Predictor.of(folder)
+    card = card_of(folder, predictor)
+    try:
+        predictor.rules(NO_ROWS)
+    except (Cg4aiError, OSError) as error:
+        note = (
+            "the files of the rules are not there as they were in training: explanations give "
+            "what is recorded of each rule, and no slack"
+        )
+        return Loaded(replace(predictor, recorded_only=True), card, note, str(error))
+    return Loaded(predictor, card)
+
+
+class Service:
+    """Answers requests by the run in a folder, until another is loaded from there."""
+
+    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
+        self.folder = folder.absolute()
+        self.limits = limits or Limits()
+        self.places = Places(self.limits)
+        self.metrics = Metrics(lambda: self.places.taken)
+        self.trouble = ""  # why the last reload failed
+        self.current = load(self.folder)
+        self._took_over()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="predictions")
+        self._reloading = asyncio.Lock()
+
+    def close(self) -> None:
+        """Compute nothing more that is not begun."""
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+    # ---- predictions ------------------------------------------------------------------------
+
+    async def answer(
+        self,
+        body: AsyncIterator[bytes],
+        *,
+        declared: int = 0,
+        explain: bool = False,
+        deadline: Deadline | None = None,
+    ) -> bytes:
+        """JSON for the body of a request, which says itself that it has `declared` bytes.
+
+        Its time ends at `deadline`, which counts from the first byte of its head where a socket
+        is read; without one it begins now. A `Refusal` where it is too much, or an
+        `InvalidInput` where it is wrong.
+        """
+        deadline, loaded = deadline or Deadline.after(self.limits.seconds), self.current
+        self.places.take()
+        try:
+            content = await self._read(body, declared, deadline)
+        except BaseException:
+            self.places.leave()
+            raise
+        work = self._worker.submit(self._in_place, loaded, content, deadline, explain=explain)
+        try:
+            async with asyncio.timeout(deadline.left()):
+                # not cancelled: it keeps its place, and its memory, until the worker is past it
+                return await asyncio.shield(asyncio.wrap_future(work))
+        except TimeoutError:
+            raise too_long(self.limits) from None
+
+    async def _read(self, body: AsyncIterator[bytes], declared: int, deadline: Deadline) -> bytes:
+        """The whole body; no more of it than is allowed is ever held."""
+        if declared > self.limits.body_bytes:
+            raise too_large(self.limits)
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(deadline.left()):
+                async for part in body:
+                    size += len(part)
+                    if size > self.limits.body_bytes:
+                        raise too_large(self.limits)
+                    parts.append(part)
+        except TimeoutError:
+            raise too_slow_to_read(self.limits) from None
+        return b"".join(parts)
+
+    def _in_place(
+        self, loaded: Loaded, content: bytes, deadline: Deadline, *, explain: bool
+    ) -> bytes:
+        """The answer, computed by the worker; then the place is free for another."""
+        try:
+            return self._computed(loaded, content, deadline, explain=explain)
+        finally:
+            self.places.leave()
+
+    def _computed(
+        self, loaded: Loaded, content: bytes, deadline: Deadline, *, explain: bool
+    ) -> bytes:
+        def pause() -> None:
+            if deadline.passed:
+                raise too_long(self.limits)
+
+        pause()
+        question = question_of(content, self.limits, explain=explain)
+        pause()
+        found = loaded.predictor.predict(
+            question.table, question.asked, count_moved=True, pause=pause
+        )
+        pause()
+        text = found.as_json(loaded.card.model)
+        self.metrics.predicted(found)
+        return text.encode()
+
+    # ---- another run ------------------------------------------------------------------------
+
+    async def reload(self) -> bool:
+        """Load what is in the folder now; whether it is another run. `Refusal` if that fails."""
+        with self.places:
+            async with self._reloading:
+                try:
+                    loaded = await asyncio.to_thread(load, self.folder)
+                except (Cg4aiError, MemoryError, OSError) as error:
+                    raise self._not_reloaded(error) from error
+                changed = loaded.card.model != self.current.card.model
+                self.current, self.trouble = loaded, ""
+                self._took_over()
+                self.metrics.reloaded("loaded" if changed else "unchanged")
+                return changed
+
+    def _not_reloaded(self, error: BaseException) -> Refusal:
+        words = str(error) or type(error).__name__
+        print(f"not reloaded, the old run stays: {words}", file=sys.stderr, flush=True)
+        self.metrics.reloaded("failed")
+        self.trouble = without_paths(words, self.folder)
+        return Refusal(
+            409, f"the run there now cannot be loaded, the old one stays: {self.trouble}"
+        )
+
+    def _took_over(self) -> None:
+        """Say in metrics and log which run answers from now on."""
+        loaded = self.current
+        self.metrics.loaded(loaded.card)
+        if loaded.note:
+            print(f"note: {loaded.note} ({loaded.why})", file=sys.stderr, flush=True)
+
+
+def without_paths(text: str, folder: Path) -> str:
+    """A message that names no place of this machine: the folder of the run is called RUN."""
+    for name in (str(folder), str(folder.resolve())):
+        text = text.replace(name, "RUN")
+    return re.sub(r"(?<!\S)(/[^\s/]+){2,}", "...", text)

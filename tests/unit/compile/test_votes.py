@@ -1,0 +1,450 @@
+"""Rules on decisions: the master against an LP over all voters, decisions at the listed inputs."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linprog
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+from cg4ai import (
+    Box,
+    ConstrainedClassifier,
+    ConstrainedRegressor,
+    DecisionRate,
+    Linear,
+    Margin,
+    Monotone,
+    Problem,
+    Range,
+    fit_with_requirements,
+    load,
+    solve,
+)
+from cg4ai.colgen import snapshots
+from cg4ai.colgen.pricing.trees import TreePricer
+from cg4ai.colgen.restricted_master import Workspace
+from cg4ai.compile.thresholds import Listed, best_thresholds
+from cg4ai.compile.votes import voted
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.errors import FitWarning, InvalidInput
+from cg4ai.layout import Layout
+from cg4ai.members import affine
+from cg4ai.members.mixture import Part
+from cg4ai.objectives import Supervised
+from cg4ai.settings import Settings
+
+
+def people(count: int, seed: int = 0) -> tuple[Any, Any, Any]:
+    """Features that know the group, labels that depend on them."""
+    random = np.random.default_rng(seed)
+    group = random.integers(0, 2, count)
+    inputs = random.normal(size=(count, 4))
+    inputs[:, 0] += group
+    score = inputs @ [1.0, 0.8, -0.5, 0.0] - 0.5 + random.logistic(size=count)
+    return inputs, (score > 0).astype(int), group
+
+
+def gap(decided: Any, group: Any) -> float:
+    return abs(float(decided[group == 1].mean() - decided[group == 0].mean()))
+
+
+def odds(decided: Any, labels: Any, group: Any) -> float:
+    return max(gap(decided[labels == k], group[labels == k]) for k in (0, 1))
+
+
+def by_hand(model: Any, inputs: Any) -> Any:
+    """Decisions from the members' own outputs and what is recorded about decisions."""
+    record = model.ensemble_.about["decisions"]
+    parts = model.ensemble_.parts
+    scores = np.concatenate(
+        [part.members.outputs(torch.as_tensor(inputs)).numpy() for part in parts]
+    )
+    decisive = np.einsum("m,mnr->nr", record["weights"], scores) + record["offsets"]
+    decided = (decisive[:, 1] > decisive[:, 0]).astype(int)
+    if record["agreement"]:
+        lead = scores[..., 1] - scores[..., 0]
+        decided[(lead > 1e-6).all(0)] = 1
+        decided[(lead < -1e-6).all(0)] = 0
+    return decided
+
+
+X, Y, G = people(1500)
+PARITY = DecisionRate(X, G, tolerance=0.02, name="parity")
+
+
+@pytest.mark.parametrize("members", [LogisticRegression(), DecisionTreeClassifier(max_depth=4)])
+def test_parity_of_decisions_holds_at_the_listed_rows(members: Any) -> None:
+    rule = DecisionRate(X, G, tolerance=0.02)
+    model = ConstrainedClassifier(members=members, random_state=0).fit(X, Y, [rule])
+    decided = model.predict(X)
+    assert gap(decided, G) <= 0.02 + 1e-9
+    assert model.audit_[0].holds
+    assert gap(ConstrainedClassifier(members=members, random_state=0).fit(X, Y).predict(X), G) > 0.1
+    assert np.allclose(model.predict_proba(X).sum(1), 1)
+    assert (decided == by_hand(model, X)).all()
+
+
+@pytest.mark.slow
+@pytest.mark.guard
+def test_equalised_odds_of_networks() -> None:
+    rule = DecisionRate(X, G, tolerance=0.05, of="equalised odds", labels=Y)
+    model = ConstrainedClassifier(random_state=0, iteration_limit=8).fit(X, Y, [rule])
+    assert odds(model.predict(X), Y, G) <= 0.05 + 1e-9
+    assert model.score(X, Y) > max(Y.mean(), 1 - Y.mean())
+
+
+def test_decisions_are_the_same_alone_and_after_saving(tmp_path: Path) -> None:
+    rule = DecisionRate(X, G, tolerance=0.01)
+    model = ConstrainedClassifier(members=LogisticRegression(), random_state=0).fit(X, Y, [rule])
+    decided = model.predict(X)
+    assert [int(model.predict(x[None])[0]) for x in X[:50]] == decided[:50].tolist()
+    model.ensemble_.save(tmp_path / "model")
+    assert load(tmp_path / "model").decide(X).tolist() == decided.tolist()
+
+
+def test_rates_are_stated_with_intervals_on_held_out_rows() -> None:
+    rule = DecisionRate(X, G, tolerance=0.02)
+    model = ConstrainedClassifier(members=LogisticRegression(), random_state=0).fit(X, Y, [rule])
+    first, second, difference = model.audit_[0].rates
+    decided = model.predict(X)
+    assert np.isclose(first.value, decided[G == 0].mean())
+    assert np.isclose(difference.value, first.value - second.value)
+    assert first.held_out is not None
+    assert second.held_out is not None
+    assert first.held_out.count + second.held_out.count == model.n_held_out_
+    assert 0 <= first.held_out.low < first.held_out.value < first.held_out.high <= 1
+    assert "held out" in str(model.audit_[0])
+
+
+def test_column_generation_finds_the_optimum_of_the_linear_program_over_all_voters() -> None:
+    random = np.random.default_rng(3)
+    slopes = np.zeros((40, 4, 2))
+    slopes[..., 1] = random.normal(size=(40, 4))
+    offsets = np.zeros((40, 2))
+    offsets[:, 1] = random.normal(size=40)
+    voters = affine(slopes, offsets)
+    rule = DecisionRate(X, G, tolerance=0.05)
+    problem = Problem(
+        objective=Supervised(X, Y, "cross_entropy"),
+        requirements=[rule, Linear(X[:1], [-1.0, 1.0], 0.3, ">=")],
+        pricers=[TreePricer(LogisticRegression(), scales=(1.0,))],
+        layout=Layout.single(2),
+        start=[(voters, np.zeros(40, np.int64))],
+    )
+    result = solve(problem)
+    scores = np.einsum("nd,mdr->mnr", X, slopes) + offsets[:, None]
+    constants = np.broadcast_to(np.eye(2)[:, None], (2, len(X), 2))
+    scores = np.concatenate([scores, constants])
+    votes = scores.argmax(2)
+    errors = (votes != Y).mean(1)
+    gaps = votes[:, G == 0].mean(1) - votes[:, G == 1].mean(1)
+    rows = [gaps, -gaps, -(scores[:, 0, 1] - scores[:, 0, 0])]
+    best = linprog(errors, np.stack(rows), [0.05, 0.05, -0.3], np.ones((1, len(errors))), [1.0])
+    assert result.objective <= best.fun + 1e-6, "trained voters can only help"
+    assert result.feasible
+    first = result.ensemble.predict(X[:1])[0]
+    assert first[1] - first[0] >= 0.3 - 1e-6, "the mean of scores, not of votes"
+
+
+def test_many_classes_and_labels_that_are_not_positions() -> None:
+    random = np.random.default_rng(1)
+    labels = np.array([3, 5, 9])[np.digitize(X[:, 0] + 0.5 * random.normal(size=len(X)), [0, 1])]
+    rule = DecisionRate(X, G, tolerance=0.05, of="true positive", labels=labels, output=2)
+    model = ConstrainedClassifier(members=LogisticRegression(), random_state=0)
+    decided = model.fit(X, labels, [rule]).predict(X)
+    assert set(np.unique(decided)) <= {3, 5, 9}
+    of_class = labels == 9
+    assert gap((decided == 9)[of_class], G[of_class]) <= 0.05 + 1e-9
+
+
+def test_bounds_on_selection_rates() -> None:
+    rule = DecisionRate(X, G, at_most=0.3)
+    model = ConstrainedClassifier(members=LogisticRegression(), random_state=0).fit(X, Y, [rule])
+    decided = model.predict(X)
+    assert max(decided[G == 0].mean(), decided[G == 1].mean()) <= 0.3 + 1e-9
+    assert min(decided[G == 0].mean(), decided[G == 1].mean()) > 0.1
+
+
+def test_votes_are_refused_of_regressors_and_of_objectives_without_labels() -> None:
+    rule = DecisionRate(X, G, tolerance=0.1)
+    with pytest.raises(InvalidInput, match="use Rate"):
+        ConstrainedRegressor().fit(X, X[:, :2], [rule])
+    problem = Problem(
+        objective=Supervised(X, X[:, :2]),
+        requirements=[rule],
+        pricers=[TreePricer(DecisionTreeClassifier())],
+        layout=Layout.single(2),
+    )
+    with pytest.raises(InvalidInput, match="no class labels"):
+        solve(problem)
+
+
+def test_of_many_classes_one_must_be_named() -> None:
+    rule = DecisionRate(X, G, tolerance=0.1)
+    with pytest.raises(InvalidInput, match=r"of 3 classes .* give output="):
+        ConstrainedClassifier().fit(X, np.digitize(X[:, 0], [0, 1]), [rule])
+
+
+LOW, HIGH = X.min(0), X.max(0)
+EVERYWHERE = np.concatenate(
+    [
+        np.random.default_rng(7).uniform(LOW, HIGH, (5000, 4)),
+        np.array(np.meshgrid(*zip(LOW, HIGH, strict=True))).reshape(4, -1).T,
+    ]
+)
+QUICK: dict[str, Any] = {"random_state": 0, "iteration_limit": 4, "steps": 60}
+
+
+@pytest.mark.parametrize("members", [LogisticRegression(), "tree", "network"])
+def test_beside_rules_over_regions_scores_keep_these_and_decisions_the_rate(members: Any) -> None:
+    cap = Linear(Box(LOW, HIGH), [0.0, 1.0], 0.7, "<=", name="cap")
+    clear = Margin(Box([1.0, 0.5, -1.0, -1.0], [2.5, 2.0, 0.0, 1.0]), 1, 0.2, name="clear")
+    model = ConstrainedClassifier(members=members, **QUICK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # of limits
+        model.fit(X, Y, [PARITY, cap, clear])
+    assert [str(one.strength) for one in model.audit_] == ["audited", "shielded", "shielded"]
+    assert all(one.holds for one in model.audit_)
+    decided = model.predict(X)
+    assert gap(decided, G) <= 0.02 + 1e-9
+    assert (decided == by_hand(model, X)).all(), "votes are those of shielded outputs"
+    assert model.predict_proba(EVERYWHERE)[:, 1].max() <= 0.7 + 1e-9
+    inside = np.random.default_rng(8).uniform([1.0, 0.5, -1.0, -1.0], [2.5, 2.0, 0, 1], (500, 4))
+    assert np.diff(model.predict_proba(inside)).min() >= 0.2 - 1e-9
+    assert model.predict(inside).all(), "every member votes for it there"
+    assert "decisions have thresholds" in model.result_.note
+
+
+@pytest.mark.parametrize("members", ["tree", "network"])
+def test_beside_monotone_scores_and_decisions_never_fall(members: Any) -> None:
+    rises = Monotone({1: +1}, name="rises")
+    model = ConstrainedClassifier(members=members, **QUICK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        model.fit(X, Y, [PARITY, rises])
+    assert [str(one.strength) for one in model.audit_] == ["audited", "constructed"]
+    decided = model.predict(X)
+    assert gap(decided, G) <= 0.02 + 1e-9
+    assert (decided == by_hand(model, X)).all()
+    higher = EVERYWHERE + np.array([0, 1.0, 0, 0]) * np.random.default_rng(9).exponential(
+        size=(len(EVERYWHERE), 1)
+    )
+    before, after = (model.predict_proba(one)[:, 1] for one in (EVERYWHERE, higher))
+    assert (after >= before - 1e-12).all()
+    assert (model.predict(higher) >= model.predict(EVERYWHERE)).all()
+
+
+def test_beside_a_range_of_logits_and_listed_rules() -> None:
+    limits = Range(-2.0, 2.0, name="limits")
+    cases = Linear(X[:4], [-1.0, 1.0], 2 * Y[:4] - 1.5, ">=", name="cases")
+    model = ConstrainedClassifier(scores="logit", **QUICK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        model.fit(X, Y, [PARITY, limits, cases])
+    assert all(one.holds for one in model.audit_)
+    scores = np.asarray(model.ensemble_.predict(EVERYWHERE * 10))
+    assert np.abs(scores).max() <= 2
+    assert (model.decision_function(X[:4]) >= 2 * Y[:4] - 1.5 - 1e-6).all()
+    assert gap(model.predict(X), G) <= 0.02 + 1e-9
+
+
+def test_a_margin_keeps_rates_of_decisions_from_being_learnt_by_heart() -> None:
+    """Trees learn by heart which group their rows belong to."""
+    inputs, labels, group = people(4000, seed=5)
+    fresh, _, fresh_group = people(40_000, seed=6)
+    gaps = {}
+    for margin in (0.0, "auto"):
+        rule = DecisionRate(inputs, group, tolerance=0.04, margin=margin)
+        tree = DecisionTreeClassifier(max_depth=7, min_samples_leaf=5, random_state=0)
+        model = ConstrainedClassifier(members=tree, random_state=0).fit(inputs, labels, [rule])
+        assert gap(model.predict(inputs), group) <= 0.04 + 1e-9
+        gaps[margin] = gap(model.predict(fresh), fresh_group)
+    assert model.n_held_out_ > 1300
+    assert gaps["auto"] <= 0.04 < gaps[0.0]
+
+
+def test_a_margin_finer_than_chance_leaves_decisions_that_know_the_labels() -> None:
+    """Bound to noise, held-out rates would be kept by deciding almost all alike."""
+    inputs, labels, group = people(600, seed=5)
+    fresh, fresh_labels, _ = people(20_000, seed=8)
+    right = {}
+    for margin in (0.0, "auto"):
+        rule = DecisionRate(inputs, group, tolerance=0.01, margin=margin)
+        model = ConstrainedClassifier(members=LogisticRegression(), random_state=0)
+        model.fit(inputs, labels, [rule])
+        assert gap(model.predict(inputs), group) <= 0.01 + 1e-9
+        right[margin] = (model.predict(fresh) == fresh_labels).mean()
+    assert right["auto"] >= right[0.0] - 0.05
+
+
+def test_a_margin_that_cannot_be_kept_is_given_up_in_words() -> None:
+    rules = [
+        DecisionRate(X, G, tolerance=0.1, margin=0.05, name="parity"),
+        DecisionRate(X[G == 1], at_least=0.6, name="enough"),
+        DecisionRate(X[G == 0], at_most=0.52, name="not too many"),
+    ]
+    model = ConstrainedClassifier(members=LogisticRegression(), random_state=0)
+    with pytest.warns(FitWarning, match="margin .* cannot be kept"):
+        model.fit(X, Y, rules)
+    assert all(one.holds for one in model.audit_)
+    decided = model.predict(X)
+    assert 0.08 - 1e-9 <= gap(decided, G) <= 0.1 + 1e-9
+    assert "margin" in model.result_.note
+
+
+def test_rows_of_a_checkpoint_still_read_votes() -> None:
+    problem = voted(
+        Problem(
+            objective=Supervised(X, Y, "log_loss"),
+            requirements=[PARITY, Linear(X[:1], [0.0, 1.0], 0.3, ">=")],
+            pricers=[TreePricer(LogisticRegression())],
+            layout=Layout.single(2),
+        )
+    )
+    work = Workspace(problem, Settings())
+    work.start()
+    restored = snapshots.restore(snapshots.take(work), problem, Settings())
+    scores = torch.as_tensor([[0.6, 0.4]], dtype=torch.float64).expand(len(X), 2)
+    decided, scored = (batch.values(scores[: len(batch.inputs)]) for batch in restored.rows.batches)
+    assert decided.tolist() == [0.0, 0.0], "nobody is voted for"
+    assert scored.tolist() == [0.4]
+
+
+def groups_behind_components(count: int = 1500) -> tuple[Any, Any, Any, Any]:
+    """Fifteen features for PCA, labels, groups, and fresh rows."""
+    random = np.random.default_rng(11)
+    group = random.integers(0, 2, 2 * count)
+    inputs = random.normal(size=(2 * count, 15)) @ random.normal(size=(15, 15))
+    inputs[:, 0] += 1.5 * group
+    score = inputs[:, :3] @ [0.6, 0.4, -0.5] + 0.8 * random.logistic(size=2 * count)
+    labels = (score > 0.3).astype(int)
+    return inputs[:count], labels[:count], group[:count], inputs[count:]
+
+
+@pytest.mark.parametrize("members", [LogisticRegression(), DecisionTreeClassifier(max_depth=5)])
+def test_decisions_do_not_hang_on_the_last_bits_of_their_inputs(members: Any) -> None:
+    inputs, labels, group, fresh = groups_behind_components()
+    rule = DecisionRate(inputs, group, tolerance=0.05)
+    model = make_pipeline(
+        StandardScaler(), PCA(8), ConstrainedClassifier(members=members, random_state=0)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        model = fit_with_requirements(model, inputs, labels, [rule])
+    for rows in (inputs, fresh):
+        together = model.predict(rows)
+        alone = np.concatenate([model.predict(row[None]) for row in rows])
+        assert alone.tolist() == together.tolist()
+        assert model.predict(rows + 1e-12).tolist() == together.tolist()
+        assert model.predict(rows[::-1])[::-1].tolist() == together.tolist()
+    single = model.predict(inputs.astype(np.float32))
+    assert single.tolist() == model.predict(inputs).tolist()
+    assert gap(single, group) <= 0.05 + 1e-9
+    ensemble = model[-1].ensemble_
+    within = model[:-1].transform(inputs)
+    assert not ensemble.unsure(within).any()
+    scores = ensemble.decision_scores(torch.as_tensor(within)).numpy()
+    assert np.abs(scores[:, 1] - scores[:, 0]).min() > 1e-7, "no listed row is at the threshold"
+
+
+def test_decisions_within_rounding_of_a_threshold_are_counted_against_the_rule() -> None:
+    voters = affine(np.array([[[0.0, 1.0]]]), np.zeros((1, 2)))
+    x = np.array([[-1.0], [1.0], [-1.0], [1e-13], [1.0], [-1.0]])
+    rule = DecisionRate(x, [0, 0, 0, 1, 1, 1], tolerance=0.1)
+    model = Ensemble((Part(voters, np.zeros(1, np.int64), np.ones(1)),), Layout.single(2))
+    model.about["decisions"] = {"weights": [1.0], "offsets": [0.0, 0.0], "agreement": False}
+    assert model.decide(x).tolist() == [0, 1, 0, 1, 1, 0]
+    assert model.unsure(x).any(1).tolist() == [False, False, False, True, False, False]
+    assert not model.audit(rule).holds
+    moved = x.copy()
+    moved[3] = -0.5
+    assert model.audit(DecisionRate(moved, rule.groups, tolerance=0.1)).holds
+
+
+def test_ensembles_that_decided_by_a_hash_give_scores_and_no_decisions(tmp_path: Path) -> None:
+    voters = affine(np.array([[[0.0, 1.0]]]), np.zeros((1, 2)))
+    model = Ensemble((Part(voters, np.zeros(1, np.int64), np.ones(1)),), Layout.single(2))
+    model.about["decisions"] = {"seed": 3}
+    model.save(tmp_path / "old")
+    again = load(tmp_path / "old")
+    assert again.predict([[2.0]]).tolist() == [[0.0, 2.0]]
+    with pytest.raises(InvalidInput, match="hash of its input"):
+        again.decide([[2.0]])
+    with pytest.raises(InvalidInput, match="hash of its input"):
+        again.audit(DecisionRate([[2.0], [1.0]], [0, 1], tolerance=0.1))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"weights": [0.5, 0.5], "offsets": [0.0, 0.0], "agreement": False},
+        {"weights": [1.0], "offsets": [0.0], "agreement": False},
+        {"weights": [1.0], "offsets": [0.0, np.nan], "agreement": False},
+        {"weights": [0.9], "offsets": [0.0, 0.0], "agreement": False},
+        {"weights": [1.0], "offsets": [0.0, 0.0], "agreement": 1},
+        {"weights": [1.0], "offsets": [0.0, 0.0]},
+        [],
+    ],
+)
+def test_records_of_decisions_that_do_not_fit_are_refused(record: Any) -> None:
+    voters = affine(np.array([[[0.0, 1.0]]]), np.zeros((1, 2)))
+    model = Ensemble((Part(voters, np.zeros(1, np.int64), np.ones(1)),), Layout.single(2))
+    model.about["decisions"] = record
+    with pytest.raises(InvalidInput, match=r"decides|decisions need"):
+        model.decide([[2.0]])
+
+
+def test_thresholds_are_the_best_of_all_for_a_mixture_of_two() -> None:
+    """Against all thresholds of a fine grid of mixtures, by brute force."""
+    x, y, group = people(300, seed=4)
+    slopes = np.zeros((2, 4, 2))
+    slopes[:, :, 1] = [[1.0, 0.8, -0.5, 0.0], [-1.0, 1.0, 0.0, 0.5]]
+    voters = affine(slopes, np.zeros((2, 2)))
+    rule = DecisionRate(x, group, tolerance=0.03)
+    problem = Problem(
+        objective=Supervised(x, y, "cross_entropy"),
+        requirements=[rule],
+        pricers=[TreePricer(LogisticRegression())],
+        layout=Layout.single(2),
+    )
+    mixture = Ensemble((Part(voters, np.zeros(2, np.int64), np.full(2, 0.5)),), Layout.single(2))
+    found = best_thresholds(Listed(mixture, problem), [rule])
+    assert found.kept
+    least = 1.0
+    for share in np.linspace(0, 1, 201):
+        score = x @ (share * slopes[0, :, 1] + (1 - share) * slopes[1, :, 1])
+        for threshold in np.append(np.sort(score) - 1e-9, np.inf):
+            decided = (score > threshold).astype(int)
+            if gap(decided, group) <= 0.03:
+                least = min(least, float((decided != y).mean()))
+    assert found.error <= least + 0.02
+    mixture.about["decisions"] = found.decider.record()
+    decided = mixture.decide(x)
+    assert gap(decided, group) <= 0.03
+    assert found.error == pytest.approx((decided != y).mean())
+
+
+def test_what_held_out_rows_contradict_is_said_of_listed_rows_alone() -> None:
+    inputs, labels, group = people(1500, seed=5)
+    rule = DecisionRate(inputs, group, tolerance=0.01)
+    tree = DecisionTreeClassifier(max_depth=9, min_samples_leaf=3, random_state=0)
+    model = ConstrainedClassifier(members=tree, random_state=0, validation_fraction=0.4)
+    with pytest.warns(FitWarning, match="likely violated on new ones"):
+        model.fit(inputs, labels, [rule])
+    (audit,) = model.audit_
+    assert audit.holds
+    assert audit.doubtful
+    known = audit.rates[-1].held_out
+    assert known is not None
+    assert known.low > 0.01 or known.high < -0.01
+    assert "holds (audited) on the listed rows; likely violated on new ones" in str(audit)

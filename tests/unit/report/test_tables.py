@@ -1,0 +1,40 @@
+"""Text for people: sentences fit the terminal, tables keep their columns."""
+
+from cg4ai.report import tables
+from cg4ai.report.tables import wrapped
+from pages_read import Page
+
+
+def test_sentences_are_broken_between_words_and_tables_are_left_alone() -> None:
+    table = "name        " + "1.0   " * 10
+    text = "no demand vector of the box overloads a link\n" + table + "\nshort"
+    assert wrapped(text, 20).split("\n") == [
+        "no demand vector of",
+        "the box overloads a",
+        "link",
+        table,
+        "short",
+    ]
+
+
+def test_html_tables_hold_texts_as_they_are_and_numbers_to_the_right() -> None:
+    rows: list[dict[str, object]] = [
+        {"<name>": "a & <b>", "value": 0.123456},
+        {"<name>": 'c "d"', "value": None},
+    ]
+    page = Page(tables.html(rows, digits=3))
+    assert page.texts["th"] == ["<name>", "value"]
+    assert page.texts["td"] == ["a & <b>", "0.123", 'c "d"']
+    assert page.values("class") == ["number"] * 3
+    assert tables.html([]) == ""
+
+
+def test_no_line_of_a_page_ends_in_an_arrow_and_long_columns_stay_wide() -> None:
+    """On a telephone names broke into two and a column of sentences became a tall ribbon."""
+    rows = [{"link": "a->d", "demands": "a->d 100%, " * 9, "load": 0.5}]
+    page = tables.html(rows)
+    assert page.count('<span class="arrow">-&gt;</span>') == 10
+    assert page.count("-&gt;") == 10
+    assert '<td class="long">a<span' in page
+    assert "<td>a<span" in page
+    assert '<td class="number">0.5</td>' in page
