@@ -301,7 +301,7 @@ def differences(pair: list[Record], figures: list[Record]) -> list[str]:
             if name not in before or name not in after:
                 lines.append(f"{what} {name} only in the {'second' if name in after else 'first'}")
             elif before[name] != after[name]:
-                lines.append(f"{what} {name}: {side_by_side([before[name], after[name]])}")
+                lines.append(f"{what} {name}: {before[name]!r} / {after[name]!r}")
     return lines
 
 
