@@ -84,6 +84,11 @@ TABLE = {
 
 def record(tree: Path, out: Path, names: list[str], limit_s: float) -> None:
     """Run everything by the code of a tree, one after the other, and write golden.json."""
+    own = (
+        f"import cg4ai, pathlib; assert pathlib.Path(cg4ai.__file__).is_relative_to({str(tree)!r})"
+    )
+    if call(tree, ["-c", own])[0]:
+        raise SystemExit(f"the code that runs is not that of {tree}, where src/cg4ai is wanted")
     runs: dict[str, Record] = {}
     commit = ["git", "-C", str(tree), "describe", "--always", "--dirty"]
     said = subprocess.run(commit, capture_output=True, text=True, check=False)
@@ -266,7 +271,7 @@ def compare(first: Path, second: Path, names: list[str] | None) -> bool:
     print_row(["---"] * len(columns))
     same, others = True, []
     for name in names or recorded:
-        pair = [runs.get(name, {"exit_code": "not recorded", "figures": {}}) for runs in stored]
+        pair = [runs.get(name, {"exit_code": "not recorded"}) for runs in stored]
         bits = [same_bits(pair, part) for part in ("members", "weights", "predictions")]
         same &= all(bits) and pair[0]["exit_code"] == pair[1]["exit_code"]
         figures = [run.get("figures", {}) for run in pair]
@@ -274,7 +279,8 @@ def compare(first: Path, second: Path, names: list[str] | None) -> bool:
         cells += [[found.get(column) for found in figures] for column in TABLE.values()]
         cells += [[round(run.get("wall_s", 0), 1) for run in pair]]
         print_row([name, *("yes" if bit else "NO" for bit in bits), *map(side_by_side, cells)])
-        others += [f"{name}: {line}" for line in differences(pair, figures)]
+        if all("figures" in run for run in pair):
+            others += [f"{name}: {line}" for line in differences(pair, figures)]
     print("\n" + "\n".join(["Differences:", *others] if others else ["No figure differs."]))
     print("\nThe same bits." if same else "\nBITS DIFFER.")
     return same
@@ -295,7 +301,7 @@ def differences(pair: list[Record], figures: list[Record]) -> list[str]:
             if name not in before or name not in after:
                 lines.append(f"{what} {name} only in the {'second' if name in after else 'first'}")
             elif before[name] != after[name]:
-                lines.append(f"{what} {name}: {side_by_side([before[name], after[name]])}")
+                lines.append(f"{what} {name}: {before[name]!r} / {after[name]!r}")
     return lines
 
 
