@@ -48,9 +48,9 @@ def measured(asked: RouteSettings) -> dict[str, Any]:
     """One configuration: shares within the gap, and seconds of the processor."""
     prepared = APPLICATION.prepare(asked, None)
     task, made = APPLICATION.problem(prepared), prepared.instance
-    result = task.solver(task.problem, task.settings, progress=None, run=None)
+    solved = task.solver(task.problem, task.settings, progress=None, run=None)
     started = time.process_time()
-    router = APPLICATION.conclude(prepared, task, result, None).ensemble
+    router = APPLICATION.conclude(prepared, task, solved, None).result.ensemble
     storing = time.process_time() - started
     bound = LowerBound(made, np.array(router.about[PRICES]))
     vectors = made.sample(VECTORS, 4321)

@@ -13,10 +13,9 @@ from cg4ai.apps.digits.app import DigitsApplication
 from cg4ai.apps.digits.evaluate import TOLERANCE, Prepared, accuracy, required
 from cg4ai.apps.digits.journal import Journal
 from cg4ai.apps.digits.problem import listed
-from cg4ai.apps.protocol import Evaluation, Task
+from cg4ai.apps.protocol import Evaluation, Solved, Task
 from cg4ai.clock import Deadline, Review
 from cg4ai.colgen.pricing.reduced_cost import row_values
-from cg4ai.colgen.result import Result
 from cg4ai.ensemble.audit import audit
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import SolverFailure
@@ -36,9 +35,9 @@ class Study(DigitsApplication):
     """The digits application with the count of columns and its first group in its summary."""
 
     def evaluate(
-        self, prepared: Prepared, task: Task, result: Result, review: Review
+        self, prepared: Prepared, task: Task, solved: Solved, review: Review
     ) -> Evaluation:
-        found = super().evaluate(prepared, task, result, review)
+        found = super().evaluate(prepared, task, solved, review)
         review.say("counting the fewest columns that meet every row")
         further = {**first_group(prepared, task.journal), **counted(prepared, task.journal)}
         return replace(found, summary={**found.summary, **further})

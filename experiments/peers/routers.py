@@ -83,8 +83,8 @@ def compared(configuration: tuple[str, int, int], seed: int, *, quick: bool) -> 
     measured = Measured(f"{network} {demands}/{paths}", prepared.instance)
     with Clock() as clock:
         task = app.problem(prepared)
-        result = task.solver(task.problem, task.settings, progress=None, run=None)
-        ensemble = app.conclude(prepared, task, result, None).ensemble
+        solved = task.solver(task.problem, task.settings, progress=None, run=None)
+        ensemble = app.conclude(prepared, task, solved, None).result.ensemble
     ours = measured.outcome(OURS, seed, clock.seconds, ensemble.predict)
     if not installed("cooper"):
         return [ours, Outcome(measured.task, "Cooper", seed, note=MISSING)]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,9 +29,6 @@ from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import Array
 from cg4ai.report.tables import json_text
 from cg4ai.runs.files import read_bytes
-
-if TYPE_CHECKING:
-    from cg4ai.routing.operate.answers import Answers
 
 OUTSIDE = "outside the region"
 ABOVE = "above the optimum at most"
@@ -129,9 +126,8 @@ class Predictor:
             rows = self._rows(table, inputs, asked, pause)
             moved = self._moved(inputs) if count_moved else None
         asks = asked.explain and asked.fallback is None
-        note = str(getattr(self.described, "unproven", "")) if asks else ""
-        paths = getattr(self.described, "paths", {})
-        return Predictions(rows, outside, warning, moved, note, paths)
+        note = self.described.unproven if asks else ""
+        return Predictions(rows, outside, warning, moved, note, self.described.paths)
 
     def _rows(self, table: CsvTable, inputs: Array, asked: Asked, pause: Pause) -> Sequence[Row]:
         found = self.ensemble.predict(inputs, explain=asked.explain, outside="ignore")
@@ -169,16 +165,16 @@ class Predictor:
 
         Nothing changes where nobody knows an optimum.
         """
-        answered: Callable[..., Answers] | None = getattr(self.described, "answered", None)
-        if answered is None:
-            if fallback is not None:
-                raise InvalidInput("a fallback is for routers, whose answers can be solved instead")
-            return outputs, []
         most = np.inf if fallback is None else fallback
         parts = []
         for first in range(0, len(inputs), TOGETHER):
             some = slice(first, first + TOGETHER)
-            parts.append(answered(inputs[some], outputs[some], fallback=most))
+            part = self.described.answered(inputs[some], outputs[some], fallback=most)
+            if part is None and fallback is not None:
+                raise InvalidInput("a fallback is for routers, whose answers can be solved instead")
+            if part is None:
+                return outputs, []
+            parts.append(part)
             pause()
         gaps = np.concatenate([part.gaps for part in parts]).tolist()
         columns: dict[str, list[Any]] = {ABOVE: [gap if np.isfinite(gap) else None for gap in gaps]}

@@ -22,7 +22,8 @@ from cg4ai.colgen.loop import Callbacks, solve
 from cg4ai.colgen.result import Result
 from cg4ai.compile.problem import Problem
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.proofs.records import Totals
+from cg4ai.errors import InvalidInput
+from cg4ai.proofs.records import Certification, Totals
 from cg4ai.records import Array, IntArray, IterationRecord
 from cg4ai.rules import Requirement
 from cg4ai.runs.folder import Run
@@ -47,8 +48,22 @@ class RunSettings(Protocol):
     def as_dict(self) -> dict[str, Any]: ...
 
 
+@dataclass(frozen=True)
+class Solved:
+    """What training gave, and what is established about it on the way to evaluation.
+
+    `proof`: of the rule that the run was asked to certify. `written`: what the summary says of
+    certificates in the folder. `refused`: one was written and the checker did not accept it.
+    """
+
+    result: Result
+    proof: Certification | None = None
+    written: Mapping[str, Any] = field(default_factory=dict)
+    refused: bool = False
+
+
 class Solver(Protocol):
-    """Gives a result for a problem, as `solve` does."""
+    """Solves a problem; `solve_plainly` is the one without further proofs."""
 
     def __call__(
         self,
@@ -58,7 +73,19 @@ class Solver(Protocol):
         progress: Callable[[IterationRecord], None] | None,
         run: Run | None,
         callbacks: Callbacks | None = None,
-    ) -> Result: ...
+    ) -> Solved: ...
+
+
+def solve_plainly(
+    problem: Problem,
+    settings: Settings,
+    *,
+    progress: Callable[[IterationRecord], None] | None,
+    run: Run | None,
+    callbacks: Callbacks | None = None,
+) -> Solved:
+    """Solve by column generation alone."""
+    return Solved(solve(problem, settings, progress=progress, run=run, callbacks=callbacks))
 
 
 @dataclass(frozen=True)
@@ -69,7 +96,7 @@ class Task:
     settings: Settings
     words: str
     heard: Callable[[IterationRecord], None] = lambda record: None
-    solver: Solver = solve
+    solver: Solver = solve_plainly
     journal: Any = None  # what the application wants to read when it evaluates
     patch_trains: bool = False  # whether a patch trains once even where weights alone suffice
     evaluation_share: float = 0.2  # of a time limit, kept for what comes after training
@@ -185,8 +212,64 @@ class Guarantee:
     doubtful: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Outputs (n, r), how far each may be from the optimum, and which were solved.
+
+    `gaps` (n,): the objective is at most so much above the optimum, as a share of it; infinite
+    where nothing is known. In place of the mixture's own outputs: `improved` (n,) by steps from
+    them, `solved` (n,) by a linear program. Neither is ever worse than the mixture's.
+    """
+
+    splits: Array
+    gaps: Array
+    improved: NDArray[np.bool_]
+    solved: NDArray[np.bool_]
+
+
+class TrainedDefaults:
+    """What a finished run answers where its application knows no optimum and no agents."""
+
+    @property
+    def paths(self) -> Mapping[str, Sequence[str]]:
+        return {}
+
+    @property
+    def unproven(self) -> str:
+        return ""
+
+    def answered(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:
+        return None
+
+    def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:
+        raise InvalidInput(
+            "this is no run of cg4ai route: --agents takes routers apart, node by node"
+        )
+
+
 class Trained(Protocol):
-    """A finished run as commands ask it, whatever the application."""
+    """A finished run as commands ask it, whatever the application; see `TrainedDefaults`."""
+
+    @property
+    def paths(self) -> Mapping[str, Sequence[str]]:
+        """Of a router: the nodes of the path that an output is the share of."""
+        ...
+
+    @property
+    def unproven(self) -> str:
+        """Why it is unknown how far answers are from the optimum; empty where it is known."""
+        ...
+
+    def answered(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:
+        """Outputs with their proven gap, solved where that is above `fallback`.
+
+        None where no optimum is known.
+        """
+        ...
+
+    def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:
+        """Write a policy for each node; what was written, in words."""
+        ...
 
     @property
     def signature(self) -> Signature:
@@ -281,11 +364,11 @@ class Application(Protocol[S, P]):
         """The same task, told to remember what is found on the way; with a run, to write it."""
         ...
 
-    def conclude(self, prepared: P, task: Task, result: Result, run: Run | None) -> Result:
+    def conclude(self, prepared: P, task: Task, solved: Solved, run: Run | None) -> Solved:
         """What belongs to the product itself, such as a shield or a certificate, before saving."""
         ...
 
-    def evaluate(self, prepared: P, task: Task, result: Result, review: Review) -> Evaluation:
+    def evaluate(self, prepared: P, task: Task, solved: Solved, review: Review) -> Evaluation:
         """Measure the mixture; trains nothing that was not asked for."""
         ...
 

@@ -279,16 +279,17 @@ def _train(
     listening = step_listener.set(screen.step)
     try:
         with Review(say=screen.message, what="training").entered():
-            result = task.solver(
+            solved = task.solver(
                 task.problem, settings, progress=progress, run=run, callbacks=callbacks
             )
     finally:
         step_listener.reset(listening)
-    interrupted = result.stop_reason is StopReason.INTERRUPTED
+    interrupted = solved.result.stop_reason is StopReason.INTERRUPTED
     review = Review(Deadline(started + time_limit_s), screen.message)
     if not interrupted:
         with review.entered():
-            result = app.conclude(prepared, task, result, run)
+            solved = app.conclude(prepared, task, solved, run)
+    result = solved.result
     result.ensemble.about.update(about_of(app, prepared))
     if run is not None:
         run.forget_summary()  # of the ensemble of before, if there was one
@@ -300,7 +301,7 @@ def _train(
         return Outcome(prepared, result, None)
     before = clock.now()
     with review.entered():
-        evaluated = app.evaluate(prepared, task, result, review)
+        evaluated = app.evaluate(prepared, task, solved, review)
     every = dict.fromkeys([*cut, *result.cut, *review.cut])
     spent = {"evaluation_s": clock.now() - before}
     summary = {"cut": list(every), **common, **evaluated.summary, **spent}

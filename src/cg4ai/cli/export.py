@@ -63,12 +63,7 @@ def export(
         raise InvalidInput("--float32 is about --onnx FILE")
     ensemble, described = trained(folder)
     if agents is not None:
-        taken_apart = getattr(described, "export_agents", None)
-        if taken_apart is None:
-            raise InvalidInput(
-                f"{folder} is no run of cg4ai route: --agents takes routers apart, node by node"
-            )
-        for line in taken_apart(ensemble, agents):
+        for line in described.export_agents(ensemble, agents):
             print(line)
     if onnx is not None:
         print(_onnx(ensemble, described.signature, onnx, "float32" if float32 else "float64"))

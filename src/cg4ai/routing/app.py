@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, cast
 
@@ -16,15 +16,14 @@ import numpy as np
 
 from cg4ai import clock
 from cg4ai.apps.folders import about_of
-from cg4ai.apps.protocol import Evaluation, Guarantee, Solver, Task
+from cg4ai.apps.protocol import Evaluation, Guarantee, Solved, Solver, Task, solve_plainly
 from cg4ai.clock import Review
 from cg4ai.colgen.loop import Callbacks, solve
-from cg4ai.colgen.result import Result
 from cg4ai.compile.problem import Problem
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.objectives import Epigraph
-from cg4ai.proofs import Certification, certify
+from cg4ai.proofs import certify
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.records import Array, IterationRecord, Strength
 from cg4ai.report.story import Saved, Story
@@ -91,30 +90,22 @@ class Prepared:
         return ratio_anchor(self.instance, target=target, leaves=asked.ratio_leaves)
 
 
-@dataclass
-class Proving:
-    """The loop that goes on until the whole box is proven, or a limit; keeps the proof."""
-
-    proof: Certification | None = None
-    written: dict[str, Any] | None = None
-
-    def __call__(
-        self,
-        problem: Problem,
-        settings: Settings,
-        *,
-        progress: Callable[[IterationRecord], None] | None,
-        run: Run | None,
-        callbacks: Callbacks | None = None,
-    ) -> Result:
-        outcome = certified(problem, settings, progress=progress, run=run, callbacks=callbacks)
-        self.proof = outcome.certification
-        return outcome.result
+def solve_until_proven(
+    problem: Problem,
+    settings: Settings,
+    *,
+    progress: Callable[[IterationRecord], None] | None,
+    run: Run | None,
+    callbacks: Callbacks | None = None,
+) -> Solved:
+    """Train until the whole box is proven, or a limit ends it."""
+    outcome = certified(problem, settings, progress=progress, run=run, callbacks=callbacks)
+    return Solved(outcome.result, proof=outcome.certification)
 
 
-@dataclass(kw_only=True)
-class ProvingLeaves(Proving):
-    """The loop as it is, for trees that keep the capacities by themselves; keeps the proof."""
+@dataclass(frozen=True, kw_only=True)
+class ProveLeaves:
+    """Trains trees, which keep the capacities by themselves, and proves them afterwards."""
 
     instance: Instance
 
@@ -126,37 +117,15 @@ class ProvingLeaves(Proving):
         progress: Callable[[IterationRecord], None] | None,
         run: Run | None,
         callbacks: Callbacks | None = None,
-    ) -> Result:
+    ) -> Solved:
         started = clock.now()
         result = solve(problem, settings, progress=progress, run=run, callbacks=callbacks)
         rule = capacity(self.instance, RouteSettings(network=self.instance.name))
         left = settings.time_limit_s - result.seconds
-        self.proof = certify(result.ensemble, rule, time_limit_s=max(left, LEAST_S))
-        if self.proof.status != "proven" and clock.now() >= started + settings.time_limit_s:
+        proof = certify(result.ensemble, rule, time_limit_s=max(left, LEAST_S))
+        if proof.status != "proven" and clock.now() >= started + settings.time_limit_s:
             result = replace(result, cut=(*result.cut, "the proof"))
-        return result
-
-
-@dataclass
-class Shielding:
-    """The loop as it is, for shielded networks; keeps what was written about their shield.
-
-    `open`: whether the checker had a say in it and did not accept it.
-    """
-
-    written: dict[str, Any] = field(default_factory=dict)
-    open: bool = False
-
-    def __call__(
-        self,
-        problem: Problem,
-        settings: Settings,
-        *,
-        progress: Callable[[IterationRecord], None] | None,
-        run: Run | None,
-        callbacks: Callbacks | None = None,
-    ) -> Result:
-        return solve(problem, settings, progress=progress, run=run, callbacks=callbacks)
+        return Solved(result, proof=proof)
 
 
 class Routing:
@@ -225,12 +194,13 @@ class Routing:
         problem, settings = self.training(prepared)
         asked, demands = prepared.settings, len(prepared.instance.demand_max)
         recipe = asked.completed(demands, joint=asked.joint)
-        solver: Solver = Shielding() if asked.guarantee == "shielded" else solve
+        solver: Solver = solve_plainly
         later = f"{recipe.later_steps} the others"
         if asked.guarantee == "certified" and asked.members == "tree":
-            solver = ProvingLeaves(instance=prepared.instance)
+            solver = ProveLeaves(instance=prepared.instance)
         elif asked.guarantee == "certified":
-            settings, solver = replace(settings, iteration_limit=ProofRecipe().rounds), Proving()
+            settings = replace(settings, iteration_limit=ProofRecipe().rounds)
+            solver = solve_until_proven
             later = "each proven as far as it goes before the next"
         what = "networks" if asked.joint else "groups of networks"
         steps = f", {recipe.first_steps} steps the first, {later}"
@@ -278,38 +248,38 @@ class Routing:
         stated = tree_problem if asked.members == "tree" else routing_problem
         return stated(prepared.instance, asked), settings
 
-    def conclude(self, prepared: Prepared, task: Task, result: Result, run: Run | None) -> Result:
-        solver = task.solver
-        if prepared.settings.objective != "cost":  # its optimum is another
-            result.ensemble.about[PRICES] = stored_prices(
-                prepared.instance,
-                result.ensemble,
+    def conclude(self, prepared: Prepared, task: Task, solved: Solved, run: Run | None) -> Solved:
+        made, asked, router = prepared.instance, prepared.settings, solved.result.ensemble
+        if asked.objective != "cost":  # its optimum is another
+            router.about[PRICES] = stored_prices(
+                made,
+                router,
                 _known_prices(task.problem),
-                seed=derived_seed(prepared.settings.seed, 0, "prices"),
+                seed=derived_seed(asked.seed, 0, "prices"),
             )
-        proof = solver.proof if isinstance(solver, Proving) else None
-        if run is not None and proof is not None and proof.status == "proven":
-            assert isinstance(solver, Proving)
+        written: dict[str, Any] = {}
+        refused = False
+        if run is not None and solved.proof is not None and solved.proof.status == "proven":
             # the certificate speaks of what the mixture says of itself
-            result.ensemble.about.update(about_of(self, prepared))
-            solver.written = write_proof(run.folder, prepared.instance, result.ensemble, proof)
-        if prepared.settings.joint:  # its rule is no row of the master, but has its region
-            rule = capacity(prepared.instance, prepared.settings)
-            record_regions(result.ensemble, (rule,), inputs=task.problem.objective.inputs)
-            made, router = prepared.instance, result.ensemble
-            if run is not None and isinstance(solver, Shielding):
+            router.about.update(about_of(self, prepared))
+            written |= write_proof(run.folder, made, router, solved.proof)
+        if asked.joint:  # its rule is no row of the master, but has its region
+            rule = capacity(made, asked)
+            record_regions(router, (rule,), inputs=task.problem.objective.inputs)
+            shielded = asked.guarantee == "shielded"
+            if run is not None and shielded:
                 router.about.update(about_of(self, prepared))
-                solver.written = write_shield_proof(run.folder, made, router)
-                solver.open = not solver.written
-            if prepared.ratio is not None and isinstance(solver, Shielding):
+                written |= write_shield_proof(run.folder, made, router)
+                refused = not written
+            if prepared.ratio is not None and shielded:
                 folder = None if run is None else run.folder
-                solver.written |= write_ratio(folder, made, router, prepared.ratio)
-        return result
+                written |= write_ratio(folder, made, router, prepared.ratio)
+        return replace(solved, written=written, refused=refused)
 
     def evaluate(
-        self, prepared: Prepared, task: Task, result: Result, review: Review
+        self, prepared: Prepared, task: Task, solved: Solved, review: Review
     ) -> Evaluation:
-        made, asked = prepared.instance, prepared.settings
+        made, asked, result = prepared.instance, prepared.settings, solved.result
         measured = prepared.measured
         later = None
         if measured is not None:  # plain networks are measured on the traffic instead
@@ -326,14 +296,14 @@ class Routing:
             more["traffic"] = later.found
         summary, arrays = found.summary | more, dict(found.arrays)
         arrays |= {} if later is None else later.arrays
-        if isinstance(task.solver, Proving) and task.solver.proof is not None:
-            violated = summary["strength"] == Strength.VIOLATED
-            summary |= proof_summary(made, task.solver.proof) | (task.solver.written or {})
-            summary |= {"strength": Strength.VIOLATED} if violated else {}
-        if isinstance(task.solver, Shielding):
-            summary |= task.solver.written
-            if asked.sees != "all" and task.solver.open and found.kept:
-                summary["strength"] = Strength.UNVERIFIED  # that budgets suffice wants the proof
+        violated = summary["strength"] == Strength.VIOLATED
+        if solved.proof is not None:
+            summary |= proof_summary(made, solved.proof)
+        summary |= solved.written
+        if solved.proof is not None and violated:
+            summary["strength"] = Strength.VIOLATED  # by a vector found after the proof
+        if solved.refused and asked.sees != "all" and found.kept:
+            summary["strength"] = Strength.UNVERIFIED  # that budgets suffice wants the proof
         if isinstance(task.journal, CutJournal):
             arrays |= task.journal.arrays()
             if "cut_demands" in arrays:

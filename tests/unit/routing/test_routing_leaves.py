@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidSettings
 from cg4ai.members.trees import TreeMembers
-from cg4ai.routing.app import APPLICATION, Prepared, ProvingLeaves
+from cg4ai.routing.app import APPLICATION, Prepared
 from cg4ai.routing.network.instance import Instance, instance
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.routing.train.optimal import best_split, safe_at, utilisation_per_share
@@ -92,14 +92,14 @@ def test_trained_routers_keep_what_was_asked(made: Instance, members: str) -> No
     guarantee = "certified" if members == "tree" else "shielded"
     asked = RouteSettings(network="abilene", members=members, guarantee=guarantee, **small)  # type: ignore[arg-type]
     task = APPLICATION.problem(Prepared(asked, made))
-    result = task.solver(task.problem, task.settings, progress=None, run=None)
+    solved = task.solver(task.problem, task.settings, progress=None, run=None)
+    result = solved.result
     vectors = np.concatenate([made.sample(500, 3), made.demand_max[None]])
     assert made.utilisation(vectors, result.ensemble.predict(vectors)).max() <= 1.0 + 1e-9
     if members == "tree":
-        assert isinstance(task.solver, ProvingLeaves)
-        assert task.solver.proof is not None
-        assert task.solver.proof.status == "proven"
-        assert task.solver.proof.strength == "certified"
+        assert solved.proof is not None
+        assert solved.proof.status == "proven"
+        assert solved.proof.strength == "certified"
 
 
 def test_shielded_trees_are_measured_like_networks(made: Instance) -> None:

@@ -16,6 +16,7 @@ from scipy.optimize import linprog
 
 from cg4ai.apps.csv_tables import CsvTable
 from cg4ai.apps.predictions import Asked, Predictor
+from cg4ai.apps.protocol import Solved
 from cg4ai.apps.runner import Outcome, perform
 from cg4ai.clock import Deadline, Review
 from cg4ai.errors import InvalidInput, InvalidSettings
@@ -294,7 +295,7 @@ def test_the_worst_utilisation_is_of_all_vectors_that_the_run_knows(
     made = prepared.instance
     few = replace(prepared.settings, shield_inputs=4, validation=2, baseline=False)
     found = app.evaluate(
-        replace(prepared, settings=few), app.problem(prepared), done.result, Review()
+        replace(prepared, settings=few), app.problem(prepared), Solved(done.result), Review()
     )
     summary = found.summary
     assert summary["worst_utilisation"] >= summary["traffic"]["worst_optimum"] * (1 - 1e-9)
@@ -439,7 +440,7 @@ def test_what_a_run_is_judged_by_comes_first(done: Outcome[Prepared]) -> None:
     """With no time left there are still our own figures, and the report is about traffic."""
     app, prepared = Routing(), done.prepared
     review = Review(deadline=Deadline.after(0))
-    summary = app.evaluate(prepared, app.problem(prepared), done.result, review).summary
+    summary = app.evaluate(prepared, app.problem(prepared), Solved(done.result), review).summary
     found = summary["traffic"]
     assert [*found["ratio"]] == [OURS]
     judged = found["judged"]

@@ -33,11 +33,12 @@ from cg4ai.apps.protocol import (
     Proposition,
     Rule,
     Signature,
+    Solved,
     Task,
+    TrainedDefaults,
 )
 from cg4ai.apps.runner import Outcome, Screen, perform
 from cg4ai.clock import Review
-from cg4ai.colgen.result import Result
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import Cg4aiError, InvalidInput, RunFolderError
 from cg4ai.layout import Layout
@@ -149,13 +150,13 @@ class DigitsApplication:
         journal = Journal(task.problem, run)
         return replace(task, problem=journal.listen(), heard=journal.iteration, journal=journal)
 
-    def conclude(self, prepared: Prepared, task: Task, result: Result, run: Run | None) -> Result:
-        return result
+    def conclude(self, prepared: Prepared, task: Task, solved: Solved, run: Run | None) -> Solved:
+        return solved
 
     def evaluate(
-        self, prepared: Prepared, task: Task, result: Result, review: Review
+        self, prepared: Prepared, task: Task, solved: Solved, review: Review
     ) -> Evaluation:
-        return evaluate(prepared, result, task.journal, review)
+        return evaluate(prepared, solved.result, task.journal, review)
 
     def restore(
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
@@ -185,7 +186,7 @@ class DigitsApplication:
 
 
 @dataclass(frozen=True)
-class Classifier:
+class Classifier(TrainedDefaults):
     """A trained digit classifier: columns `pixel 0` to `pixel 783` in, an answer and scores out."""
 
     recipe: Recipe

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cg4ai.apps.csv_tables import CsvTable, read_csv
-from cg4ai.apps.protocol import Evaluation, Guarantee, Rule, Task
+from cg4ai.apps.protocol import Evaluation, Guarantee, Rule, Solved, Task
 from cg4ai.apps.tabular.data import CLASSIFICATION, REGRESSION, features_of, targets_of, task_of
 from cg4ai.apps.tabular.description import Model, described, implied_rules, rules_digest
 from cg4ai.apps.tabular.encoding import Encoding
@@ -18,7 +18,6 @@ from cg4ai.apps.tabular.rulefile import Subject, read_rules
 from cg4ai.apps.tabular.settings import TrainSettings
 from cg4ai.apps.tabular.story import story
 from cg4ai.clock import Review
-from cg4ai.colgen.result import Result
 from cg4ai.compile.problem import Problem
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -104,12 +103,14 @@ class Tabular:
     def listening(self, task: Task, run: Run | None) -> Task:
         return task
 
-    def conclude(self, prepared: Prepared, task: Task, result: Result, run: Run | None) -> Result:
-        return proven_afterwards(result, task.problem.requirements, task.settings)
+    def conclude(self, prepared: Prepared, task: Task, solved: Solved, run: Run | None) -> Solved:
+        proven = proven_afterwards(solved.result, task.problem.requirements, task.settings)
+        return replace(solved, result=proven)
 
     def evaluate(
-        self, prepared: Prepared, task: Task, result: Result, review: Review
+        self, prepared: Prepared, task: Task, solved: Solved, review: Review
     ) -> Evaluation:
+        result = solved.result
         summary = wording.summary(result, prepared.rules)
         if review.begins("score beside a plain model's"):
             summary |= held_out_scores(

@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.csv_tables import CsvTable, read_csv, read_data
-from cg4ai.apps.protocol import InputColumn, Interface, Proposition, Rule, Signature
+from cg4ai.apps.protocol import (
+    InputColumn,
+    Interface,
+    Proposition,
+    Rule,
+    Signature,
+    TrainedDefaults,
+)
 from cg4ai.apps.tabular.encoding import Column, Encoding
 from cg4ai.apps.tabular.rulefile import Subject, read_rules, rule_files
 from cg4ai.ensemble.ensemble import Ensemble
@@ -105,7 +112,7 @@ def implied_rules(quantiles: Sequence[float], outputs: tuple[str, ...]) -> list[
 
 
 @dataclass(frozen=True)
-class Model:
+class Model(TrainedDefaults):
     """A trained mixture: columns of a table by name in, a prediction and scores out."""
 
     description: Mapping[str, Any]

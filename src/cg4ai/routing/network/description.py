@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from cg4ai.apps.csv_tables import CsvTable
 from cg4ai.apps.folders import ALL_ARCS, NOTES, POSITIONS
-from cg4ai.apps.protocol import InputColumn, Interface, Proposition, Rule, Signature
+from cg4ai.apps.protocol import (
+    Answers,
+    InputColumn,
+    Interface,
+    Proposition,
+    Rule,
+    Signature,
+    TrainedDefaults,
+)
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import Array
@@ -22,7 +30,7 @@ from cg4ai.routing.demands.scaling import FACTOR, counted, multiple, rule_name
 from cg4ai.routing.demands.sets import DemandSet, in_words
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.network.network import Position
-from cg4ai.routing.operate.answers import Answers, LowerBound, answered
+from cg4ai.routing.operate.answers import LowerBound, answered
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.agents import Budgeted
 from cg4ai.routing.train.problem import capacity
@@ -189,7 +197,7 @@ def titled(made: Instance) -> str:
 
 
 @dataclass(frozen=True)
-class Router:
+class Router(TrainedDefaults):
     """A trained router: demands by name in, shares of paths by name out.
 
     `local`: the budgets that agents' shields keep, if it consists of such agents. `bound`: what

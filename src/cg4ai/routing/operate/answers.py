@@ -12,12 +12,12 @@ at once, and what is left by the linear program.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai import clock
+from cg4ai.apps.protocol import Answers
 from cg4ai.colgen.separation.scan import predictions
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
@@ -38,21 +38,6 @@ WORTH = 1e-3  # what new prices must prove more, as a share, at some vector
 ROUNDING = 1e-6  # by which shares may miss their sum, or be below 0
 TINIEST = -500  # power of two of the largest demand, below which numbers lose digits
 SOLVABLE = 1e9  # times the largest demand: far beyond it the solver takes demands for infinite
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """Splits (n, P), what is proven of each, and which were solved.
-
-    `gaps` (n,): the MLU is at most so much above the optimum, as a share of it; infinite where
-    nothing is known. In place of the router's answer: `improved` (n,) by steps from it, `solved`
-    (n,) by a linear program. Neither ever has a larger MLU than the router's, which is kept else.
-    """
-
-    splits: Array
-    gaps: Array
-    improved: NDArray[np.bool_]
-    solved: NDArray[np.bool_]
 
 
 class LowerBound:
