@@ -78,11 +78,10 @@ def counterpart(
     origin = np.zeros(size) if centre is None else centre
     made = [_rows(guard, space, origin) for guard in guards]
     rules = sparse.vstack([one.rules for one in made])
-    parts = [rules]
-    for kind in ("sizes", "multipliers"):
-        parts.append(sparse.block_diag([getattr(one, kind) for one in made]))
+    sizes = sparse.block_diag([one.sizes for one in made])
+    multipliers = sparse.block_diag([one.multipliers for one in made])
     room = np.concatenate([one.room for one in made])[:, None]
-    matrix = sparse.hstack([*parts, sparse.csr_matrix(room)], format="csr")
+    matrix = sparse.hstack([rules, sizes, multipliers, sparse.csr_matrix(room)], format="csr")
     return Counterpart(matrix, np.concatenate([one.limits for one in made]), free * (size + 1))
 
 

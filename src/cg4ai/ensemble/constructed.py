@@ -48,7 +48,7 @@ def constructed(ensemble: Ensemble, rule: Built) -> bool:
 
 def forms_of(ensemble: Ensemble) -> list[Form]:
     """Those of all members that are used, and of the anchor; none where a member has no form."""
-    anchor: Ensemble | None = getattr(ensemble, "anchor", None)  # of a shielded mixture
+    anchor = ensemble.anchor
     parts = [*ensemble.used, *(() if anchor is None else anchor.used)]
     found = [list(_forms(part.members)) for part in parts]
     if len(ensemble.layout) > 1 or not all(found):

@@ -220,6 +220,11 @@ class Ensemble(Mixture):
         return recorded_ranks(self, x)
 
     @property
+    def anchor(self) -> Ensemble | None:
+        """What a shield of the whole mixture moves outputs towards; None without one."""
+        return None
+
+    @property
     def guards(self) -> tuple[Guard, ...]:
         """The rules that a shield keeps at every input of their regions: here, of every member."""
         stacks = [part.members for part in self.used]

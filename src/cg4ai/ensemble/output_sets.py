@@ -82,7 +82,7 @@ def common_set(ensemble: Ensemble) -> OutputSet | None:
     size = ensemble.output_size
     shares = OutputSet(np.zeros(size), np.ones(size))
     if all(_shares(part.members) for part in ensemble.used):
-        anchored = getattr(ensemble, "anchor", None)
+        anchored = ensemble.anchor
         if anchored is None or all(_shares(part.members) for part in anchored.used):
             return shares
     return None
@@ -163,7 +163,7 @@ def output_forms(ensemble: Ensemble, matrix: Array) -> list[Form]:
     `matrix` (m, r) are the rows that are asked about: a shield that moves outputs of one row by
     different shares keeps nothing of it.
     """
-    anchor: Ensemble | None = getattr(ensemble, "anchor", None)  # of a shielded mixture
+    anchor = ensemble.anchor
     parts = [*ensemble.used, *(() if anchor is None else anchor.used)]
     found = [list(_forms(part.members, matrix)) for part in parts]
     if len(ensemble.layout) > 1 or not all(found):

@@ -75,7 +75,7 @@ class ShieldedEnsemble(Ensemble):
             )
         mixture = ensemble.mixture
         super().__init__(mixture.parts, mixture.layout, about=mixture.about, device=mixture.device)
-        self.anchor = anchor.to(self.device)
+        self._anchor = anchor.to(self.device)
         together = (tuple(range(self.output_size)),)  # one theta for the whole output
         self._blend = Blend(guards, self.output_size, together)
         self.checks = tuple(_checked(one, self.anchor) for one in guards)
@@ -88,6 +88,11 @@ class ShieldedEnsemble(Ensemble):
     def __repr__(self) -> str:
         names = ", ".join(one.name for one in self.guards)
         return f"Shielded{super().__repr__()[:-1]}, keeps {names})"
+
+    @property
+    def anchor(self) -> Ensemble:
+        """What outputs are moved towards, known to keep the rules on their regions."""
+        return self._anchor
 
     @property
     def guards(self) -> tuple[Guard, ...]:
@@ -142,7 +147,7 @@ class ShieldedEnsemble(Ensemble):
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
         made = super().with_tensors(tensors)
-        made.anchor = self.anchor.with_tensors(below(tensors, "anchor."))
+        made._anchor = self.anchor.with_tensors(below(tensors, "anchor."))
         made._blend = self._blend.with_tensors(tensors)
         return made
 
@@ -232,7 +237,7 @@ def anchor_checks(ensemble: Ensemble) -> dict[tuple[Any, ...], AnchorCheck]:
 
 def kept_by_shield(ensemble: Ensemble, requirement: Requirement) -> AnchorCheck | None:
     """How it is known that a shield keeps the requirement everywhere; None if it is not."""
-    if not isinstance(requirement.region, Region) or not getattr(ensemble, "guards", ()):
+    if not isinstance(requirement.region, Region) or not ensemble.guards:
         return None
     check = anchor_checks(ensemble).get(guard_of(requirement, ensemble.output_size).key)
     return check if check is not None and check.exact else None
