@@ -8,6 +8,7 @@ run of the suite, would compile the package and its tests again.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ os.environ.setdefault("MKL_NUM_THREADS", "1")
 os.environ["CG4AI_NO_REPORT"] = "1"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+gc.disable()  # what is collected stays: half a million objects, gone through again and again
 
 # the same examples in every run, so that a suite that passed passes again; new ones are looked for
 # with HYPOTHESIS_PROFILE=explore
@@ -31,6 +33,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 def pytest_configure(config: pytest.Config) -> None:
     # tests keep fits short by their limits; what else a fit warns of is an error in a test
     config.addinivalue_line("filterwarnings", "ignore:training was ended by:cg4ai.FitWarning")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ TINY = {
     "later_steps": 30,
     "batch_size": 64,
     "starts": 2,
-    "validation": 300,
-    "shield_inputs": 4000,
+    "validation": 100,
+    "shield_inputs": 400,
+    "timed": 20,
 }

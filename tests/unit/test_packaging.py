@@ -22,6 +22,24 @@ for module in pkgutil.walk_packages(cg4ai.__path__, "cg4ai."):
         importlib.import_module(module.name)
 """
 
+SEARCH = """
+import numpy as np
+from cg4ai.errors import MissingExtra
+from cg4ai.members import ConstantMembers
+from cg4ai.layout import Layout
+from cg4ai.members.mixture import Mixture, Part
+from cg4ai.rules import Linear
+from cg4ai.rules.regions import Box
+from cg4ai.colgen.separation import BlackBox
+members = ConstantMembers(np.zeros((1, 1)), input_size=2)
+mixture = Mixture((Part(members, np.zeros(1, int), np.ones(1)),), Layout.single(1))
+rule = Linear(Box([0, 0], [1, 1]), [1.0], 0.0, "<=")
+try:
+    BlackBox().find(mixture, rule, seed=0, limit=1, tolerance=1e-6)
+except MissingExtra as error:
+    print(error)
+"""
+
 
 def without(packages: list[str], code: str) -> subprocess.CompletedProcess[str]:
     """Run code in a process in which the packages cannot be imported."""
@@ -31,9 +49,13 @@ def without(packages: list[str], code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_module_is_imported_without_extras() -> None:
-    done = without([*EXTRA_OF, "pandas", "fairlearn", "experiments"], IMPORT_ALL)
+def test_every_module_is_imported_without_extras_and_a_search_names_its_own() -> None:
+    """Both in one process, for it takes seconds to import all."""
+    hidden = [*EXTRA_OF, "pandas", "fairlearn", "experiments"]
+    assert "nlopt" in hidden
+    done = without(hidden, IMPORT_ALL + SEARCH)
     assert done.returncode == 0, done.stderr
+    assert "pip install 'cg4ai[routing]'" in done.stdout
 
 
 @pytest.mark.slow
@@ -54,28 +76,6 @@ def test_a_missing_extra_names_itself(package: str, extra: str, command: list[st
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert f"pip install 'cg4ai[{extra}]'" in line
-
-
-def test_a_search_without_gradients_names_its_extra() -> None:
-    code = """
-import numpy as np
-from cg4ai.errors import MissingExtra
-from cg4ai.members import ConstantMembers
-from cg4ai.layout import Layout
-from cg4ai.members.mixture import Mixture, Part
-from cg4ai.rules import Linear
-from cg4ai.rules.regions import Box
-from cg4ai.colgen.separation import BlackBox
-members = ConstantMembers(np.zeros((1, 1)), input_size=2)
-mixture = Mixture((Part(members, np.zeros(1, int), np.ones(1)),), Layout.single(1))
-rule = Linear(Box([0, 0], [1, 1]), [1.0], 0.0, "<=")
-try:
-    BlackBox().find(mixture, rule, seed=0, limit=1, tolerance=1e-6)
-except MissingExtra as error:
-    print(error)
-"""
-    done = without(["nlopt"], code)
-    assert "pip install 'cg4ai[routing]'" in done.stdout, done.stderr
 
 
 def test_extras_are_those_that_errors_name() -> None:

@@ -52,16 +52,21 @@ class WithTheta(nn.Module):
 
 def exported(module: nn.Module, input_size: int, *, rows: int | None = None) -> ExportedProgram:
     """A graph of elementary operations; for any number of inputs, or for `rows` of them."""
+    program = _traced(module, input_size, rows)
+    with _quietly():
+        table = {**torch.export.default_decompositions(), **_spelled_out()}
+        spelled: ExportedProgram = program.run_decompositions(table)
+        return spelled
+
+
+def _traced(module: nn.Module, input_size: int, rows: int | None = None) -> ExportedProgram:
     count = EXAMPLES if rows is None else rows
     example = torch.zeros(count, input_size, dtype=torch.float64)
     shapes = ({0: Dim("n")},) if rows is None else None
     with torch.no_grad():
         module(example)  # what is computed once, by NumPy, must be there before it is traced
     with _quietly():
-        program = torch.export.export(module, (example,), dynamic_shapes=shapes)
-        table = {**torch.export.default_decompositions(), **_spelled_out()}
-        spelled: ExportedProgram = program.run_decompositions(table)
-        return spelled
+        return torch.export.export(module, (example,), dynamic_shapes=shapes)
 
 
 def export_onnx(
@@ -93,7 +98,8 @@ def onnx_model(
     onnx = optional("onnx")
     optional("onnxscript")  # what torch makes ONNX models with
     program = exported(ensemble.to("cpu").as_module(), ensemble.input_size)
-    model = _converted(exported(_exact(program), ensemble.input_size), names)
+    # what is elementary already is not spelled out again
+    model = _converted(_traced(_exact(program), ensemble.input_size), names)
     _named(model.graph, names)
     for node in model.graph.node:  # where in torch each came from
         del node.metadata_props[:]

@@ -33,7 +33,7 @@ from cg4ai.routing.settings import Recipe, RouteSettings
 from cg4ai.routing.train.effort import JUDGED, JUDGED_PATHS, affordable
 from cg4ai.routing.train.optimal import OptimalRouting, bottleneck, least_mlu_until
 from cg4ai.routing.train.problem import capacity, first_request
-from cg4ai.routing.train.shield import edge_vectors, measure_shield
+from cg4ai.routing.train.shield import edge_vectors, measure_shield, reached_by_ascent
 from cg4ai.rules.regions import Box
 from cg4ai.seeds import derived_seed, generator
 
@@ -309,7 +309,10 @@ def _shield_measured(
     """How often and how much the shield acts, and what it costs; as far as time allows."""
     found: dict[str, Any] = {}
     if review.begins(f"the shield at {settings.shield_inputs} demand vectors"):
+        reached: Array | None = None
         for share in review.portions("measuring the shield"):
+            if reached is None:  # the same for every portion
+                reached = reached_by_ascent(instance, ensemble, seed=settings.seed)
             count = math.ceil(len(validation.vectors) * share)
             report = measure_shield(
                 instance,
@@ -318,6 +321,7 @@ def _shield_measured(
                 best=validation.best.mlu[:count],
                 inputs=math.ceil(settings.shield_inputs * share),
                 seed=settings.seed,
+                reached=reached,
             )
             found = {"shield": report.numbers()}
             worst.note(report.links, report.vector)

@@ -125,7 +125,7 @@ def own_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("own_time")
 def test_a_time_limit_bounds_training_and_evaluation_and_says_what_was_cut(network: str) -> None:
-    limit = 6.0
+    limit = 3.0
     endless = {**TINY, "first_steps": 10**7, "validation": 10**6, "attack_starts": 3 * 10**6}
     asked = RouteSettings(network=network, threads=1, time_limit_s=limit, **endless)
     started = time.perf_counter()
