@@ -68,7 +68,8 @@ def test_without_any_load_answers_are_still_shares() -> None:
 
 
 def test_saved_joined_and_replaced_tensors_give_the_same_outputs() -> None:
-    stack, inputs = members(), torch.rand(5, 2, dtype=torch.float64)
+    stack = members()
+    inputs = torch.rand(5, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
     again = restore(stack.state())
     assert torch.equal(again.outputs(inputs), stack.outputs(inputs))
     joined = concatenate([stack, members(seed=1)])
@@ -76,7 +77,9 @@ def test_saved_joined_and_replaced_tensors_give_the_same_outputs() -> None:
     assert torch.equal(joined.outputs(inputs)[:3], stack.outputs(inputs))
     other = stack.with_tensors(stack.tensors())
     assert torch.equal(other.outputs(inputs), stack.outputs(inputs))
-    assert torch.equal(stack.take(np.array([2])).outputs(inputs)[0], stack.outputs(inputs)[2])
+    # alone it is computed by products of other sizes, which may round otherwise
+    alone = stack.take(np.array([2])).outputs(inputs)[0]
+    torch.testing.assert_close(alone, stack.outputs(inputs)[2], rtol=1e-13, atol=1e-13)
 
 
 def test_gradients_reach_the_inputs() -> None:
