@@ -10,9 +10,8 @@ import certificate_cases as cases
 import numpy as np
 import pytest
 
-from cg4ai.errors import InvalidInput
 from cg4ai.rules.regions import Ball, Box
-from cg4ai_checker import OutOfTime, Rejected, check, verify
+from cg4ai_checker import OutOfTime, Rejected, Unreadable, check, verify
 from cg4ai_checker.cells import Cells, check_tree, leaf_cells
 from cg4ai_checker.file import parse_certificate
 from cg4ai_checker.run_folder import compare
@@ -323,7 +322,7 @@ def test_doubled_keys_and_bare_words_are_no_json():
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(InvalidInput, match="cannot read"):
+    with pytest.raises(Unreadable, match="cannot read"):
         check(tmp_path / "none")
 
 
