@@ -1,9 +1,9 @@
 """Build the release of both distributions into dist/, twice, and test it as it is installed.
 
 Files are those of the last commit and their times are its time, so that everyone who builds a
-commit gets the same bytes. Wheels are built from the sdists: what is installed from an index is what
-an sdist holds. Then both wheels are installed in a new environment outside the checkout, where the
-commands, the README's Python blocks and the checker are tried, and an SBOM of each is written.
+commit gets the same bytes. Wheels are built from the sdists, so that both hold the same. Then both
+wheels are installed in a new environment outside the checkout, where the commands, the README's
+Python blocks and the checker are tried, and an SBOM of each is written.
 """
 
 from __future__ import annotations
