@@ -23,7 +23,7 @@ def lower_bounds(project: dict[str, Any], extras: list[str]) -> dict[str, str]:
     stated = list(project["tool"]["cg4ai"]["dependencies"])
     for extra in extras:
         stated += optional[extra]
-    bounds = {}
+    bounds: dict[str, str] = {}
     for text in stated:
         own = re.fullmatch(r"cg4ai\[(.*)\]", text)
         if own is not None:

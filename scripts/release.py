@@ -112,11 +112,11 @@ class Environment:
         self.folder = folder / "work"
         self.folder.mkdir(parents=True)
         venv.create(folder / "venv", with_pip=True)
-        self._programs = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
+        self.programs = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
 
     def run(self, program: str, *arguments: str | Path) -> str:
         # nothing of the checkout may be imported
-        return run(self._programs / program, *arguments, folder=self.folder, PYTHONPATH="")
+        return run(self.programs / program, *arguments, folder=self.folder, PYTHONPATH="")
 
     def install(self, *what: str | Path) -> None:
         constraints = ROOT / "constraints.txt"
@@ -166,9 +166,10 @@ def test_both(dist: Path, folder: Path, epoch: int) -> None:
     for name in PROJECTS:
         files = sorted(dist.glob(f"{name.replace('-', '_')}-[0-9]*"))
         text = run(
-            environment._programs / "python",
+            environment.programs / "python",
             ROOT / "scripts" / "sbom.py",
-            *(name, *files),
+            name,
+            *files,
             folder=environment.folder,
             PYTHONPATH="",
             SOURCE_DATE_EPOCH=str(epoch),

@@ -64,10 +64,10 @@ def component(name: str, *, kind: str = "library") -> dict[str, Any]:
         "version": version,
         "purl": address,
     }
-    if expression := about.get("License-Expression"):
-        described["licenses"] = [{"expression": expression}]
-    elif (text := about.get("License", "")) and "\n" not in text.strip():
-        described["licenses"] = [{"license": {"name": text.strip()}}]
+    if "License-Expression" in about:
+        described["licenses"] = [{"expression": about["License-Expression"]}]
+    elif "License" in about and "\n" not in about["License"].strip():  # else it is the whole text
+        described["licenses"] = [{"license": {"name": about["License"].strip()}}]
     return described
 
 
