@@ -10,6 +10,8 @@ import certificate_cases as cases
 import numpy as np
 import pytest
 
+import cg4ai
+from cg4ai.errors import Cg4aiError, InvalidInput
 from cg4ai.rules.regions import Ball, Box
 from cg4ai_checker import OutOfTime, Rejected, Unreadable, check, verify
 from cg4ai_checker.file import parse_certificate
@@ -281,6 +283,17 @@ def test_doubled_keys_and_bare_words_are_no_json():
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(Unreadable, match="cannot read"):
         check(tmp_path / "none")
+
+
+def test_one_parent_catches_the_errors_of_both_distributions(tmp_path):
+    """As users write it around `cg4ai.check`, without a name of the checker."""
+    for file, data in (("none", None), ("altered", case(depth=1)[2][:-1])):
+        if data is not None:
+            (tmp_path / file).write_bytes(data)
+        with pytest.raises(cg4ai.Cg4aiError):
+            cg4ai.check(tmp_path / file)
+    assert issubclass(Rejected, Cg4aiError)
+    assert issubclass(InvalidInput, Cg4aiError)
 
 
 # ---- the shipped mixture ---------------------------------------------------------------------
