@@ -8,13 +8,13 @@ import unicodedata
 from collections.abc import Iterable
 from itertools import islice
 
+# the parent of both distributions' errors, so that one `except` catches what either raises; the
+# checker depends on nothing of this package
+from cg4ai_checker.errors import Cg4aiError as Cg4aiError
+
 MOST_COMPARED = 1000  # words: comparing with each takes time, and rows may have any number of names
 NO_MEMORY = r"(n't|not|fail\w*|unable)( to)? allocat|not enough memory|out of memory"
 LONGEST_NAME = 120  # two of them, and some words, are one line of a certificate
-
-
-class Cg4aiError(Exception):
-    """Parent of every error raised on purpose by this package."""
 
 
 class InvalidInput(Cg4aiError, ValueError):

@@ -1,24 +1,60 @@
 """The independent checker: verifies a certificate file with NumPy and SciPy alone.
 
-It shares no bounding code with `cg4ai.proofs`, so that a mistake there cannot prove
-itself right here. `check` is where it starts, `verdict` for certificates of any kind.
+It shares no code with `cg4ai`, so that a mistake there cannot prove itself right here. `verdict`
+verifies certificates of every kind, `check` those of rules over a region, and `compare` says
+whether a claim is about the predictor in a folder. They are imported when first used: errors cost
+nothing to import.
 """
 
 from __future__ import annotations
 
-from cg4ai_checker.equality import EqualityVerdict
-from cg4ai_checker.errors import OutOfTime, Rejected
-from cg4ai_checker.outputs import OutputVerdict
-from cg4ai_checker.shape import ShapeVerdict
-from cg4ai_checker.verify import Verdict, check, verdict
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from cg4ai_checker.errors import Cg4aiError, OutOfTime, Rejected, Unreadable
+
+__version__ = "0.8.0"
+
+if TYPE_CHECKING:
+    from cg4ai_checker.equality import EqualityVerdict
+    from cg4ai_checker.outputs import OutputVerdict
+    from cg4ai_checker.ratio import RatioVerdict
+    from cg4ai_checker.run_folder import compare
+    from cg4ai_checker.shape import ShapeVerdict
+    from cg4ai_checker.verify import Verdict, check, verdict
+
+_HOMES = {
+    "EqualityVerdict": "equality",
+    "OutputVerdict": "outputs",
+    "RatioVerdict": "ratio",
+    "ShapeVerdict": "shape",
+    "Verdict": "verify",
+    "check": "verify",
+    "compare": "run_folder",
+    "verdict": "verify",
+}
 
 __all__ = [
+    "Cg4aiError",
     "EqualityVerdict",
     "OutOfTime",
     "OutputVerdict",
+    "RatioVerdict",
     "Rejected",
     "ShapeVerdict",
+    "Unreadable",
     "Verdict",
     "check",
+    "compare",
     "verdict",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

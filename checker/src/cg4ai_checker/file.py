@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.errors import InvalidInput
-from cg4ai_checker.errors import Rejected
+from cg4ai_checker.errors import Rejected, Unreadable
 from cg4ai_checker.folder_reader import read_file, strict_json
 
 FIRST_LINE = re.compile(rb"cg4ai-certificate 3 sha256 ([0-9a-f]{64})")
@@ -40,11 +39,11 @@ class Content:
 
 
 def read_certificate(path: str | Path) -> Content:
-    """The content of a file; Rejected if it is altered, InvalidInput if it cannot be read."""
+    """The content of a file; Rejected if it is altered, Unreadable if it cannot be read."""
     try:
         data = read_file(Path(path), links=True)
     except OSError as error:
-        raise InvalidInput(
+        raise Unreadable(
             f"cannot read {path}: {error.strerror or error}; name a certificate file"
         ) from error
     return parse_certificate(data)

@@ -21,8 +21,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.errors import RunFolderError
-from cg4ai_checker.errors import Rejected
+from cg4ai_checker.errors import Rejected, Unreadable
 
 Arrays = dict[str, NDArray[Any]]
 Check = Callable[[Any, str], None]
@@ -34,6 +33,8 @@ DEEPEST = 100  # levels of lists and objects
 INTEGERS = 2**64
 WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 QUOTE = "'"
+# what code that trusts a folder raises where its content is of another shape than expected
+DAMAGED = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 DTYPES = {
     "BOOL": np.dtype(np.bool_),
     **{f"F{8 * size}": np.dtype(f"<f{size}") for size in (2, 4, 8)},
@@ -79,7 +80,7 @@ def read_file(path: Path, *, links: bool = False) -> bytes:
 
 
 def read_folder(folder: str | Path) -> tuple[dict[str, Any], Arrays]:
-    """What ensemble.json says, and its arrays; RunFolderError unless all is as it is written."""
+    """What ensemble.json says, and its arrays; Unreadable unless all is as it is written."""
     record, arrays = (Path(folder) / name for name in (RECORD, ARRAYS))
     content, digest = {}, ""
     path = record
@@ -93,9 +94,9 @@ def read_folder(folder: str | Path) -> tuple[dict[str, Any], Arrays]:
         path = record
         _ensemble(content, stored, "")
     except OSError as error:
-        raise RunFolderError(f"cannot read {path}: {error.strerror or error}") from error
+        raise Unreadable(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise RunFolderError(f"{path} is damaged: {error}") from error
+        raise Unreadable(f"{path} is damaged: {error}") from error
     return content, stored
 
 

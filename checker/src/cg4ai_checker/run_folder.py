@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.errors import RunFolderError
 from cg4ai_checker.claim import NAMES, WEIGHT_SUM, Claim
 from cg4ai_checker.equality import EXACT, EqualityClaim
-from cg4ai_checker.errors import Rejected
+from cg4ai_checker.errors import Rejected, Unreadable
 from cg4ai_checker.folder_reader import (
+    DAMAGED,
     RECORD,
     MemberState,
     below,
@@ -31,23 +31,14 @@ from cg4ai_checker.folder_reader import (
 from cg4ai_checker.outputs import OutputClaim
 from cg4ai_checker.parts import PartSource
 from cg4ai_checker.ratio import RatioClaim
-from cg4ai_checker.region import Region
-from cg4ai_checker.run_routing import (
-    compare_ratio,
-    demand_set,
-    links_of,
-    links_on_paths,
-    named_by_ends,
-)
-from cg4ai_checker.run_sums import below_zero, sums_kept
+from cg4ai_checker.run_routing import all_routed, compare_capacities, compare_ratio
+from cg4ai_checker.run_sums import sums_kept
 from cg4ai_checker.shape import ShapeClaim
-from cg4ai_checker.summed_rules import merged_slopes
 
 SHARED = ("normalise_shift", "normalise_scale")  # one for all members of a stack
 BuiltClaim = (
     EqualityClaim | OutputClaim | ShapeClaim
 )  # of rules that members keep by how they are built
-DAMAGED = (KeyError, TypeError, ValueError, IndexError, AttributeError)  # raised by what is read
 # what the arrays of rules are called in a folder, and in a claim
 RULES = {
     **{name: name for name in ("constant", "limit", "tilt", "piece")},
@@ -109,11 +100,11 @@ def compare(claim: Claim | BuiltClaim | RatioClaim, folder: str | Path) -> list[
         else:
             said = _same_subject(claim, content, arrays, shipped, folder)
             if shipped.about.get("application") == "routing":
-                said += _all_routed(claim, shipped, folder)
+                said += all_routed(claim, shipped, str(folder))
     except DAMAGED as error:
         if isinstance(error, Rejected):
             raise
-        raise RunFolderError(f"{path} is damaged or not of these members: {error}") from error
+        raise Unreadable(f"{path} is damaged or not of these members: {error}") from error
     _same_names(claim, shipped.about, folder)
     if shipped.idle:
         said.append(
@@ -124,8 +115,7 @@ def compare(claim: Claim | BuiltClaim | RatioClaim, folder: str | Path) -> list[
     if claim.shield != "mixture" and content.get("shield"):
         said.append("That folder also holds a shield; the certificate is about the bare mixture.")
     if shipped.about.get("application") == "routing":
-        _same_network(claim, shipped.about, folder)
-        said.append("The rules are the capacities of the network stored there, over its demands.")
+        said.append(compare_capacities(claim, shipped.about, str(folder)))
     elif claim.shield is None:
         said.append(
             "Rules and region were not compared, that folder does not state them: are those above "
@@ -188,28 +178,6 @@ def _behind_shields(claim: Claim, shipped: Shipped, folder: str | Path) -> None:
         weights += part.weights.tolist()
     if abs(math.fsum(weights) - 1) > WEIGHT_SUM:
         raise Rejected(f"the weights in {folder} sum to {math.fsum(weights)!r}, not to 1")
-
-
-def _all_routed(claim: Claim, shipped: Shipped, folder: str | Path) -> list[str]:
-    """Of a router: what sends nothing overloads no link. Rejected where members may do so."""
-    demand = np.array(shipped.about["path_demand"])
-    groups = [np.flatnonzero(demand == number) for number in np.unique(demand)]
-    if claim.shield == "members":
-        if not sums_kept(groups, shipped, claim.region):
-            raise Rejected(f"not seen: that the shares of every demand in {folder} sum to 1")
-        return []
-    if claim.shield is None and any(map(below_zero, claim.sources)):
-        raise Rejected(f"shares in {folder} may be below 0, and loads of others would be hidden")
-    known = (
-        claim.sums if claim.shield is None else None
-    )  # of a shield's anchor, not of what it moves
-    stated = [] if known is None else [own.tolist() for own in known.groups]
-    if all(own.tolist() in stated for own in groups):
-        return []
-    return [
-        "It was not seen that the shares of every demand are at least 0 and sum to 1, so that all "
-        "of it is sent."
-    ]
 
 
 def _built(
@@ -338,7 +306,7 @@ def _encoded_as_named(about: dict[str, Any], folder: str | Path) -> None:
     try:
         each(_column)(about["columns"], "columns")
     except ValueError as error:
-        raise RunFolderError(f"{folder} does not say what its columns are: {error}") from error
+        raise Unreadable(f"{folder} does not say what its columns are: {error}") from error
     for column in about["columns"]:
         name, values = column["name"], column["values"]
         if column["kind"] not in (("text",) if values else ("number", "boolean")):
@@ -363,62 +331,3 @@ def _same(own: PartSource, stated: PartSource, what: str) -> None:
     for name, array in own.arrays.items():
         if not np.array_equal(array, stated.arrays[name]):
             raise Rejected(f"{what} differs from the certificate's in {name}")
-
-
-def _same_network(claim: Claim, about: dict[str, Any], folder: str | Path) -> None:
-    """A routing run says what its network is: are the rules its capacities, over its demands?"""
-    try:
-        links = len(links_of(about))
-        slopes = {
-            (link, path, about["path_demand"][path]): 1.0 / about["capacity"][link]
-            for path, own in enumerate(links_on_paths(about))
-            for link in own
-        }
-        demands, named = demand_set(about), named_by_ends(about)
-    except (*DAMAGED, ZeroDivisionError) as error:
-        if isinstance(error, Rejected):
-            raise
-        raise RunFolderError(
-            f"the ensemble in {folder} does not say what its network is: {error}"
-        ) from error
-    limit = claim.limit if claim.totals is None else claim.totals.limit
-    same = (
-        _slopes(claim) == slopes
-        and named
-        and claim.plain.all()
-        and len(limit) == links
-        and claim.output_size == len(about["paths"])
-        and not claim.constant.any()
-        and (limit <= 1).all()
-        and claim.region.centre is None
-        and (_same_set(claim.region, demands) or _around(claim.region, demands))
-    )
-    if not same:
-        raise Rejected(f"the rules or the region are not the network's that {folder} describes")
-
-
-def _slopes(claim: Claim) -> dict[tuple[int, int, int], float]:
-    """By (rule, output, input) of what the claim is about: its totals, if it has any."""
-    if claim.totals is not None:
-        return merged_slopes(claim, claim.totals)
-    places = zip(
-        claim.slope_rule.tolist(),
-        claim.slope_output.tolist(),
-        claim.slope_input.tolist(),
-        strict=True,
-    )
-    return dict(zip(places, claim.slope_value.tolist(), strict=True))
-
-
-def _around(region: Region, demands: dict[str, NDArray[np.float64]]) -> bool:
-    """Whether the region is the whole box around the set: what holds there holds in the set."""
-    return region.rows is None and all(
-        np.array_equal(getattr(region, name), demands[name]) for name in ("lower", "upper")
-    )
-
-
-def _same_set(region: Region, demands: dict[str, NDArray[np.float64]]) -> bool:
-    rows = np.zeros((0, len(region.lower))) if region.rows is None else region.rows
-    most = np.zeros(0) if region.most is None else region.most
-    own = {"lower": region.lower, "upper": region.upper, "matrix": rows, "limit": most}
-    return all(np.array_equal(own[name], demands[name]) for name in own)

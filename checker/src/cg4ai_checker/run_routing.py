@@ -1,4 +1,7 @@
-"""The network that a router's folder describes: links, paths, names and the set of demands.
+"""All that a router's folder is asked beyond other folders: is the claim about its network?
+
+Here are links, paths, names and the set of demands; that the rules are the capacities, that all of
+every demand is sent, and that the shields are those of a ratio to the optimum.
 
 A description that could be read in two ways is refused here: it would be of two networks, and the
 proof of one.
@@ -14,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai_checker.claim import WEIGHT_SUM
-from cg4ai_checker.errors import Rejected
+from cg4ai_checker.claim import WEIGHT_SUM, Claim
+from cg4ai_checker.errors import Rejected, Unreadable
 from cg4ai_checker.folder_reader import (
+    DAMAGED,
     Check,
     MemberState,
     below,
@@ -29,7 +33,9 @@ from cg4ai_checker.folder_reader import (
     text,
 )
 from cg4ai_checker.ratio import TREE, RatioClaim
-from cg4ai_checker.run_sums import sums_kept
+from cg4ai_checker.region import Region
+from cg4ai_checker.run_sums import below_zero, sums_kept
+from cg4ai_checker.summed_rules import merged_slopes
 
 if TYPE_CHECKING:
     from cg4ai_checker.run_folder import Shipped
@@ -91,6 +97,60 @@ def demand_set(about: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
         name: np.array((empty | stated)[name], np.float64)
         for name in ("lower", "upper", "matrix", "limit")
     }
+
+
+def all_routed(claim: Claim, shipped: Shipped, folder: str) -> list[str]:
+    """Of a router: what sends nothing overloads no link. Rejected where members may do so."""
+    demand = np.array(shipped.about["path_demand"])
+    groups = [np.flatnonzero(demand == number) for number in np.unique(demand)]
+    if claim.shield == "members":
+        if not sums_kept(groups, shipped, claim.region):
+            raise Rejected(f"not seen: that the shares of every demand in {folder} sum to 1")
+        return []
+    if claim.shield is None and any(map(below_zero, claim.sources)):
+        raise Rejected(f"shares in {folder} may be below 0, and loads of others would be hidden")
+    # sums of a shield's anchor say nothing of what it moves
+    known = claim.sums if claim.shield is None else None
+    stated = [] if known is None else [own.tolist() for own in known.groups]
+    if all(own.tolist() in stated for own in groups):
+        return []
+    return [
+        "It was not seen that the shares of every demand are at least 0 and sum to 1, so that all "
+        "of it is sent."
+    ]
+
+
+def compare_capacities(claim: Claim, about: Mapping[str, Any], folder: str) -> str:
+    """A routing run says what its network is: are the rules its capacities, over its demands?"""
+    try:
+        links = len(links_of(about))
+        slopes = {
+            (link, path, about["path_demand"][path]): 1.0 / about["capacity"][link]
+            for path, own in enumerate(links_on_paths(about))
+            for link in own
+        }
+        demands, named = demand_set(about), named_by_ends(about)
+    except (*DAMAGED, ZeroDivisionError) as error:
+        if isinstance(error, Rejected):
+            raise
+        raise Unreadable(
+            f"the ensemble in {folder} does not say what its network is: {error}"
+        ) from error
+    limit = claim.limit if claim.totals is None else claim.totals.limit
+    same = (
+        _slopes(claim) == slopes
+        and named
+        and claim.plain.all()
+        and len(limit) == links
+        and claim.output_size == len(about["paths"])
+        and not claim.constant.any()
+        and (limit <= 1).all()
+        and claim.region.centre is None
+        and (_same_set(claim.region, demands) or _around(claim.region, demands))
+    )
+    if not same:
+        raise Rejected(f"the rules or the region are not the network's that {folder} describes")
+    return "The rules are the capacities of the network stored there, over its demands."
 
 
 def compare_ratio(claim: RatioClaim, shipped: Shipped, folder: str) -> list[str]:
@@ -212,3 +272,30 @@ def _same_network(claim: RatioClaim, about: Mapping[str, Any], folder: str) -> N
     )
     if not same:
         raise Rejected(f"network or demands are not those that {folder} describes")
+
+
+def _slopes(claim: Claim) -> dict[tuple[int, int, int], float]:
+    """By (rule, output, input) of what the claim is about: its totals, if it has any."""
+    if claim.totals is not None:
+        return merged_slopes(claim, claim.totals)
+    places = zip(
+        claim.slope_rule.tolist(),
+        claim.slope_output.tolist(),
+        claim.slope_input.tolist(),
+        strict=True,
+    )
+    return dict(zip(places, claim.slope_value.tolist(), strict=True))
+
+
+def _around(region: Region, demands: dict[str, NDArray[np.float64]]) -> bool:
+    """Whether the region is the whole box around the set: what holds there holds in the set."""
+    return region.rows is None and all(
+        np.array_equal(getattr(region, name), demands[name]) for name in ("lower", "upper")
+    )
+
+
+def _same_set(region: Region, demands: dict[str, NDArray[np.float64]]) -> bool:
+    rows = np.zeros((0, len(region.lower))) if region.rows is None else region.rows
+    most = np.zeros(0) if region.most is None else region.most
+    own = {"lower": region.lower, "upper": region.upper, "matrix": rows, "limit": most}
+    return all(np.array_equal(own[name], demands[name]) for name in own)

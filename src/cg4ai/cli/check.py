@@ -1,19 +1,16 @@
 """`cg4ai check`: verify a certificate by separate code that needs neither torch nor the certifier.
 
-Only `cg4ai_checker` and what it imports is loaded here.
+Only `cg4ai_checker` and what it imports is loaded here; its own command `cg4ai-check` is the same.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cg4ai.cli.completion import run_folders
-
-PROVEN, REJECTED = 0, 1
 
 
 def check(
@@ -37,35 +34,6 @@ def check(
     Every bound is recomputed by code that shares nothing with the search that found the proof.
     Exit code 0: all is proven; 1: rejected; 2: the file cannot be read.
     """
+    from cg4ai_checker.command import run
+
     raise typer.Exit(run(file, folder=folder, quiet=quiet))
-
-
-def run(file: Path, *, folder: Path | None, quiet: bool) -> int:
-    """Print what is proven, or why not; returns the exit code, 0 only if all is proven."""
-    from cg4ai_checker import Rejected
-    from cg4ai_checker import verdict as verify
-    from cg4ai_checker.run_folder import compare
-
-    live = sys.stderr.isatty() and not quiet
-
-    def show(done: int, rules: int) -> None:
-        print(f"\r{done} of {rules} rules proven", end="", file=sys.stderr, flush=True)
-
-    try:
-        verdict = verify(file, progress=show if live else None)
-        said = [] if folder is None else compare(verdict.claim, folder)
-    except Rejected as error:
-        print(f"REJECTED: {error}", file=sys.stderr)
-        return REJECTED
-    finally:
-        if live:
-            print(file=sys.stderr)
-    print(verdict)
-    for line in said:
-        print(f"  {line}")
-    if folder is None:
-        print(
-            "  Whether that mixture is the one you use: compare with --run DIR, the folder it is "
-            "loaded from."
-        )
-    return PROVEN

@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.cli import check as command
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture, TreeMembers
 from cg4ai.members.mixture import Part
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Ball, Box
-from cg4ai_checker import Rejected, check, verify
+from cg4ai_checker import Rejected, check, command, verify
 from cg4ai_checker.bound import rule_bound
 from cg4ai_checker.cells import Cells
 from cg4ai_checker.region import Region

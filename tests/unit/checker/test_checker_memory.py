@@ -14,7 +14,6 @@ import certificate_cases as cases
 import numpy as np
 import pytest
 
-from cg4ai.cli import check as command
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
@@ -23,7 +22,7 @@ from cg4ai.proofs.structure_certificates import claim_array
 from cg4ai.proofs.structure_certificates import sealed as packed
 from cg4ai.records import MemberState
 from cg4ai.rules.regions import Box
-from cg4ai_checker import Rejected, check, verdict
+from cg4ai_checker import Rejected, check, command, verdict
 from cg4ai_checker.equality import components, forms_of
 
 MIB = 2**20

@@ -10,13 +10,12 @@ import certificate_cases as cases
 import numpy as np
 import pytest
 
-from cg4ai.errors import InvalidInput
+import cg4ai
+from cg4ai.errors import Cg4aiError, InvalidInput
 from cg4ai.rules.regions import Ball, Box
-from cg4ai_checker import OutOfTime, Rejected, check, verify
-from cg4ai_checker.cells import Cells, check_tree, leaf_cells
+from cg4ai_checker import OutOfTime, Rejected, Unreadable, check, verify
 from cg4ai_checker.file import parse_certificate
 from cg4ai_checker.run_folder import compare
-from cg4ai_checker.words import at_most
 
 INPUTS = 2
 ROOM = 0.02
@@ -53,24 +52,6 @@ def test_a_true_claim_is_proven_and_said_in_words():
     assert verdict.digest == data.split(b"\n")[0].split()[-1].decode()
 
 
-@pytest.mark.parametrize(
-    ("bound", "limit", "shown"),
-    [
-        (0.1, 1.0, "0.1"),
-        (0.8, 0.8, "0.8"),
-        (0.1234567891, 1.0, "0.12345679"),
-        (0.1234567890001, 1.0, "0.12345679"),
-        (123456789.1, 1e9, "123456790"),
-        (-0.1234567899, 0.0, "-0.123456789"),
-        (0.33333333333, 1 / 3, "0.33333333333"),  # nine digits would be above the limit
-        (1.00000000001, 1.0, "1.00000001"),
-    ],
-)
-def test_a_bound_is_never_shown_below_itself(bound, limit, shown):
-    assert at_most(bound, limit) == shown
-    assert float(shown) >= bound
-
-
 def test_the_bound_that_is_printed_is_not_below_the_one_proven():
     verdict = check(case()[2])
     closest = next(line for line in str(verdict).splitlines() if "Closest" in line)
@@ -103,29 +84,6 @@ def test_balls_leave_out_the_corners_of_their_box(norm):
 
     with pytest.raises(Rejected, match="does not hold the whole ball"):
         check(cases.altered(data, grow))
-
-
-def test_every_float_of_the_root_lies_in_a_leaf():
-    random = np.random.default_rng(0)
-    lower, upper = np.array([-0.3, 1e-3]), np.array([1.7, 1e9])
-    dimensions = np.array([0, 1, -1, 0, -1, -1, 1, -1, -1], np.int16)
-    assert check_tree(dimensions, 2, name="x") == 5
-    cells = list(leaf_cells(dimensions, lower, upper, chunk=2))
-    assert [len(some) for some in cells] == [2, 2, 1]
-    low = np.concatenate([some.lower for some in cells])
-    high = np.concatenate([some.upper for some in cells])
-    points = lower + random.uniform(0, 1, (500, 2)) * (upper - lower)
-    points = np.concatenate([points, low, high])
-    inside = (points[:, None] >= low) & (points[:, None] <= high)
-    assert np.any(np.all(inside, axis=2), axis=1).all()
-    assert np.prod(high - low, axis=1).sum() == pytest.approx(np.prod(upper - lower))
-
-
-def test_radius_covers_both_ends():
-    lower, upper = np.array([[0.1, -1e16]]), np.array([[0.1 + 2e-16, 3.0]])
-    cells = Cells(lower, upper)
-    assert (cells.centre + cells.radius >= upper).all()
-    assert (cells.centre - cells.radius <= lower).all()
 
 
 # ---- altered files ---------------------------------------------------------------------------
@@ -323,8 +281,19 @@ def test_doubled_keys_and_bare_words_are_no_json():
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(InvalidInput, match="cannot read"):
+    with pytest.raises(Unreadable, match="cannot read"):
         check(tmp_path / "none")
+
+
+def test_one_parent_catches_the_errors_of_both_distributions(tmp_path):
+    """As users write it around `cg4ai.check`, without a name of the checker."""
+    for file, data in (("none", None), ("altered", case(depth=1)[2][:-1])):
+        if data is not None:
+            (tmp_path / file).write_bytes(data)
+        with pytest.raises(cg4ai.Cg4aiError):
+            cg4ai.check(tmp_path / file)
+    assert issubclass(Rejected, Cg4aiError)
+    assert issubclass(InvalidInput, Cg4aiError)
 
 
 # ---- the shipped mixture ---------------------------------------------------------------------

@@ -20,7 +20,7 @@ from cg4ai.proofs.certificate import certificate_bytes
 from cg4ai.rules import Equality, Linear
 from cg4ai.rules.regions import Box
 from cg4ai.runs import files
-from cg4ai_checker import Rejected, check, verdict
+from cg4ai_checker import Rejected, Unreadable, check, verdict
 from cg4ai_checker.run_folder import compare
 
 ABOUT = {
@@ -65,7 +65,7 @@ def test_weights_that_are_none_are_refused_and_not_left_out(tmp_path, weight):
     claim = proof(mixture())
     mixture().save(tmp_path)
     rewritten(tmp_path, weights=[[1.0, weight]])
-    with pytest.raises((RunFolderError, Rejected)):
+    with pytest.raises((Unreadable, Rejected)):
         compare(claim, tmp_path)
 
 
@@ -173,11 +173,11 @@ def test_an_anchor_behind_a_shield_of_its_own_is_rejected(tmp_path):
     rewritten(tmp_path, arrays=digest, shield=shield)
     with pytest.raises(RunFolderError, match="behind a shield of the whole"):
         load(tmp_path)
-    with pytest.raises(RunFolderError, match="the anchor has a field 'shield'"):
+    with pytest.raises(Unreadable, match="the anchor has a field 'shield'"):
         compare(claim, tmp_path)
     equality = Equality(None, [[1.0, 1.0]], 1.0, name="one")
     answer = certify(bare, equality)
     data = certificate_bytes(bare, requirement=equality, certification=answer)
     sums = verdict(data).claim
-    with pytest.raises(RunFolderError, match="the anchor has a field 'shield'"):
+    with pytest.raises(Unreadable, match="the anchor has a field 'shield'"):
         compare(sums, tmp_path)

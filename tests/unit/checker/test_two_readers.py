@@ -55,7 +55,7 @@ from cg4ai.rules.guards import guard_of
 from cg4ai.rules.output_sets import joined
 from cg4ai.runs import files
 from cg4ai.seeds import generator
-from cg4ai_checker import verdict
+from cg4ai_checker import Unreadable, verdict
 from cg4ai_checker.folder_reader import read_folder
 from cg4ai_checker.run_folder import compare
 
@@ -410,7 +410,7 @@ def test_json_that_says_two_things_is_refused_by_both(
     (made.folder / "ensemble.json").write_bytes(raw)
     with pytest.raises(RunFolderError):
         load(made.folder)
-    with pytest.raises(RunFolderError):
+    with pytest.raises(Unreadable):
         read_folder(made.folder)
 
 
@@ -422,7 +422,7 @@ def test_chains_are_of_integers_for_both(chain: list[Any], tmp_path: Path) -> No
     (made.folder / "ensemble.json").write_text(json.dumps(seal(content)))
     with pytest.raises(RunFolderError):
         load(made.folder)
-    with pytest.raises(RunFolderError):
+    with pytest.raises(Unreadable):
         compare(made.claim, made.folder)
 
 
