@@ -25,7 +25,8 @@ from cg4ai.colgen.iteration import (
     ask_pricers,
 )
 from cg4ai.colgen.result import settle
-from cg4ai.compile.problem import Problem, unwrapped
+from cg4ai.compile.compiled import CompiledProblem
+from cg4ai.compile.problem import unwrapped
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.records import PLAIN, MasterSolution, StopReason
 from cg4ai.seeds import derived_seed
@@ -71,16 +72,17 @@ class Phase(Protocol):
         ...
 
 
-def usual_phases(problem: Problem) -> Sequence[Phase]:
+def usual_phases(problem: CompiledProblem) -> Sequence[Phase]:
     """Column generation with cuts; first without the rules, where members are fitted to data."""
     ruled = (NormalPhase(), SlackPhase())
     asked = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
     fitted = any(getattr(one, "fits_data", False) for one in asked)
     objective = problem.objective
     to_learn = isinstance(objective, Supervised) and objective.loss != "none"
-    if problem.bare is not None:  # what rules alone keep in bounds has no optimum without them
+    shielded = problem.shield is not None
+    if shielded:  # without the rules that bound it, an objective may have no optimum
         to_learn = to_learn and not isinstance(objective, Objective)
-    first = problem.plain_first and (problem.requirements or problem.bare is not None)
+    first = problem.stated.plain_first and (problem.requirements or shielded)
     return (PlainPhase(), *ruled) if first and to_learn and fitted else ruled
 
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cg4ai.colgen.columns import Columns, check_fit
+from cg4ai.colgen.columns import Columns
 from cg4ai.colgen.iteration import Admitted
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.master.convex import ConvexMaster, FinalWeights, final_weights
@@ -18,7 +18,8 @@ from cg4ai.colgen.master.table import NO_SLACK, OWN_SLACK
 from cg4ai.colgen.pricing.reduced_cost import all_values, block_outputs, member_costs
 from cg4ai.colgen.scenarios import Scenarios
 from cg4ai.colgen.supergradient_cuts import TangentRows
-from cg4ai.compile.problem import Problem
+from cg4ai.compile.compiled import CompiledProblem
+from cg4ai.compile.problem import check_fit
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.members.shielded import Shield, ShieldedMembers
@@ -39,7 +40,7 @@ NO_WEIGHT = 1e-9  # a block with less weight than this has its dummy column alon
 class Workspace:
     """The restricted master with the members and rows it is made of."""
 
-    def __init__(self, problem: Problem, settings: Settings) -> None:
+    def __init__(self, problem: CompiledProblem, settings: Settings) -> None:
         self.problem = problem
         self.settings = settings
         self.objective = problem.objective
@@ -61,7 +62,7 @@ class Workspace:
 
     def start(self, *, bind_rules: bool = True) -> None:
         """Put in what the problem starts from: its members and, unless told not to, its rules."""
-        source = self.problem if bind_rules else self.problem.bare or self.problem
+        source = self.problem if bind_rules else self.problem.unshielded or self.problem
         for members, blocks in source.start:
             self.add_columns(members.to(self.settings.device), np.asarray(blocks, np.int64))
         if bind_rules:
@@ -93,9 +94,9 @@ class Workspace:
         return trial.whole_ensemble(trial.final_weights(trial.solve_master()))
 
     @property
-    def bare(self) -> bool:
+    def unshielded(self) -> bool:
         """Whether members stand without the shield that they will be behind."""
-        return self.problem.bare is not None and not self.rules_bound
+        return self.problem.shield is not None and not self.rules_bound
 
     def _shield_members(self, shield: Shield) -> None:
         """All columns keep their numbers; the master learns their outputs and costs anew."""

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from cg4ai import clock
 from cg4ai.colgen.cutting import LAST_SEARCH, searched
+from cg4ai.colgen.decisions import decided, own_votes
 from cg4ai.colgen.gap_estimate import estimate
 from cg4ai.colgen.iteration import Settled
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.colgen.separation.scan import CHUNK
 from cg4ai.colgen.unmet_rules import conflict_of
-from cg4ai.compile.votes import decided, own_votes
 from cg4ai.conflicts import Conflict
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_constructed
@@ -224,7 +224,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
     ensemble = run.work.whole_ensemble(settled.weights)
     if rated:
         ensemble.about[DECISIONS] = (decider or own_votes(ensemble)).record()
-    asked = run.problem.asked or run.problem.requirements
+    asked = run.problem.asked
     record_regions(ensemble, asked, inputs=run.problem.objective.inputs)
     with run.watch.timed("audits"), clock.review().stage("auditing the rules"):
         audits = _audits(run, ensemble, settled.weights)
@@ -359,9 +359,9 @@ def _audits(run: RunState, ensemble: Ensemble, weights: Array) -> tuple[Audit, .
             tolerance=run.audit_tolerance,
             found=None if last is None else last.found.get(numbers.get(id(one), -1)),
             brief=LAST_SEARCH in run.cut,
-            held_out=problem.held_out,
+            held_out=problem.stated.held_out,
         )
-        for one in problem.asked or problem.requirements
+        for one in problem.asked
     )
 
 

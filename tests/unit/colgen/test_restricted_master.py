@@ -14,6 +14,7 @@ from cg4ai.colgen.columns import Columns
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.colgen.pricing.reduced_cost import all_values, block_outputs
 from cg4ai.colgen.restricted_master import Workspace
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, affine
@@ -45,7 +46,7 @@ def two_blocks(*rules: Any, targets: Any = ((0.0, 0.0),)) -> Problem:
 
 
 def workspace(problem: Problem, **settings: Any) -> Workspace:
-    work = Workspace(problem, Settings(**(PLAIN.as_dict() | settings)))
+    work = Workspace(CompiledProblem.as_stated(problem), Settings(**(PLAIN.as_dict() | settings)))
     work.start()
     return work
 

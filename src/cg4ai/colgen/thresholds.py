@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cg4ai.compile.problem import Problem
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.data.arrays import same_inputs
 from cg4ai.ensemble.decision_rule import AGREED, Decider, leads
 from cg4ai.ensemble.ensemble import Ensemble
@@ -54,7 +54,7 @@ class Listed:
     members agree, or -1.
     """
 
-    def __init__(self, ensemble: Ensemble, problem: Problem) -> None:
+    def __init__(self, ensemble: Ensemble, problem: CompiledProblem) -> None:
         objective = problem.objective
         assert isinstance(objective, Supervised)
         wanted = [*problem.requirements, *problem.asked]
