@@ -17,6 +17,8 @@ from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.rows import Rows
 
+NO_WEIGHT = 1e-9  # a block with less weight than this has its dummy column alone
+
 
 @dataclass(slots=True)
 class _Stack:

@@ -13,6 +13,7 @@ from torch import Tensor
 from cg4ai import clock
 from cg4ai.colgen.cutting import LAST_SEARCH, searched
 from cg4ai.colgen.decisions import decided, own_votes
+from cg4ai.colgen.final_weights import choose_final_weights
 from cg4ai.colgen.gap_estimate import estimate
 from cg4ai.colgen.iteration import Settled
 from cg4ai.colgen.master import LinearMaster
@@ -341,7 +342,7 @@ def _final_weights(run: RunState, solution: MasterSolution) -> Array:
     if run.settings.final_weights != "vertex" and not run.has_time("the choice of final weights"):
         return solution.weights
     with run.watch.timed("weights"):
-        return run.work.final_weights(solution)
+        return choose_final_weights(run.work, solution)
 
 
 def _audits(run: RunState, ensemble: Ensemble, weights: Array) -> tuple[Audit, ...]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from cg4ai.colgen.cutting import LAST_SEARCH, searched, separate
 from cg4ai.colgen.iteration import (
+    ENDING_SHARE,
     SINGLE,
     Decision,
     GoOn,
@@ -94,6 +95,7 @@ class SinglePhase:
     name = SINGLE
     charges_loss = True
     binds_rules = True
+    ending_share = ENDING_SHARE
 
     def __init__(self) -> None:
         self.mixture: Mixture | None = None

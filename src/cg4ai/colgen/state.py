@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 WHOLE_ROUNDS = 50  # calls of the master, each of several solves, before it stays incomplete
 AUDITED = 10.0  # tolerances of audits: recomputed predictions round differently
 SLACK_ROUNDING = 1e-9  # to which the least slack is solved for
-ENDING_SHARE = 0.15  # of the time limit, kept for final weights, the last search and audits
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +158,7 @@ class RunState:
     @property
     def training_deadline(self) -> Deadline:
         """When training must be over, so that a share of the limit is left to end in."""
-        share = getattr(self.phase, "ending_share", ENDING_SHARE)
+        share = self.phase.ending_share
         if self.settings.single_model and not self.turn_of_one_model:
             share = max(share, SINGLE_SHARE)
         kept = max(share * self.settings.time_limit_s, self.longest_search_s)

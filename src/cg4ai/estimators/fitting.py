@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from cg4ai import clock
 from cg4ai.clock import Deadline, Review
 from cg4ai.colgen.loop import solve
-from cg4ai.colgen.notebook import result_html
 from cg4ai.colgen.result import Result
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.output_sets import output_set_of
@@ -105,7 +104,7 @@ class ConstrainedEstimator(ReadingEstimator):
 
     def _stated(self) -> str:
         """What is guaranteed, under scikit-learn's own diagram; nothing before `fit`."""
-        return result_html(self.result_) if hasattr(self, "result_") else ""
+        return self.result_._repr_html_() if hasattr(self, "result_") else ""
 
     def fit(
         self,

@@ -31,9 +31,9 @@ from cg4ai import (
     solve,
 )
 from cg4ai.colgen import snapshots
+from cg4ai.colgen.decisions import Listed, best_thresholds
 from cg4ai.colgen.pricing.trees import TreePricer
 from cg4ai.colgen.restricted_master import Workspace
-from cg4ai.colgen.thresholds import Listed, best_thresholds
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.votes import voted
 from cg4ai.ensemble.ensemble import Ensemble
