@@ -22,7 +22,6 @@ from cg4ai.colgen.interrupts import Interrupted, Interrupts
 from cg4ai.colgen.iteration import SINGLE, Decision, GoOn, Stop
 from cg4ai.colgen.phases import PatchPhase, Phase, SlackPhase, usual_phases
 from cg4ai.colgen.result import Result, finish
-from cg4ai.colgen.single_model import single_phase
 from cg4ai.colgen.state import RunState
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.problem import Problem
@@ -56,9 +55,8 @@ def solve(
     told = Told(callbacks)
     deadline = Deadline.after(settings.time_limit_s)
     compiled = _compiled_in_time(problem, settings, deadline)
-    phases = usual_phases(compiled) if problem.phases is None else problem.phases()
-    if settings.single_model:
-        phases = (*phases, single_phase(compiled))
+    own = usual_phases(compiled) if problem.phases is None else problem.phases()
+    phases = _with_single_models(own, compiled, settings)
     with Interrupts() as interrupts:
         loop = _Loop(RunState(compiled, settings, phases, interrupts, deadline), run)
         with told:
@@ -83,9 +81,7 @@ def patch(
     deadline = Deadline.after(settings.time_limit_s)
     compiled = replace(_compiled_in_time(problem, settings, deadline), start=tuple(pool))
     with Interrupts() as interrupts:
-        phases: tuple[Phase, ...] = (PatchPhase(once=once), SlackPhase())
-        if settings.single_model:
-            phases = (*phases, single_phase(compiled))
+        phases = _with_single_models((PatchPhase(once=once), SlackPhase()), compiled, settings)
         state = RunState(compiled, settings, phases, interrupts, deadline)
         return _Loop(state, run).run(progress, Told())
 
@@ -95,6 +91,17 @@ def _compiled_in_time(problem: Problem, settings: Settings, deadline: Deadline) 
     review = Review(deadline, outer.say, outer.cut, "preparing")
     with review.entered(), review.stage("what members keep by construction"):
         return compile_problem(problem, settings)
+
+
+def _with_single_models(
+    phases: Sequence[Phase], compiled: CompiledProblem, settings: Settings
+) -> Sequence[Phase]:
+    """With a phase that looks for one model after the mixture, where that is asked for."""
+    if not settings.single_model:
+        return phases
+    from cg4ai.colgen.single_model import single_phase
+
+    return (*phases, single_phase(compiled))
 
 
 class _Loop:

@@ -19,8 +19,6 @@ from cg4ai.colgen.iteration import Settled
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.colgen.separation.scan import CHUNK
-from cg4ai.colgen.unmet_rules import conflict_of
-from cg4ai.conflicts import Conflict
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_constructed
 from cg4ai.ensemble.constructed import Built
@@ -42,6 +40,7 @@ from cg4ai.rules import DecisionRate
 
 if TYPE_CHECKING:
     from cg4ai.colgen.state import RunState
+    from cg4ai.conflicts import Conflict
 
 ENDS = 256  # of each region at which it is looked how often a shield acts
 SHARES = (0.2, 0.15, 0.1, 0.05, 0.02)  # weights below which members are left out, tried in turn
@@ -237,7 +236,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
         shield = _shield_use(ensemble, run.problem.objective.inputs)
         kept = all(one.holds for one in audits) and settled.reason is not StopReason.INFEASIBLE
         idle = kept or settled.reason is StopReason.INTERRUPTED
-        conflict = None if idle else conflict_of(run, settled.reason)
+        conflict = None if idle else _conflict(run, settled.reason)
     rows, ruled = len(run.work.rows), int(run.work.requirement_rows().sum())
     before = run.interrupts.requested
     estimated = estimate(run, settled)
@@ -266,6 +265,12 @@ def finish(run: RunState, reason: StopReason) -> Result:
         conflict=conflict,
         estimated=estimated,
     )
+
+
+def _conflict(run: RunState, reason: StopReason) -> Conflict | None:
+    from cg4ai.colgen.unmet_rules import conflict_of  # for the few runs that miss a rule
+
+    return conflict_of(run, reason)
 
 
 def _shield_use(ensemble: Ensemble, inputs: Array) -> ShieldUse | None:
