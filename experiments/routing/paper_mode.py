@@ -61,22 +61,14 @@ class PaperRouting(Routing):
 
 
 def paper_settings(instance: Instance, asked: PaperSettings) -> Settings:
-    """Cuts after column generation, the worst one only; no smoothing; at most 999 iterations.
+    """The paper's recipe, with at most 999 iterations.
 
     An iteration asks one demand, so the run ends when every demand in turn had nothing to offer.
     """
-    return Settings(
-        guarantee="attacked",
-        epsilon=1e-6,
+    return Settings.paper(
         column_limit=1_000_000,
         iteration_limit=asked.rounds,
         patience=len(instance.demand_max),
-        cuts="after",
-        cuts_per_round=1,
-        smoothing=0.0,
-        uniform_share=0.0,
-        final_weights="vertex",
-        final_rounds=0,
         time_limit_s=asked.training_limit_s,
         seed=asked.seed,
         device=asked.device,

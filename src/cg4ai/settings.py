@@ -293,7 +293,7 @@ class Settings(Checked):
     improvement_tolerance, improvement_window: with the rows met, the run ends as STALLED once the
         objective fell by less than this share of it over so many iterations (0: never).
     cuts: separate "before" pricing (the default), or "after" column generation has converged, as
-        Algorithm 2 of the paper is printed.
+        Algorithm 2 of the paper is printed; `Settings.paper()` is its whole recipe.
     cut_rounds: separations in a row before members are priced again (cuts "before").
     cuts_per_round: at most this many new rows per requirement and separation.
     penalty, penalty_growth, penalty_limit: price of slack; it grows when nothing else improves. It
@@ -352,6 +352,28 @@ class Settings(Checked):
     lean: float = setting(0.0, least=0, most=1)
     seed: int = seed_setting()
     device: str = device_setting()
+
+    @classmethod
+    def paper(cls, **changes: Any) -> Self:
+        """Algorithm 2 as the paper prints it; `changes` are settings by name.
+
+        Members are priced by the master's own duals until none improves, then the most violated
+        input becomes a row, and so on; the weights are those of the last master, and rules over
+        regions stay with it. The rest of the recipe is the problem's: an objective of kind
+        "average", members trained by their reduced cost alone, and `plain_first=False`.
+        """
+        recipe: dict[str, Any] = {
+            "guarantee": "attacked",
+            "epsilon": 1e-6,
+            "patience": 1,
+            "cuts": "after",
+            "cuts_per_round": 1,
+            "smoothing": 0.0,
+            "uniform_share": 0.0,
+            "final_weights": "vertex",
+            "final_rounds": 0,
+        }
+        return cls(**(recipe | changes))
 
     def inconsistencies(self) -> list[str]:
         faults = []

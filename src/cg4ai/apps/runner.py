@@ -25,9 +25,10 @@ from cg4ai.apps.folders import ARRAYS, DESCRIPTION, REPORT, about_of, check_appl
 from cg4ai.apps.protocol import Application, Evaluation, P, S, Task
 from cg4ai.callbacks import TensorBoard
 from cg4ai.clock import Deadline, Review
-from cg4ai.colgen.loop import Callbacks, imposed
+from cg4ai.colgen.loop import Callbacks
 from cg4ai.colgen.pricing.gradient.training import step_listener
 from cg4ai.colgen.result import Result
+from cg4ai.compile.transformations import compile_problem
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.parallel import own_stream
 from cg4ai.records import IterationRecord, StopReason
@@ -233,7 +234,9 @@ def perform(
         run = None
         if out is not None:
             if not (out / "run.json").exists() or not resume:
-                imposed(task.problem, task.settings)  # refuses what training would, too late
+                compile_problem(
+                    task.problem, task.settings
+                )  # refuses what training would, too late
             run = open_run(app, settings, prepared, out, resume=resume, force=force)
             ending.callback(run.close)
         task = app.listening(task, run)

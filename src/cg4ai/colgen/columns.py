@@ -10,7 +10,6 @@ from torch import Tensor
 
 from cg4ai.colgen.pricing.reduced_cost import block_outputs, row_values
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import concatenate
 from cg4ai.members.mixture import Part
@@ -18,23 +17,7 @@ from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.rows import Rows
 
-
-def check_fit(members: Members, blocks: IntArray, layout: Layout, *, input_size: int) -> None:
-    """Refuse members that take other inputs or have too few outputs for their block."""
-    if members.input_size != input_size:
-        raise InvalidInput(
-            f"a member takes {members.input_size} inputs, the data have {input_size}"
-        )
-    if len(blocks) != len(members):
-        raise InvalidInput(f"{len(members)} members came with {len(blocks)} block numbers")
-    for number in np.unique(blocks):
-        if not 0 <= number < len(layout):
-            raise InvalidInput(f"a member names block {number}, of {len(layout)} counted from 0")
-        if members.output_size < len(layout.blocks[number]):
-            raise InvalidInput(
-                f"a member has {members.output_size} outputs, but its block {number} fills "
-                f"{len(layout.blocks[number])}; train members with at least as many"
-            )
+NO_WEIGHT = 1e-9  # a block with less weight than this has its dummy column alone
 
 
 @dataclass(slots=True)

@@ -16,7 +16,8 @@ from cg4ai.colgen.iteration import Settled, request_for, same_optimum
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.pricing.probes import Probe, probing
 from cg4ai.colgen.pricing.reduced_cost import reduced_costs
-from cg4ai.compile.problem import Problem, softmax_groups, unwrapped
+from cg4ai.compile.compiled import CompiledProblem
+from cg4ai.compile.problem import softmax_groups, unwrapped
 from cg4ai.objectives import Objective, Pinball, Supervised
 from cg4ai.protocols import Pricer, PricingRequest
 from cg4ai.records import Array, Estimate, MasterSolution, StopReason
@@ -54,7 +55,7 @@ def estimate(run: RunState, settled: Settled) -> Estimate | None:
     return _stated(run, solution, found, least)
 
 
-def floor(problem: Problem) -> float | None:
+def floor(problem: CompiledProblem) -> float | None:
     """What no mixture's objective is below, whatever its members; None: not known."""
     objective = problem.objective
     if not isinstance(objective, Supervised):

@@ -1,7 +1,7 @@
 """What the steps of an iteration hand to each other, and pricing.
 
 Pricers propose members, by prices that do not jump from solve to solve, and the master admits those
-that improve. Cutting is in searching.py.
+that improve. Cutting is in cutting.py.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SINGLE = "single"  # the name of the phase in which one model is sought in place of a mixture
 SINGLE_SHARE = 0.5  # of the time limit, kept for that
+ENDING_SHARE = 0.15  # of the time limit, kept for final weights, the last search and audits
 ROUNDED = 4e-15  # of the terms of a sum, about 16 roundings
 
 

@@ -22,15 +22,10 @@ from cg4ai.colgen.interrupts import Interrupted, Interrupts
 from cg4ai.colgen.iteration import SINGLE, Decision, GoOn, Stop
 from cg4ai.colgen.phases import PatchPhase, Phase, SlackPhase, usual_phases
 from cg4ai.colgen.result import Result, finish
-from cg4ai.colgen.single_model import single_phase
 from cg4ai.colgen.state import RunState
-from cg4ai.compile.equalities import completed
-from cg4ai.compile.margins import tightened
-from cg4ai.compile.output_sets import arranged
-from cg4ai.compile.problem import Problem, refuse_inexact
-from cg4ai.compile.shapes import shaped
-from cg4ai.compile.shield import through_shield
-from cg4ai.compile.votes import voted
+from cg4ai.compile.compiled import CompiledProblem
+from cg4ai.compile.problem import Problem
+from cg4ai.compile.transformations import compile_problem
 from cg4ai.errors import SolverFailure
 from cg4ai.protocols import Members
 from cg4ai.records import IntArray, IterationRecord, StopReason
@@ -59,12 +54,11 @@ def solve(
     settings = settings or Settings()
     told = Told(callbacks)
     deadline = Deadline.after(settings.time_limit_s)
-    problem = _imposed_in_time(problem, settings, deadline)
-    phases = usual_phases(problem) if problem.phases is None else problem.phases()
-    if settings.single_model:
-        phases = (*phases, single_phase(problem))
+    compiled = _compiled_in_time(problem, settings, deadline)
+    own = usual_phases(compiled) if problem.phases is None else problem.phases()
+    phases = _with_single_models(own, compiled, settings)
     with Interrupts() as interrupts:
-        loop = _Loop(RunState(problem, settings, phases, interrupts, deadline), run)
+        loop = _Loop(RunState(compiled, settings, phases, interrupts, deadline), run)
         with told:
             return loop.run(progress, told)
 
@@ -85,29 +79,29 @@ def patch(
     """
     settings = settings or Settings()
     deadline = Deadline.after(settings.time_limit_s)
-    problem = replace(_imposed_in_time(problem, settings, deadline), start=tuple(pool))
+    compiled = replace(_compiled_in_time(problem, settings, deadline), start=tuple(pool))
     with Interrupts() as interrupts:
-        phases: tuple[Phase, ...] = (PatchPhase(once=once), SlackPhase())
-        if settings.single_model:
-            phases = (*phases, single_phase(problem))
-        state = RunState(problem, settings, phases, interrupts, deadline)
+        phases = _with_single_models((PatchPhase(once=once), SlackPhase()), compiled, settings)
+        state = RunState(compiled, settings, phases, interrupts, deadline)
         return _Loop(state, run).run(progress, Told())
 
 
-def imposed(problem: Problem, settings: Settings) -> Problem:
-    """The problem for members that keep by construction what they can; refuses what they cannot."""
-    problem = tightened(arranged(completed(shaped(voted(problem)))))
-    if settings.guarantee != "attacked" and problem.phases is None:
-        problem = through_shield(problem, demanded=settings.guarantee == "shielded")
-    refuse_inexact(problem)
-    return problem
-
-
-def _imposed_in_time(problem: Problem, settings: Settings, deadline: Deadline) -> Problem:
+def _compiled_in_time(problem: Problem, settings: Settings, deadline: Deadline) -> CompiledProblem:
     outer = clock.review()
     review = Review(deadline, outer.say, outer.cut, "preparing")
     with review.entered(), review.stage("what members keep by construction"):
-        return imposed(problem, settings)
+        return compile_problem(problem, settings)
+
+
+def _with_single_models(
+    phases: Sequence[Phase], compiled: CompiledProblem, settings: Settings
+) -> Sequence[Phase]:
+    """With a phase that looks for one model after the mixture, where that is asked for."""
+    if not settings.single_model:
+        return phases
+    from cg4ai.colgen.single_model import single_phase
+
+    return (*phases, single_phase(compiled))
 
 
 class _Loop:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from cg4ai.colgen.cutting import LAST_SEARCH, search_in_time, separate
+from cg4ai.colgen.final_weights import choose_final_weights
 from cg4ai.colgen.iteration import (
+    ENDING_SHARE,
     SINGLE_SHARE,
     Decision,
     GoOn,
@@ -25,7 +27,8 @@ from cg4ai.colgen.iteration import (
     ask_pricers,
 )
 from cg4ai.colgen.result import settle
-from cg4ai.compile.problem import Problem, unwrapped
+from cg4ai.compile.compiled import CompiledProblem
+from cg4ai.compile.problem import unwrapped
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.records import PLAIN, MasterSolution, StopReason
 from cg4ai.seeds import derived_seed
@@ -41,14 +44,15 @@ class Phase(Protocol):
     """One way to iterate. `run` is all that is known and may be changed; see `RunState`.
 
     `name` is its own among the run's phases and goes into checkpoints; `charges_loss` says whether
-    members cost their loss in it, `binds_rules` whether the rules are rows of the master. What a
-    phase remembers beside `run` it gives to checkpoints by `state` and `restore`
-    (`protocols.Stateful`).
+    members cost their loss in it, `binds_rules` whether the rules are rows of the master, and
+    `ending_share` how much of the time limit training leaves to the ending. What a phase remembers
+    beside `run` it gives to checkpoints by `state` and `restore` (`protocols.Stateful`).
     """
 
     name: str
     charges_loss: bool
     binds_rules: bool
+    ending_share: float
 
     def enter(self, run: RunState) -> None:
         """Called when a decision names this phase, and before the ending for the first one."""
@@ -71,16 +75,17 @@ class Phase(Protocol):
         ...
 
 
-def usual_phases(problem: Problem) -> Sequence[Phase]:
+def usual_phases(problem: CompiledProblem) -> Sequence[Phase]:
     """Column generation with cuts; first without the rules, where members are fitted to data."""
     ruled = (NormalPhase(), SlackPhase())
     asked = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
     fitted = any(getattr(one, "fits_data", False) for one in asked)
     objective = problem.objective
     to_learn = isinstance(objective, Supervised) and objective.loss != "none"
-    if problem.bare is not None:  # what rules alone keep in bounds has no optimum without them
+    shielded = problem.shield is not None
+    if shielded:  # without the rules that bound it, an objective may have no optimum
         to_learn = to_learn and not isinstance(objective, Objective)
-    first = problem.plain_first and (problem.requirements or problem.bare is not None)
+    first = problem.stated.plain_first and (problem.requirements or shielded)
     return (PlainPhase(), *ruled) if first and to_learn and fitted else ruled
 
 
@@ -95,6 +100,7 @@ class PlainPhase:
     name = PLAIN
     charges_loss = True
     binds_rules = False
+    ending_share = ENDING_SHARE
 
     def enter(self, run: RunState) -> None:
         run.work.master.minimise_slack(False)
@@ -163,6 +169,7 @@ class NormalPhase:
     name = NORMAL
     charges_loss = True
     binds_rules = True
+    ending_share = ENDING_SHARE
 
     def enter(self, run: RunState) -> None:
         run.work.master.minimise_slack(False)
@@ -249,6 +256,7 @@ class SlackPhase:
     name = SLACK
     charges_loss = False
     binds_rules = True
+    ending_share = ENDING_SHARE
 
     def enter(self, run: RunState) -> None:
         run.work.master.minimise_slack(True)
@@ -313,7 +321,7 @@ def _check_final_weights(run: RunState, solution: MasterSolution) -> _Checked:
     checked = solution
     while run.returns < run.settings.final_rounds and not run.unmet(solution):
         with run.watch.timed("master"):
-            weights = run.work.final_weights(checked)
+            weights = choose_final_weights(run.work, checked)
         if not search_in_time(run, weights).added:
             break
         run.returns += 1

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cg4ai.colgen.columns import Columns, check_fit
+from cg4ai.colgen.columns import NO_WEIGHT, Columns
+from cg4ai.colgen.final_weights import choose_final_weights
 from cg4ai.colgen.iteration import Admitted
 from cg4ai.colgen.master import LinearMaster
-from cg4ai.colgen.master.convex import ConvexMaster, FinalWeights, final_weights
+from cg4ai.colgen.master.convex import ConvexMaster
 from cg4ai.colgen.master.table import NO_SLACK, OWN_SLACK
 from cg4ai.colgen.pricing.reduced_cost import all_values, block_outputs, member_costs
 from cg4ai.colgen.scenarios import Scenarios
-from cg4ai.colgen.supergradient_cuts import TangentRows
-from cg4ai.compile.problem import Problem
+from cg4ai.colgen.supergradient_cuts import TANGENT_ROUNDS, TangentRows
+from cg4ai.compile.compiled import CompiledProblem
+from cg4ai.compile.problem import check_fit
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.members.shielded import Shield, ShieldedMembers
@@ -30,16 +31,14 @@ from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, RowSet
 from cg4ai.settings import Settings
 
 EPIGRAPH_ROUNDS = 8
-TANGENT_ROUNDS = 100  # solves in a row with further tangents to concave rules
 ROUNDING = 2e-9  # reduced costs and dummies within the master's own tolerance of zero
 MIXED = 0.5  # with less weight than this on each dummy column the answer is a mixture
-NO_WEIGHT = 1e-9  # a block with less weight than this has its dummy column alone
 
 
 class Workspace:
     """The restricted master with the members and rows it is made of."""
 
-    def __init__(self, problem: Problem, settings: Settings) -> None:
+    def __init__(self, problem: CompiledProblem, settings: Settings) -> None:
         self.problem = problem
         self.settings = settings
         self.objective = problem.objective
@@ -61,7 +60,7 @@ class Workspace:
 
     def start(self, *, bind_rules: bool = True) -> None:
         """Put in what the problem starts from: its members and, unless told not to, its rules."""
-        source = self.problem if bind_rules else self.problem.bare or self.problem
+        source = self.problem if bind_rules else self.problem.unshielded or self.problem
         for members, blocks in source.start:
             self.add_columns(members.to(self.settings.device), np.asarray(blocks, np.int64))
         if bind_rules:
@@ -90,12 +89,12 @@ class Workspace:
             own = stack.members
             bare = own.inner if isinstance(own, ShieldedMembers) else own
             trial.add_columns(bare, stack.blocks)
-        return trial.whole_ensemble(trial.final_weights(trial.solve_master()))
+        return trial.whole_ensemble(choose_final_weights(trial, trial.solve_master()))
 
     @property
-    def bare(self) -> bool:
+    def unshielded(self) -> bool:
         """Whether members stand without the shield that they will be behind."""
-        return self.problem.bare is not None and not self.rules_bound
+        return self.problem.shield is not None and not self.rules_bound
 
     def _shield_members(self, shield: Shield) -> None:
         """All columns keep their numbers; the master learns their outputs and costs anew."""
@@ -128,7 +127,7 @@ class Workspace:
         if isinstance(self.objective, Supervised) and self.objective.kind == "mixture":
             return ConvexMaster(
                 len(self.layout),
-                self._mixture_loss,
+                self.mixture_loss,
                 penalty=s.penalty,
                 penalty_growth=s.penalty_growth,
                 penalty_limit=s.penalty_limit,
@@ -519,88 +518,6 @@ class Workspace:
                 f"its weights were {instead}"
             )
 
-    def final_weights(self, solution: MasterSolution) -> Array:
-        """The master's weights, or the settings' convex choice among weights that meet the rows."""
-        choice = self.settings.final_weights
-        usable = not np.any(solution.dummy > self.settings.feasibility_tolerance)
-        if choice == "vertex" or not usable:
-            return solution.weights
-        linear = isinstance(self.objective, Supervised) and self.objective.loss == "error"
-        if choice == "loss" and (self.objective.kind != "average" or linear):
-            return solution.weights  # the master minimised the true loss already
-        try:
-            chosen = self._chosen_weights(choice, solution)
-            for _ in range(TANGENT_ROUNDS):
-                if not self.add_tangents(chosen.weights):
-                    break
-                chosen = self._chosen_weights(choice, solution)
-        except InvalidInput as error:  # an average of losses need not be convex in the mixture
-            chosen = FinalWeights(solution.weights, np.inf, f"kept the master's weights: {error}")
-        if chosen.note and chosen.note not in self.notes:
-            self.notes.append(chosen.note)
-        return self._within_concave_rules(chosen.weights, solution)
-
-    def _within_concave_rules(self, weights: Array, solution: MasterSolution) -> Array:
-        """The weights, moved by the least that keeps concave rules where cuts left a rest.
-
-        They move towards the master's own, or towards some that meet the rows by Jensen: all
-        mixtures between two that keep concave rules keep them.
-        """
-        rest = self._concave_room(weights)
-        if not len(rest) or rest.min() >= -self.settings.feasibility_tolerance:
-            return weights
-        for inside in (solution.weights, self._jensen_weights()):
-            room = np.zeros(len(rest)) if inside is None else self._concave_room(inside)
-            if inside is None or (room <= 0)[rest < 0].any() or (room < 0).any():
-                continue
-            share = float((-rest / (room - rest))[rest < 0].max())
-            self.notes.append(f"blended with a share {share:.2g} of weights within concave rules")
-            return np.asarray(weights + share * (inside - weights))
-        return weights
-
-    def _concave_room(self, weights: Array) -> Array:
-        """What this mixture has to spare in each concave row, by its size."""
-        ensemble = self.columns.ensemble(weights) if len(self.tangents) else None
-        return (
-            np.empty(0) if ensemble is None else self.tangents.room(ensemble, self.settings.device)
-        )
-
-    def _jensen_weights(self) -> Array | None:
-        """Weights for which the means of the members' own values meet all rows; None: unknown."""
-        if len(self.layout) > 1:
-            return None
-        s, concave = self.settings, self.tangents.batches
-        ruled = self.requirement_rows()
-        sizes = np.concatenate([self.row_sizes[ruled], self.tangents.sizes])
-        table = np.vstack([self.table()[ruled], *(self.columns.coefficients(b) for b in concave)])
-        stated = [self.rows.bounds[ruled], *(b.bounds for b in concave)]
-        master = LinearMaster(1)
-        count = len(self.columns)
-        master.add_columns(np.zeros(count), np.zeros(count, int), np.zeros((0, count)))
-        bounds = np.concatenate(stated) + s.row_margin * sizes
-        master.add_rows(table, bounds, np.full(len(bounds), OWN_SLACK))
-        master.minimise_slack(True)
-        found = master.solve()
-        met = (found.slack <= s.feasibility_tolerance * sizes).all()
-        return found.weights if met and found.dummy.max() <= NO_WEIGHT else None
-
-    def _chosen_weights(
-        self, choice: Literal["loss", "uniform"], solution: MasterSolution
-    ) -> FinalWeights:
-        ruled = self.requirement_rows()
-        return final_weights(
-            choice,
-            coefficients=self.table()[ruled],
-            bounds=(self.rows.bounds + self.settings.row_margin * self.row_sizes)[ruled],
-            blocks=self.columns.blocks,
-            n_blocks=len(self.layout),
-            start=solution.weights,
-            loss=self._mixture_loss if choice == "loss" else None,
-            outputs=self.columns.outputs(self.objective.inputs).cpu().numpy()
-            if choice == "loss"
-            else None,
-        )
-
     def requirement_rows(self) -> NDArray[np.bool_]:
         """Which rows come from requirements, not from the objective's pieces: (m,) bool."""
         parts = [np.full(len(batch), batch.requirement >= 0) for batch in self.rows.batches]
@@ -610,7 +527,8 @@ class Workspace:
         parts = [self.columns.coefficients(batch) for batch in self.rows.batches]
         return np.concatenate(parts) if parts else np.zeros((0, len(self.columns)))
 
-    def _mixture_loss(self, outputs: Tensor) -> Tensor:
+    def mixture_loss(self, outputs: Tensor) -> Tensor:
+        """The loss of a mixture with these outputs (n, r) at the objective's inputs."""
         assert isinstance(self.objective, Supervised)
         return self.objective.value(self._data(outputs.device, outputs.dtype), outputs)
 

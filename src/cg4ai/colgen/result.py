@@ -12,14 +12,13 @@ from torch import Tensor
 
 from cg4ai import clock
 from cg4ai.colgen.cutting import LAST_SEARCH, searched
+from cg4ai.colgen.decisions import decided, own_votes
+from cg4ai.colgen.final_weights import choose_final_weights
 from cg4ai.colgen.gap_estimate import estimate
 from cg4ai.colgen.iteration import Settled
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.colgen.separation.scan import CHUNK
-from cg4ai.colgen.unmet_rules import conflict_of
-from cg4ai.compile.votes import decided, own_votes
-from cg4ai.conflicts import Conflict
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_constructed
 from cg4ai.ensemble.constructed import Built
@@ -41,6 +40,7 @@ from cg4ai.rules import DecisionRate
 
 if TYPE_CHECKING:
     from cg4ai.colgen.state import RunState
+    from cg4ai.conflicts import Conflict
 
 ENDS = 256  # of each region at which it is looked how often a shield acts
 SHARES = (0.2, 0.15, 0.1, 0.05, 0.02)  # weights below which members are left out, tried in turn
@@ -224,7 +224,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
     ensemble = run.work.whole_ensemble(settled.weights)
     if rated:
         ensemble.about[DECISIONS] = (decider or own_votes(ensemble)).record()
-    asked = run.problem.asked or run.problem.requirements
+    asked = run.problem.asked
     record_regions(ensemble, asked, inputs=run.problem.objective.inputs)
     with run.watch.timed("audits"), clock.review().stage("auditing the rules"):
         audits = _audits(run, ensemble, settled.weights)
@@ -236,7 +236,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
         shield = _shield_use(ensemble, run.problem.objective.inputs)
         kept = all(one.holds for one in audits) and settled.reason is not StopReason.INFEASIBLE
         idle = kept or settled.reason is StopReason.INTERRUPTED
-        conflict = None if idle else conflict_of(run, settled.reason)
+        conflict = None if idle else _conflict(run, settled.reason)
     rows, ruled = len(run.work.rows), int(run.work.requirement_rows().sum())
     before = run.interrupts.requested
     estimated = estimate(run, settled)
@@ -265,6 +265,12 @@ def finish(run: RunState, reason: StopReason) -> Result:
         conflict=conflict,
         estimated=estimated,
     )
+
+
+def _conflict(run: RunState, reason: StopReason) -> Conflict | None:
+    from cg4ai.colgen.unmet_rules import conflict_of  # for the few runs that miss a rule
+
+    return conflict_of(run, reason)
 
 
 def _shield_use(ensemble: Ensemble, inputs: Array) -> ShieldUse | None:
@@ -341,7 +347,7 @@ def _final_weights(run: RunState, solution: MasterSolution) -> Array:
     if run.settings.final_weights != "vertex" and not run.has_time("the choice of final weights"):
         return solution.weights
     with run.watch.timed("weights"):
-        return run.work.final_weights(solution)
+        return choose_final_weights(run.work, solution)
 
 
 def _audits(run: RunState, ensemble: Ensemble, weights: Array) -> tuple[Audit, ...]:
@@ -359,9 +365,9 @@ def _audits(run: RunState, ensemble: Ensemble, weights: Array) -> tuple[Audit, .
             tolerance=run.audit_tolerance,
             found=None if last is None else last.found.get(numbers.get(id(one), -1)),
             brief=LAST_SEARCH in run.cut,
-            held_out=problem.held_out,
+            held_out=problem.stated.held_out,
         )
-        for one in problem.asked or problem.requirements
+        for one in problem.asked
     )
 
 

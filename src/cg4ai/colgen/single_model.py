@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from cg4ai.colgen.cutting import LAST_SEARCH, searched, separate
 from cg4ai.colgen.iteration import (
+    ENDING_SHARE,
     SINGLE,
     Decision,
     GoOn,
@@ -48,7 +49,7 @@ from cg4ai.colgen.single_choices import (
     solution_of,
     take_in,
 )
-from cg4ai.compile.problem import Problem
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.errors import InvalidInput
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.records import Array, Duals, PartState, SingleModel, StopReason
@@ -68,10 +69,10 @@ HARDER = 2.0  # weight of a row after the best model missed it
 WORTH = 1e6  # of a block: pricers hold nothing back for its reduced cost
 
 
-def single_phase(problem: Problem) -> SinglePhase:
+def single_phase(problem: CompiledProblem) -> SinglePhase:
     """The phase of this problem; refuses those whose objective is not a sum over blocks."""
     objective = problem.objective
-    if problem.phases is not None:
+    if problem.stated.phases is not None:
         raise InvalidInput(
             "single_model chooses by rows of the master, and this run has phases of its own "
             "(guarantee certified): leave single_model out, or ask for another guarantee"
@@ -94,6 +95,7 @@ class SinglePhase:
     name = SINGLE
     charges_loss = True
     binds_rules = True
+    ending_share = ENDING_SHARE
 
     def __init__(self) -> None:
         self.mixture: Mixture | None = None

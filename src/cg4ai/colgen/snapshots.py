@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.master.convex import ConvexMaster
 from cg4ai.colgen.restricted_master import Workspace
-from cg4ai.compile.problem import Problem, unwrapped
+from cg4ai.compile.compiled import CompiledProblem
+from cg4ai.compile.problem import unwrapped
 from cg4ai.errors import RunFolderError
 from cg4ai.members import restore as restore_members
 from cg4ai.members.modules import ModuleArchitecture
@@ -74,7 +75,7 @@ def take(work: Workspace) -> Snapshot:
     return Snapshot(meta, arrays, [stack.members.state() for stack in work.columns.stacks])
 
 
-def restore(snapshot: Snapshot, problem: Problem, settings: Settings) -> Workspace:
+def restore(snapshot: Snapshot, problem: CompiledProblem, settings: Settings) -> Workspace:
     """A workspace that continues exactly like the one the snapshot was taken of."""
     work = Workspace(problem, settings)
     arrays = snapshot.arrays
@@ -125,7 +126,7 @@ def _restore_curved(work: Workspace, snapshot: Snapshot) -> None:
         start += len(rows)
 
 
-def _restore_columns(work: Workspace, snapshot: Snapshot, problem: Problem) -> None:
+def _restore_columns(work: Workspace, snapshot: Snapshot, problem: CompiledProblem) -> None:
     known: list[object] = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
     known += [members for members, _ in problem.start]
     architectures = [getattr(one, "architecture", None) for one in known]

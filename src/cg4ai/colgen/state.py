@@ -23,7 +23,7 @@ from cg4ai.colgen.iteration import (
     Weighed,
 )
 from cg4ai.colgen.restricted_master import Workspace
-from cg4ai.compile.problem import Problem
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import Array, EndingRecord, IterationRecord, MasterSolution, StopReason
 from cg4ai.runs.folder import Run
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 WHOLE_ROUNDS = 50  # calls of the master, each of several solves, before it stays incomplete
 AUDITED = 10.0  # tolerances of audits: recomputed predictions round differently
 SLACK_ROUNDING = 1e-9  # to which the least slack is solved for
-ENDING_SHARE = 0.15  # of the time limit, kept for final weights, the last search and audits
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class RunState:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: CompiledProblem,
         settings: Settings,
         phases: Sequence[Phase],
         interrupts: Interrupts | None = None,
@@ -93,8 +92,8 @@ class RunState:
     @property
     def pricers(self) -> Sequence[Pricer]:
         """Those of the members that the master has by now: as they are, or behind a shield."""
-        bare = self.problem.bare if self.work.bare else None
-        return (bare or self.problem).pricers
+        unshielded = self.problem.unshielded if self.work.unshielded else None
+        return (unshielded or self.problem).pricers
 
     @property
     def closing(self) -> Phase:
@@ -159,7 +158,7 @@ class RunState:
     @property
     def training_deadline(self) -> Deadline:
         """When training must be over, so that a share of the limit is left to end in."""
-        share = getattr(self.phase, "ending_share", ENDING_SHARE)
+        share = self.phase.ending_share
         if self.settings.single_model and not self.turn_of_one_model:
             share = max(share, SINGLE_SHARE)
         kept = max(share * self.settings.time_limit_s, self.longest_search_s)
@@ -358,8 +357,8 @@ class RunState:
         """The pricers, separators and phases that have a state of their own."""
         named: dict[str, object] = {}
         named |= {f"pricer {k}": one for k, one in enumerate(self.problem.pricers)}
-        if self.problem.bare is not None:
-            named |= {f"bare pricer {k}": one for k, one in enumerate(self.problem.bare.pricers)}
+        if (bare := self.problem.unshielded) is not None:
+            named |= {f"bare pricer {k}": one for k, one in enumerate(bare.pricers)}
         named |= {
             f"separator {k}": one.separator for k, one in enumerate(self.problem.requirements)
         }

@@ -15,6 +15,7 @@ from cg4ai.members.mixture import Mixture
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.rows import ConcaveRows, LinearRows
 
+TANGENT_ROUNDS = 100  # solves in a row with further tangents to concave rules
 FINEST = 2e-9  # what a row may lack, by its size: linear programs are solved to 1e-9
 
 

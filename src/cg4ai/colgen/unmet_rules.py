@@ -39,8 +39,7 @@ def conflict_of(run: RunState, reason: StopReason) -> Conflict | None:
     """What contradicts each other in a run whose rules are not all met; None: nothing was found."""
     if not run.has_time("the search for what contradicts each other"):
         return None
-    asked = run.problem.asked or tuple(run.problem.requirements)
-    found = _of_any_predictor(run, asked)
+    found = _of_any_predictor(run, run.problem.asked)
     # that one model keeps no rules says nothing of mixtures, which may
     single = run.turn_of_one_model and reason is StopReason.INFEASIBLE
     if found is not None or single or not run.work.requirement_rows().any():
@@ -84,7 +83,7 @@ class _Mixtures:
     def __init__(self, run: RunState, *, exact: bool) -> None:
         self.run, self.exact = run, exact
         asked = _as_asked(run)
-        self.asked = run.problem.asked or tuple(run.problem.requirements)
+        self.asked = run.problem.asked
         self.batches = [
             (_as_stated(run, number, batch, asked[batch.requirement]), asked[batch.requirement])
             for number, batch in enumerate(run.work.rows.batches)
@@ -227,11 +226,7 @@ class _Weighing:
 def _as_asked(run: RunState) -> Sequence[Requirement]:
     """Requirements as they were asked for: rates are trained for by stricter ones."""
     problem = run.problem
-    asked = [
-        one
-        for one in problem.asked or problem.requirements
-        if not any(one is other for other in problem.kept)
-    ]
+    asked = [one for one in problem.asked if not any(one is other for other in problem.kept)]
     return asked if len(asked) == len(problem.requirements) else problem.requirements
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cg4ai.colgen.pricing.member_wrapping import rebuilt
-from cg4ai.compile.problem import Problem
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.errors import InvalidInput
 from cg4ai.members.equalities import CompletedArchitecture, CompletedMembers
 from cg4ai.protocols import Architecture, Members
 from cg4ai.rules.equality import Completion, Equality, joined
 
 
-def completion_of(problem: Problem) -> Completion | None:
+def completion_of(problem: CompiledProblem) -> Completion | None:
     """What keeps all equalities of the problem; None if there are none.
 
     With several blocks no member knows all outputs: equalities over a region or a list stay rows
@@ -32,7 +32,7 @@ def completion_of(problem: Problem) -> Completion | None:
     return None
 
 
-def _refuse_rounding(problem: Problem, completion: Completion) -> None:
+def _refuse_rounding(problem: CompiledProblem, completion: Completion) -> None:
     """Before anything is trained: outputs of very different units lose too many digits."""
     forms = [(one.offset, one.slope, one.basis) for one in (completion, completion.projected())]
     for rule in problem.requirements:
@@ -44,7 +44,7 @@ def _refuse_rounding(problem: Problem, completion: Completion) -> None:
             )
 
 
-def completed(problem: Problem) -> Problem:
+def completed(problem: CompiledProblem) -> CompiledProblem:
     """The same problem for members that keep its equalities at every input."""
     completion = completion_of(problem)
     if completion is None:
@@ -55,6 +55,10 @@ def completed(problem: Problem) -> Problem:
         """For members that give what is free, or all outputs, which are then projected."""
         free = inner.output_size == completion.free_size
         return completion if free else completion.projected()
+
+    everywhere = {
+        id(one): one.everywhere() for one in problem.requirements if isinstance(one, Equality)
+    }
 
     def members(inner: Members) -> Members:
         return CompletedMembers(inner, fitting(inner))
@@ -68,7 +72,6 @@ def completed(problem: Problem) -> Problem:
             rebuilt(one, architecture=architecture, members=members) for one in problem.pricers
         ],
         start=[(members(start), blocks) for start, blocks in problem.start],
-        requirements=[
-            one.everywhere() if isinstance(one, Equality) else one for one in problem.requirements
-        ],
+        requirements=[everywhere.get(id(one), one) for one in problem.requirements],
+        asked=tuple(everywhere.get(id(one), one) for one in problem.asked),
     )

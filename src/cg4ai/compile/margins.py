@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cg4ai.compile.problem import Problem
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.data.arrays import among
 from cg4ai.objectives import Supervised
 from cg4ai.rules import Requirement
@@ -16,7 +16,7 @@ from cg4ai.rules.rates import DecisionRate, GroupRates
 SPREAD = 0.3  # standard deviation of a class's score, as it usually is; 0.5 at most
 
 
-def tightened(problem: Problem) -> Problem:
+def tightened(problem: CompiledProblem) -> CompiledProblem:
     """The same problem with every rate stricter by its margin, so that it holds on new inputs."""
     if not any(isinstance(one, GroupRates) and one.margin for one in problem.requirements):
         return problem
@@ -26,12 +26,10 @@ def tightened(problem: Problem) -> Problem:
         else one
         for one in problem.requirements
     ]
-    asked = problem.asked or tuple(problem.requirements)
-    further = tuple(_honest(problem))
-    return replace(problem, requirements=(*stricter, *further), asked=tuple(asked))
+    return replace(problem, requirements=(*stricter, *_honest(problem)))
 
 
-def _honest(problem: Problem) -> Iterator[Requirement]:
+def _honest(problem: CompiledProblem) -> Iterator[Requirement]:
     """Rates of decisions once more where no member was trained: there none is known by heart.
 
     Members that solve a weighted problem of their own for every price learn the groups of their
@@ -42,15 +40,16 @@ def _honest(problem: Problem) -> Iterator[Requirement]:
             yield held.tightened(_spread(problem, one), sampled=True)
 
 
-def _at_held_out(problem: Problem, rate: GroupRates) -> GroupRates | None:
+def _at_held_out(problem: CompiledProblem, rate: GroupRates) -> GroupRates | None:
     """A rate of decisions with a margin of its own, at inputs held out; None without such ones."""
     own = isinstance(rate, DecisionRate) and rate.margin == "auto"
-    if not own or problem.held_out is None:
+    held_out = problem.stated.held_out
+    if not own or held_out is None:
         return None
-    return rate.at(among(rate.points, problem.held_out))
+    return rate.at(among(rate.points, held_out))
 
 
-def _spread(problem: Problem, rate: GroupRates) -> float:
+def _spread(problem: CompiledProblem, rate: GroupRates) -> float:
     """Of the scores or decisions that the rate is a mean of."""
     objective = problem.objective
     targets = np.asarray(objective.targets) if isinstance(objective, Supervised) else np.empty(0)

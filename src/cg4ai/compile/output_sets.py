@@ -6,7 +6,8 @@ Ranges, orders and sums are one convex set of outputs; every member is mapped in
 from __future__ import annotations
 
 from cg4ai.colgen.pricing.member_wrapping import rebuilt
-from cg4ai.compile.problem import Problem, softmax_groups
+from cg4ai.compile.compiled import CompiledProblem
+from cg4ai.compile.problem import softmax_groups
 from cg4ai.errors import InvalidInput
 from cg4ai.members.output_sets import ArrangedArchitecture, ArrangedMembers
 from cg4ai.protocols import Architecture, Members
@@ -14,7 +15,7 @@ from cg4ai.rules.equality import Equality
 from cg4ai.rules.output_sets import OutputRule, OutputSet, joined
 
 
-def output_set_of(problem: Problem) -> OutputSet | None:
+def output_set_of(problem: CompiledProblem) -> OutputSet | None:
     """The set of outputs that keep all such rules; None without one. What cannot be is refused."""
     asked = [*problem.kept, *problem.requirements]
     rules = [one for one in asked if isinstance(one, OutputRule)]
@@ -41,7 +42,7 @@ def output_set_of(problem: Problem) -> OutputSet | None:
     return joined(rules, problem.layout.output_size)
 
 
-def arranged(problem: Problem) -> Problem:
+def arranged(problem: CompiledProblem) -> CompiledProblem:
     """The same problem for members that keep its rules on outputs at every input."""
     source = output_set_of(problem)
     if source is None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from cg4ai.colgen.columns import check_fit
+import numpy as np
+
 from cg4ai.colgen.separation import wants_exact
 from cg4ai.colgen.separation.mip import linear_rules
 from cg4ai.errors import InvalidInput, check_names
 from cg4ai.layout import Layout
 from cg4ai.members.relu import check_members
-from cg4ai.members.shielded import Shield
 from cg4ai.objectives import AnyObjective, Objective, Supervised
 from cg4ai.protocols import Members, Pricer, Refusing
 from cg4ai.records import Array, IntArray
@@ -24,6 +24,7 @@ from cg4ai.seeds import generator
 
 if TYPE_CHECKING:
     from cg4ai.colgen.phases import Phase
+    from cg4ai.compile.compiled import CompiledProblem
 
 LONGEST_RULE_NAME = 300  # what a certificate takes
 
@@ -37,17 +38,17 @@ class Problem:
     feasible; `start_rows` holds rows known to matter (their `requirement` numbers index
     `requirements`). `phases` makes the phases of a run, anew for each; the first is where it
     begins and ends (None: column generation with cuts, where it makes sense first without the
-    rules, see `solving.phases`).
+    rules, see `cg4ai.colgen.phases`).
 
     Rules over regions and equalities are kept by the members themselves where that is possible
-    (see `solving.through`). `anchor` is what their shield moves outputs to: numbers (r,), slopes
-    and offsets, or a member; None: one is looked for. `probabilities` are the sizes of groups of
-    outputs that sum to one, which an anchor must do, too. With `plain_first` members that are
-    fitted to labels are first trained without the rules, in up to half of each limit: training
-    under them starts from there, and the result says what they cost. `kept`, `asked` and `notes`
-    say what was made of a problem: the rules its members keep, all that were asked for, remarks.
-    `shield` is what such members stand behind, `bare` the same problem with members as they were.
-    `held_out` (n, d) are inputs that no member is trained on, at which rates are stated, too.
+    (see `cg4ai.compile.transformations`). `anchor` is what their shield moves outputs to: numbers
+    (r,), slopes and offsets, or a member; None: one is looked for. `probabilities` are the sizes
+    of groups of outputs that sum to one, which an anchor must do, too. With `plain_first` members
+    that are fitted to labels are first trained without the rules, in up to half of each limit:
+    training under them starts from there, and the result says what they cost. `held_out` (n, d)
+    are inputs that no member is trained on, at which rates are stated, too.
+
+    A problem is what the user states; what is made of it is a `CompiledProblem`.
     """
 
     objective: AnyObjective
@@ -60,11 +61,6 @@ class Problem:
     anchor: Any = None
     probabilities: tuple[int, ...] = ()
     plain_first: bool = True
-    kept: tuple[Requirement, ...] = ()
-    asked: tuple[Requirement, ...] = ()
-    notes: tuple[str, ...] = ()
-    shield: Shield | None = None
-    bare: Problem | None = None
     held_out: Array | None = None
 
     def __post_init__(self) -> None:
@@ -90,27 +86,6 @@ class Problem:
                     f"{len(self.requirements)} counted from 0"
                 )
 
-    def keeping(self, kept: Sequence[Requirement], **changes: Any) -> Problem:
-        """The problem, changed, whose members keep these requirements, which leave the master."""
-        numbers = [
-            number
-            for number, one in enumerate(self.requirements)
-            if not any(one is other for other in kept)
-        ]
-        place = {number: new for new, number in enumerate(numbers)}
-        return replace(
-            self,
-            requirements=tuple(self.requirements[number] for number in numbers),
-            kept=(*self.kept, *kept),
-            asked=self.asked or tuple(self.requirements),
-            start_rows=tuple(
-                replace(rows, requirement=place[rows.requirement])
-                for rows in self.start_rows
-                if rows.requirement in place
-            ),
-            **changes,
-        )
-
     def _check_affordable(self) -> None:
         """Have exact pricers refuse what would take them too long, before anything is trained."""
         for pricer in self.pricers:
@@ -127,11 +102,6 @@ class Problem:
                 f"{fitting[0]} fits members to labels, and this objective has none; use members "
                 "trained by gradient, or a Supervised objective"
             )
-
-    @property
-    def has_regions(self) -> bool:
-        """Whether some requirement holds over a region or pool, which must be searched."""
-        return any(requirement.region is not None for requirement in self.requirements)
 
     def _check_missing(self, requirement: Requirement) -> None:
         """Refuse inputs with missing values unless every member can take them."""
@@ -154,7 +124,25 @@ class Problem:
             )
 
 
-def refuse_inexact(problem: Problem) -> None:
+def check_fit(members: Members, blocks: IntArray, layout: Layout, *, input_size: int) -> None:
+    """Refuse members that take other inputs or have too few outputs for their block."""
+    if members.input_size != input_size:
+        raise InvalidInput(
+            f"a member takes {members.input_size} inputs, the data have {input_size}"
+        )
+    if len(blocks) != len(members):
+        raise InvalidInput(f"{len(members)} members came with {len(blocks)} block numbers")
+    for number in np.unique(blocks):
+        if not 0 <= number < len(layout):
+            raise InvalidInput(f"a member names block {number}, of {len(layout)} counted from 0")
+        if members.output_size < len(layout.blocks[number]):
+            raise InvalidInput(
+                f"a member has {members.output_size} outputs, but its block {number} fills "
+                f"{len(layout.blocks[number])}; train members with at least as many"
+            )
+
+
+def refuse_inexact(problem: CompiledProblem) -> None:
     """Refuse exact separation of rules or members that it cannot state, before anything trains."""
     exact = [one for one in problem.requirements if wants_exact(one)]
     if not exact:
@@ -169,7 +157,7 @@ def refuse_inexact(problem: Problem) -> None:
         check_members(members)
 
 
-def softmax_groups(problem: Problem) -> tuple[int, ...]:
+def softmax_groups(problem: Problem | CompiledProblem) -> tuple[int, ...]:
     """Sizes of the groups of outputs that are probabilities, as far as is known."""
     asked = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
     known = [getattr(getattr(one, "architecture", None), "softmax_groups", ()) for one in asked]

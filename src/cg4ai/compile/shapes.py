@@ -11,8 +11,9 @@ import numpy as np
 from cg4ai.colgen.pricing.member_wrapping import rebuilt
 from cg4ai.colgen.pricing.quantiles import QuantilePricer
 from cg4ai.colgen.pricing.trees import TreePricer
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.output_sets import output_set_of
-from cg4ai.compile.problem import Problem, unwrapped
+from cg4ai.compile.problem import unwrapped
 from cg4ai.ensemble.shapes import obstacle
 from cg4ai.errors import InvalidInput
 from cg4ai.members import slopes as moves
@@ -24,11 +25,11 @@ from cg4ai.rules.output_sets import OutputSet
 from cg4ai.rules.shapes import Shape
 
 
-def shapes_of(problem: Problem) -> tuple[Shape, ...]:
+def shapes_of(problem: CompiledProblem) -> tuple[Shape, ...]:
     return tuple(one for one in problem.requirements if isinstance(one, Shape))
 
 
-def shaped(problem: Problem) -> Problem:
+def shaped(problem: CompiledProblem) -> CompiledProblem:
     """The same problem for members that keep its shapes at every input; others are refused."""
     shapes = shapes_of(problem)
     if not shapes:
@@ -57,7 +58,7 @@ def shaped(problem: Problem) -> Problem:
     )
 
 
-def _check(problem: Problem, shapes: Sequence[Shape]) -> None:
+def _check(problem: CompiledProblem, shapes: Sequence[Shape]) -> None:
     """Refuse what does not go together with shapes, before anything is trained."""
     first = shapes[0].name
     if len(problem.layout) > 1:

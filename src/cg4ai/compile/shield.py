@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.colgen.pricing.exact.relu_networks import ReluPricer
 from cg4ai.colgen.pricing.exact.stumps import StumpPricer
 from cg4ai.colgen.pricing.member_wrapping import rebuilt
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.equalities import completion_of
 from cg4ai.compile.output_sets import output_set_of
 from cg4ai.compile.problem import softmax_groups, unwrapped
@@ -44,9 +45,6 @@ from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Region
 from cg4ai.rules.shapes import Shape
 
-if TYPE_CHECKING:
-    from cg4ai.compile.problem import Problem
-
 EXACT = (AffinePricer, StumpPricer, FinitePricer, ReluPricer)
 AGREES = 1e-9  # rounding that an anchor of the user's own may have
 RIDGE = 1e-3  # of the affine fit that anchors stay close to, per row of the data
@@ -54,12 +52,14 @@ SAMPLE = 4000  # inputs over which an anchor of least loss is sought
 FITTED = ("squared", "log_loss", "error", "none")  # whose best affine fit is known, or is none
 
 
-def through_shield(problem: Problem, *, demanded: bool = False) -> Problem:
-    """The problem with its members behind a shield, where that can be done.
+def through_shield(problem: CompiledProblem) -> CompiledProblem:
+    """The problem with its members behind a shield, where that is asked for and can be done.
 
-    What stands against it is noted, and the master keeps the rule, by rows where it is broken;
-    with `demanded` it is an error.
+    What stands against it is noted, and the master keeps the rule, by rows where it is broken; with
+    the guarantee "shielded" it is an error. Phases of the problem's own keep rules their own way.
     """
+    if problem.guarantee == "attacked" or problem.stated.phases is not None:
+        return problem
     ruled = [
         one
         for one in problem.requirements
@@ -71,7 +71,7 @@ def through_shield(problem: Problem, *, demanded: bool = False) -> Problem:
     if not obstacle:
         found = _anchor(problem, ruled)
         obstacle = found.reason if isinstance(found, NoAnchor) else ""
-    if obstacle and demanded:
+    if obstacle and problem.guarantee == "shielded":
         raise InvalidInput(f"a shield was demanded, but {obstacle}")
     if obstacle:
         return replace(problem, notes=(*problem.notes, f"rows instead of a shield: {obstacle}"))
@@ -83,7 +83,7 @@ def through_shield(problem: Problem, *, demanded: bool = False) -> Problem:
     return _shielded(problem, shield, ruled, note)
 
 
-def _coupled(problem: Problem) -> tuple[tuple[int, ...], ...]:
+def _coupled(problem: CompiledProblem) -> tuple[tuple[int, ...], ...]:
     """Sets of outputs that must move together: tied by an equality, or sharing probability."""
     tied = [
         np.flatnonzero(row)
@@ -99,7 +99,7 @@ def _coupled(problem: Problem) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(int(output) for output in one) for one in tied)
 
 
-def _obstacle(problem: Problem) -> str:
+def _obstacle(problem: CompiledProblem) -> str:
     """Why members cannot be put into a frame one by one; empty if they can."""
     shapes = [one.name for one in problem.kept if isinstance(one, Shape)]
     if shapes:
@@ -115,12 +115,12 @@ def _obstacle(problem: Problem) -> str:
     return ""
 
 
-def _anchor(problem: Problem, ruled: Sequence[Requirement]) -> Anchor | NoAnchor:
+def _anchor(problem: CompiledProblem, ruled: Sequence[Requirement]) -> Anchor | NoAnchor:
     """The anchor that was given, checked, or one that is found."""
     outputs, inputs = problem.layout.output_size, problem.objective.inputs.shape[1]
     guards = [guard_of(one, outputs) for one in ruled]
-    if problem.anchor is not None:
-        given = _given(problem.anchor, outputs, inputs)
+    if problem.stated.anchor is not None:
+        given = _given(problem.stated.anchor, outputs, inputs)
         _need_inside(problem, given)
         return check_given(guards, given)
     space = Space.free(outputs, inputs)
@@ -138,7 +138,7 @@ def _anchor(problem: Problem, ruled: Sequence[Requirement]) -> Anchor | NoAnchor
     )
 
 
-def _need_inside(problem: Problem, anchor: AffineMap) -> None:
+def _need_inside(problem: CompiledProblem, anchor: AffineMap) -> None:
     """Refuse an anchor that could take outputs out of the set that members keep."""
     inside = output_set_of(problem)
     if inside is None:
@@ -169,7 +169,7 @@ def _given(anchor: Any, outputs: int, inputs: int) -> AffineMap:
     return made
 
 
-def _reference(problem: Problem, space: Space) -> AffineMap | None:
+def _reference(problem: CompiledProblem, space: Space) -> AffineMap | None:
     """Where predictions are expected: an affine fit of the targets, or shares of the classes."""
     objective = problem.objective
     if not isinstance(objective, Supervised) or isinstance(objective, Objective):
@@ -185,7 +185,7 @@ def _reference(problem: Problem, space: Space) -> AffineMap | None:
     return None
 
 
-def _mean_loss(problem: Problem) -> MeanLoss | None:
+def _mean_loss(problem: CompiledProblem) -> MeanLoss | None:
     """What an anchor should be good at, where no fit of the targets stands for it."""
     objective = problem.objective
     if not isinstance(objective, Supervised) or objective.loss in FITTED:
@@ -214,7 +214,9 @@ def _into(space: Space, fit: AffineMap) -> AffineMap:
     )
 
 
-def _shielded(problem: Problem, shield: Shield, kept: Sequence[Requirement], note: str) -> Problem:
+def _shielded(
+    problem: CompiledProblem, shield: Shield, kept: Sequence[Requirement], note: str
+) -> CompiledProblem:
     """The problem with shielded members, and without the rules that these keep."""
 
     def members(inner: Members) -> Members:
@@ -231,5 +233,5 @@ def _shielded(problem: Problem, shield: Shield, kept: Sequence[Requirement], not
         start=tuple((members(start), blocks) for start, blocks in problem.start),
         notes=(*problem.notes, note),
         shield=shield,
-        bare=problem,
+        unshielded=problem,
     )

@@ -16,12 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 from cg4ai import clock
 from cg4ai.clock import Deadline, Review
 from cg4ai.colgen.loop import solve
-from cg4ai.colgen.notebook import result_html
 from cg4ai.colgen.result import Result
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.output_sets import output_set_of
 from cg4ai.compile.problem import Problem
-from cg4ai.compile.shapes import shaped
-from cg4ai.compile.votes import voted
 from cg4ai.conflicts import contradiction
 from cg4ai.data.arrays import same_columns
 from cg4ai.ensemble.audit import LISTED_ONLY, Audit
@@ -106,7 +104,7 @@ class ConstrainedEstimator(ReadingEstimator):
 
     def _stated(self) -> str:
         """What is guaranteed, under scikit-learn's own diagram; nothing before `fit`."""
-        return result_html(self.result_) if hasattr(self, "result_") else ""
+        return self.result_._repr_html_() if hasattr(self, "result_") else ""
 
     def fit(
         self,
@@ -215,7 +213,7 @@ class ConstrainedEstimator(ReadingEstimator):
             start=self._start(kinds, task, trained),
             held_out=held_out,
         )
-        output_set_of(problem)
+        output_set_of(CompiledProblem.as_stated(problem))
         conflict = contradiction(
             requirements,
             input_size=data.inputs.shape[1],
@@ -225,7 +223,6 @@ class ConstrainedEstimator(ReadingEstimator):
         )
         if conflict is not None:
             raise InvalidInput(f"the requirements contradict each other: {conflict}")
-        shaped(voted(problem))  # these refuse here what cannot be kept, and are done by `solve`
         return problem
 
     def _by_names(self, rule: Shape | OutputRule | Placed) -> Any:

@@ -14,6 +14,7 @@ from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.colgen.pricing.probes import Probe
 from cg4ai.colgen.pricing.reduced_cost import reduced_costs
 from cg4ai.colgen.result import Result
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.layout import Layout
 from cg4ai.members import NetworkMembers, affine
 from cg4ai.objectives import Supervised
@@ -284,4 +285,5 @@ def test_losses_that_are_known_to_be_positive_bound_the_distance():
         "best of 8 restarts at the final duals says no more"
     )
     own = Supervised(INPUTS, INPUTS, lambda y, t: -(y - t).sum(-1))
-    assert estimating.floor(replace(problem_of(Drawing(CLASS, 30)), objective=own)) is None
+    stated = replace(problem_of(Drawing(CLASS, 30)), objective=own)
+    assert estimating.floor(CompiledProblem.as_stated(stated)) is None

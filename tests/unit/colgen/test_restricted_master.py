@@ -11,9 +11,11 @@ from torch import Tensor
 
 from cg4ai import Box, Linear, Margin, Problem, Settings
 from cg4ai.colgen.columns import Columns
+from cg4ai.colgen.final_weights import choose_final_weights
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.colgen.pricing.reduced_cost import all_values, block_outputs
 from cg4ai.colgen.restricted_master import Workspace
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, affine
@@ -45,7 +47,7 @@ def two_blocks(*rules: Any, targets: Any = ((0.0, 0.0),)) -> Problem:
 
 
 def workspace(problem: Problem, **settings: Any) -> Workspace:
-    work = Workspace(problem, Settings(**(PLAIN.as_dict() | settings)))
+    work = Workspace(CompiledProblem.as_stated(problem), Settings(**(PLAIN.as_dict() | settings)))
     work.start()
     return work
 
@@ -294,7 +296,7 @@ class TestMixtures:
         ceiling = Linear([[0.0]], [1.0], 2.0, "<=")
         start = [(constants([0.0, 5.0]), np.zeros(2, int))]
         work = workspace(one_block(ceiling, target=1.0, start=start), final_weights=choice)
-        weights = work.final_weights(work.solve_master())
+        weights = choose_final_weights(work, work.solve_master())
         np.testing.assert_allclose(weights, expected, atol=1e-6)
 
     def test_true_loss_is_that_of_the_mixture(self) -> None:

@@ -12,6 +12,7 @@ from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.colgen.result import Lean
 from cg4ai.colgen.scenarios import Scenarios
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.problem import Problem
 from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
@@ -133,7 +134,7 @@ def test_what_fewer_members_cost_is_bounded_in_every_group(grouped, kept):
         layout=Layout.single(2),
         start=((members, blocks),),
     )
-    work = Workspace(stated, Settings(lean=0.05, final_weights="vertex"))
+    work = Workspace(CompiledProblem.as_stated(stated), Settings(lean=0.05, final_weights="vertex"))
     work.start()
     mixed = replace(
         work.solve_master(), weights=np.array([0.85, 0.15]), objective=0.9988, penalised=0.9988

@@ -32,6 +32,7 @@ from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.colgen.pricing.schedules import FreshThenRefined
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.colgen.separation import GradientAscent
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.errors import RunFolderError
 from cg4ai.estimators.holdout import HeldOutPricer
 from cg4ai.layout import Layout
@@ -210,7 +211,7 @@ def test_a_run_that_had_ended_gives_its_result_again(
 
 @pytest.mark.parametrize("maker", MAKERS)
 def test_a_restored_workspace_continues_like_the_first(maker: Callable[[], Problem]) -> None:
-    problem = maker()
+    problem = CompiledProblem.as_stated(maker())
     work = Workspace(problem, SETTINGS)
     work.start()
     if not work.every_block_has_members:
@@ -232,7 +233,7 @@ def test_a_restored_workspace_continues_like_the_first(maker: Callable[[], Probl
 
 def test_an_empty_workspace_can_be_kept_too() -> None:
     for maker in (linear_rows, concave_rows):
-        problem = maker()
+        problem = CompiledProblem.as_stated(maker())
         work = Workspace(problem, SETTINGS)
         work.start()
         restored = snapshots.restore(snapshots.take(work), problem, SETTINGS)
@@ -241,7 +242,7 @@ def test_an_empty_workspace_can_be_kept_too() -> None:
 
 
 def test_cuts_already_there_are_known_after_a_restore() -> None:
-    problem = linear_rows()
+    problem = CompiledProblem.as_stated(linear_rows())
     work = Workspace(problem, SETTINGS)
     cut = problem.requirements[2].rows_at(np.array([[0.5, 0.5]]), np.zeros(1, int), 2)
     assert work.add_cuts(cut) == 1
@@ -250,14 +251,14 @@ def test_cuts_already_there_are_known_after_a_restore() -> None:
 
 
 def test_a_checkpoint_of_another_problem_or_with_gaps_is_refused() -> None:
-    problem = concave_rows()
+    problem = CompiledProblem.as_stated(concave_rows())
     work = Workspace(problem, SETTINGS)
     work.start()
     snapshot = snapshots.take(work)
     rules = problem.requirements
 
-    def other(*requirements: Any) -> Problem:
-        return Problem(problem.objective, requirements, problem.pricers, problem.layout)
+    def other(*requirements: Any) -> CompiledProblem:
+        return replace(problem, requirements=requirements)
 
     with pytest.raises(RunFolderError, match="same requirements"):
         snapshots.restore(snapshot, other(rules[0]), SETTINGS)

@@ -9,6 +9,7 @@ import torch
 from cg4ai import ConstrainedRegressor, Monotone, Problem, Settings, solve
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.shapes import shaped
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
@@ -30,7 +31,7 @@ def problem(**kwargs: Any) -> Problem:
 
 
 def test_the_pricer_trains_signed_networks_and_the_rule_leaves_the_master() -> None:
-    made = shaped(problem())
+    made = shaped(CompiledProblem.as_stated(problem()))
     assert isinstance(made.pricers[0].architecture, SignedArchitecture)  # type: ignore[attr-defined]
     assert not made.requirements
     assert made.kept == (RULE,)
@@ -51,10 +52,10 @@ def test_start_members_must_keep_it(slope: float, fits: bool) -> None:
     members = affine(np.array([[[slope], [3.0]]]), [[0.0]])
     given = problem(start=[(members, np.zeros(1, np.int64))])
     if fits:
-        shaped(given)
+        shaped(CompiledProblem.as_stated(given))
         return
     with pytest.raises(InvalidInput, match="start members 0 do not keep"):
-        shaped(given)
+        shaped(CompiledProblem.as_stated(given))
 
 
 def test_modules_of_ones_own_are_refused() -> None:
@@ -62,7 +63,7 @@ def test_modules_of_ones_own_are_refused() -> None:
         return torch.nn.Linear(2, 1)
 
     with pytest.raises(InvalidInput, match="cannot be built into members of ModuleArchitecture"):
-        ConstrainedRegressor(members=module).problem(X, Y[:, 0], [RULE])
+        ConstrainedRegressor(members=module).fit(X, Y[:, 0], [RULE])
 
 
 def test_a_shield_cannot_be_demanded_beside_it() -> None:

@@ -11,6 +11,7 @@ from cg4ai import Box, Linear, Objective, Problem, Settings, solve
 from cg4ai.colgen.pricing.exact.affine import AffinePricer
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.shield import through_shield
 from cg4ai.ensemble.saved import load
 from cg4ai.errors import InvalidInput
@@ -41,6 +42,10 @@ def regression(*rules, pricers=None, **more):
         Layout.single(2),
         **more,
     )
+
+
+def compiled(problem: Problem, guarantee: Any = "every input") -> Any:
+    return through_shield(CompiledProblem.as_stated(problem, guarantee))
 
 
 def test_the_mixture_keeps_the_rule_at_every_input_and_says_so(tmp_path):
@@ -116,14 +121,32 @@ def test_attacked_must_be_asked_for():
 
 def test_exact_pricers_keep_their_bounds_and_the_master_its_rows():
     problem = regression(CAP, pricers=[AffinePricer(2, 2)])
-    made = through_shield(problem)
+    made = compiled(problem)
     assert made.requirements == problem.requirements
     assert "AffinePricer proves bounds" in made.notes[0]
+    assert made.shield is None
+
+
+@pytest.mark.parametrize("guarantee", ["every input", "shielded"])
+def test_the_problem_without_the_shield_is_kept_beside_the_other(guarantee):
+    problem = regression(CAP)
+    made = compiled(problem, guarantee)
+    assert made.stated is problem
+    assert (made.kept, made.asked, made.requirements) == ((CAP,), (CAP,), ())
+    assert made.unshielded.requirements == problem.requirements
+    assert made.unshielded.pricers == problem.pricers
+
+
+def test_rules_stay_with_the_master_where_no_shield_is_asked_for():
+    asked = CompiledProblem.as_stated(regression(CAP), "attacked")
+    assert through_shield(asked) is asked
+    own_phases = CompiledProblem.as_stated(regression(CAP, phases=lambda: ()), "shielded")
+    assert through_shield(own_phases) is own_phases
 
 
 def test_a_rule_without_an_anchor_is_named_and_stays_with_the_master():
     rows = [[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]
-    made = through_shield(regression(Linear(BOX, rows, [-1, -1, 0], "<=", name="impossible")))
+    made = compiled(regression(Linear(BOX, rows, [-1, -1, 0], "<=", name="impossible")))
     assert [one.name for one in made.requirements] == ["impossible"]
     assert "no constant or affine anchor keeps impossible" in made.notes[0]
     rule = Linear(BOX, rows, [-1, -1, 0], "<=", name="impossible")
@@ -132,12 +155,12 @@ def test_a_rule_without_an_anchor_is_named_and_stays_with_the_master():
 
 
 def test_a_given_anchor_is_used_or_refused():
-    made = through_shield(regression(CAP, anchor=[0.5, 0.0]))
+    made = compiled(regression(CAP, anchor=[0.5, 0.0]))
     assert "constant anchor with room 0.5" in made.notes[0]
     with pytest.raises(InvalidInput, match="the anchor does not keep cap"):
-        through_shield(regression(CAP, anchor=[1.5, 0.0]))
+        compiled(regression(CAP, anchor=[1.5, 0.0]))
     with pytest.raises(InvalidInput, match="an anchor is 2 numbers"):
-        through_shield(regression(CAP, anchor=[1.5, 0.0, 3.0]))
+        compiled(regression(CAP, anchor=[1.5, 0.0, 3.0]))
 
 
 def test_probabilities_stay_probabilities_behind_the_shield():
@@ -175,7 +198,7 @@ def test_without_labels_the_anchor_is_the_rule_of_least_loss():
         return (outputs[..., 0] - 2).square() + (outputs[..., 1] - inputs[..., 0]).square()
 
     problem = Problem(Objective(BOX, loss, count=100), [CAP], [pricer(1)], Layout.single(2))
-    made = through_shield(problem)
+    made = compiled(problem)
     assert "affine anchor with room 0.05" in made.notes[0]
     network: Any = made.pricers[0]
     anchor = network.architecture.source.anchor.outputs(torch.as_tensor(X))[0].numpy()

@@ -31,9 +31,10 @@ from cg4ai import (
     solve,
 )
 from cg4ai.colgen import snapshots
+from cg4ai.colgen.decisions import Listed, best_thresholds
 from cg4ai.colgen.pricing.trees import TreePricer
 from cg4ai.colgen.restricted_master import Workspace
-from cg4ai.compile.thresholds import Listed, best_thresholds
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.votes import voted
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning, InvalidInput
@@ -303,14 +304,13 @@ def test_a_margin_that_cannot_be_kept_is_given_up_in_words() -> None:
 
 
 def test_rows_of_a_checkpoint_still_read_votes() -> None:
-    problem = voted(
-        Problem(
-            objective=Supervised(X, Y, "log_loss"),
-            requirements=[PARITY, Linear(X[:1], [0.0, 1.0], 0.3, ">=")],
-            pricers=[TreePricer(LogisticRegression())],
-            layout=Layout.single(2),
-        )
+    stated = Problem(
+        objective=Supervised(X, Y, "log_loss"),
+        requirements=[PARITY, Linear(X[:1], [0.0, 1.0], 0.3, ">=")],
+        pricers=[TreePricer(LogisticRegression())],
+        layout=Layout.single(2),
     )
+    problem = voted(CompiledProblem.as_stated(stated))
     work = Workspace(problem, Settings())
     work.start()
     restored = snapshots.restore(snapshots.take(work), problem, Settings())
@@ -423,7 +423,7 @@ def test_thresholds_are_the_best_of_all_for_a_mixture_of_two() -> None:
         layout=Layout.single(2),
     )
     mixture = Ensemble((Part(voters, np.zeros(2, np.int64), np.full(2, 0.5)),), Layout.single(2))
-    found = best_thresholds(Listed(mixture, problem), [rule])
+    found = best_thresholds(Listed(mixture, CompiledProblem.as_stated(problem)), [rule])
     assert found.kept
     least = 1.0
     for share in np.linspace(0, 1, 201):

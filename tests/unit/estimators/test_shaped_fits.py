@@ -29,6 +29,7 @@ from cg4ai import (
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.estimators.holdout import LabelledData
 from cg4ai.estimators.simple_members import signed_models
+from cg4ai.records import IterationRecord
 
 QUICK: dict[str, Any] = {"random_state": 0, "steps": 60, "iteration_limit": 2}
 generator = np.random.default_rng(0)
@@ -168,14 +169,16 @@ def test_region_rules_become_rows_beside_a_shape() -> None:
 def test_what_cannot_be_kept_is_refused_before_training(
     parameters: dict[str, Any], rule: Monotone, words: str
 ) -> None:
+    trained: list[IterationRecord] = []
     with pytest.raises(InvalidInput, match=words):
-        ConstrainedRegressor(**QUICK, **parameters).problem(X, Y, [rule])
+        ConstrainedRegressor(**QUICK, **parameters).fit(X, Y, [rule], progress=trained.append)
+    assert not trained
 
 
 def test_shapes_and_equalities_do_not_mix() -> None:
     both = np.stack([Y, 1 - Y], axis=1)
     with pytest.raises(InvalidInput, match="cannot both be kept"):
-        ConstrainedRegressor(**QUICK).problem(
+        ConstrainedRegressor(**QUICK).fit(
             X, both, [Monotone({0: 1}, output=0), Equality(None, [1.0, 1.0], 1.0)]
         )
 
@@ -218,7 +221,7 @@ def test_a_shape_goes_with_a_range_and_an_order() -> None:
     ]
     for wrong in clashes:
         with pytest.raises(InvalidInput, match="cannot be kept beside"):
-            ConstrainedRegressor(**QUICK).problem(X, both, wrong)
+            ConstrainedRegressor(**QUICK).fit(X, both, wrong)
 
 
 @pytest.mark.parametrize(("sign", "ends"), [(1, (0.0, None)), (-1, (None, 0.5))])

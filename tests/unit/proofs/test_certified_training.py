@@ -11,6 +11,7 @@ from cg4ai.colgen.interrupts import Interrupted
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.colgen.restricted_master import Workspace
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture
@@ -195,7 +196,7 @@ def test_weights_chosen_with_cells_speak_of_the_rows_that_the_run_has():
     """Certified routing runs ended in a traceback: the slack of hundreds of cells was read as that
     of the run's rows, which goes unnoticed only where there is one of these."""
     problem = limited(1.2)
-    work = Workspace(problem, Settings(guarantee="attacked"))
+    work = Workspace(CompiledProblem.as_stated(problem), Settings(guarantee="attacked"))
     work.start()
     found = problem.pricers[0].price(first_request(problem))
     work.add_columns(found.members.take(np.zeros(1, np.int64)), np.zeros(1, np.int64))

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from cg4ai.colgen.restricted_master import Workspace
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import CellBounds, certify
@@ -198,7 +199,7 @@ def test_the_master_gives_the_anchors_what_a_group_cannot_be_shown_to_keep(abile
     requirement = problem.requirements[0]
     memory = CellMemory(requirement)
     memory.cells = upper_cells(requirement)
-    work = Workspace(problem, routing_settings(abilene, RECIPE))
+    work = Workspace(CompiledProblem.as_stated(problem), routing_settings(abilene, RECIPE))
     work.start()
     work.add_columns(rough_group(problem), np.arange(len(problem.layout)))
     weighed = weigh_cells(work, memory, groups=1, coarse=np.inf)
@@ -214,7 +215,7 @@ def test_the_master_gives_the_anchors_what_a_group_cannot_be_shown_to_keep(abile
 
 
 def test_the_master_mixes_the_latest_groups_only(abilene, problem):
-    work = Workspace(problem, routing_settings(abilene, RECIPE))
+    work = Workspace(CompiledProblem.as_stated(problem), routing_settings(abilene, RECIPE))
     work.start()
     blocks = np.arange(len(problem.layout))
     anchors = len(work.columns)

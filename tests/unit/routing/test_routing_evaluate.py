@@ -15,6 +15,7 @@ from cg4ai.apps.folders import ARRAYS
 from cg4ai.apps.runner import Outcome, perform
 from cg4ai.clock import Deadline, Review
 from cg4ai.colgen.restricted_master import Workspace
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.objectives import Epigraph
 from cg4ai.routing import Instance, evaluate, instance
 from cg4ai.routing.app import Prepared, Routing
@@ -108,7 +109,9 @@ def test_rows_are_counted_by_where_they_come_from(trained: tuple[Path, Outcome[P
     """What journal and training found is all that was added to the distinct first rows."""
     routed = trained[1]
     problem = routing_problem(routed.prepared.instance, TINY)
-    work = Workspace(problem, routing_settings(routed.prepared.instance, TINY))
+    work = Workspace(
+        CompiledProblem.as_stated(problem), routing_settings(routed.prepared.instance, TINY)
+    )
     work.start()
     summary = routed.summary
     assert summary["capacity_rows"] - summary["found_rows"] == len(work.rows)

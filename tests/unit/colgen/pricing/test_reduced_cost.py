@@ -14,6 +14,7 @@ from cg4ai import Linear, Margin, Problem, Settings
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.colgen.pricing.reduced_cost import price_terms, reduced_costs
 from cg4ai.colgen.restricted_master import Workspace
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture
 from cg4ai.objectives import Supervised
@@ -47,7 +48,9 @@ def test_the_loop_admits_by_what_pricers_are_told(kind: str, form: str) -> None:
     objective = Supervised(X, LABELS, "cross_entropy", kind)  # type: ignore[arg-type]
     start = [(ConstantMembers(np.array([[0.5, 0.5]]), 2), np.zeros(1, np.int64))]
     problem = Problem(objective, rules, [pricer], Layout.single(2), start=start)
-    work = Workspace(problem, Settings(column_limit=1))  # no room: nothing enters
+    work = Workspace(
+        CompiledProblem.as_stated(problem), Settings(column_limit=1)
+    )  # no room: nothing enters
     work.start()
     solution = work.solve_master()
     assert solution.duals.rows.any()

@@ -1,14 +1,15 @@
-"""Chooses weights and thresholds by which scores become decisions that keep rates at listed inputs.
+"""How a mixture decides that keeps rules on decisions: final weights, and thresholds on scores.
 
-Given weights of the members' scores and all offsets but one, sorting the inputs by how far a class
-leads gives every set of decisions that its offset can make, with all rates and errors, by sums over
-that order. So weights are searched, few numbers, and thresholds are exact. A threshold lies in the
-middle of a gap between the leads of listed inputs, the widest of those that are about as good, so
-that rounding moves no listed input across it.
+Given weights of the members' scores and all offsets but one, sorting the listed inputs by how far
+a class leads gives every set of decisions that its offset can make, with all rates and errors, by
+sums over that order. So weights are searched, few numbers, and thresholds are exact. A threshold
+lies in the middle of a gap between the leads of listed inputs, the widest of those that are about
+as good, so that rounding moves no listed input across it.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -18,14 +19,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cg4ai.compile.problem import Problem
+from cg4ai.colgen.restricted_master import Workspace
+from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.data.arrays import same_inputs
 from cg4ai.ensemble.decision_rule import AGREED, Decider, leads
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.objectives import Supervised
+from cg4ai.errors import FitWarning
+from cg4ai.objectives import Supervised, votes
 from cg4ai.records import Array, IntArray
-from cg4ai.rules import DecisionRate, OutputRule
+from cg4ai.rules import DecisionRate, OutputRule, Requirement
 from cg4ai.rules.regions import Region
+from cg4ai.rules.rows import LinearRows, shortfall
 
 NARROW = 1e-6  # of the size of scores: gaps no wider have no threshold
 AS_GOOD = 5e-4  # of all rows: how many more wrong decisions a wider gap may cost
@@ -35,6 +39,92 @@ SHARES = 8  # steps in which two members are mixed at first
 BEST = 2  # mixtures that are improved
 FINEST = 1 / 256  # step of weights
 TRIALS = 400  # mixtures looked at while the best are improved
+FREE = 2.0  # more than rates can differ by
+UNKEPT = (
+    "the margin of a rule on decisions cannot be kept by the members that were found: the rule is "
+    "kept as asked, at the listed inputs, and may be missed by more on new ones"
+)
+WORTH_SAYING = 0.01  # of all rows: how many more wrong decisions are
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Weights of the mixture, how it decides, and what is to be said."""
+
+    weights: Array
+    decider: Decider
+    note: str
+
+
+def decided(work: Workspace, weights: Array) -> Decided:
+    """Weights and thresholds with which the decisions at the listed inputs keep the rules.
+
+    Margins that no weights keep are given up first, and so are those that no thresholds were found
+    for, with a warning.
+    """
+    note = ""
+    if (missed := _missed_margins(work, weights)).any():
+        note = UNKEPT
+        weights = work.tightened(missed).weights
+    ensemble = work.whole_ensemble(weights)
+    listed = Listed(ensemble, work.problem)
+    trained = _rates(work.problem.requirements)
+    asked = _rates(work.problem.asked)
+    found = best_thresholds(listed, asked if note else trained)
+    if not (found.kept or note or all(one in asked for one in trained)):
+        note, found = UNKEPT, best_thresholds(listed, asked)
+    if note:
+        warnings.warn(note, FitWarning, stacklevel=2)
+    notes = [note] if note else []
+    if not found.kept:
+        notes.append(
+            f"no thresholds were found with which decisions keep the rules: they miss one by "
+            f"{found.missed:.3g}"
+        )
+    if found.error > listed.error_of_votes + WORTH_SAYING:
+        notes.append(
+            f"decisions are wrong at {found.error:.1%} of the rows; drawn at random by shares of "
+            f"votes they would be at {listed.error_of_votes:.1%}"
+        )
+    return Decided(weights, found.decider, "; ".join(notes))
+
+
+def own_votes(ensemble: Ensemble) -> Decider:
+    """The decisions of the only member of a mixture: the class of its largest score."""
+    count = sum(len(part.weights) for part in ensemble.parts)
+    return Decider(np.full(count, 1 / count), np.zeros(ensemble.output_size))
+
+
+def _rates(requirements: Sequence[Requirement]) -> list[DecisionRate]:
+    return [one for one in requirements if isinstance(one, DecisionRate)]
+
+
+def _missed_margins(work: Workspace, weights: Array) -> Array:
+    """(m,): by how much rows of the master change where a margin is missed by shares of votes.
+
+    A rule that is stricter than asked becomes the one asked, one at held-out inputs alone asks for
+    nothing. All 0 if no margin is missed.
+    """
+    easier, short = np.zeros(len(work.rows)), np.zeros(len(work.rows))
+    used = np.flatnonzero(weights > 0)
+    share = weights[used] / weights[used].sum()
+    start = 0
+    for batch in work.rows.batches:
+        place = slice(start, start + len(batch))
+        start = place.stop
+        if not (isinstance(batch, LinearRows) and batch.votes):
+            continue
+        rule = work.problem.requirements[batch.requirement]
+        assert isinstance(rule, DecisionRate)
+        asked: DecisionRate = rule.asked or rule
+        whole = len(asked.points) == len(batch.inputs)
+        bounds = asked.rows(batch.requirement).bounds if whole else None
+        easier[place] = -FREE if bounds is None else bounds - batch.bounds
+        cast = votes(work.columns.outputs(batch.inputs)).cpu().numpy()[used]
+        values = replace(batch, votes=False).values(torch.as_tensor(np.tensordot(share, cast, 1)))
+        short[place] = shortfall(batch.bounds, values.numpy())
+    missed = (short > work.settings.feasibility_tolerance) & (easier < 0)
+    return easier if missed.any() else np.zeros(len(easier))
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +144,7 @@ class Listed:
     members agree, or -1.
     """
 
-    def __init__(self, ensemble: Ensemble, problem: Problem) -> None:
+    def __init__(self, ensemble: Ensemble, problem: CompiledProblem) -> None:
         objective = problem.objective
         assert isinstance(objective, Supervised)
         wanted = [*problem.requirements, *problem.asked]
