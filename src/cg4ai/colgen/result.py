@@ -16,7 +16,6 @@ from cg4ai.colgen.gap_estimate import estimate
 from cg4ai.colgen.iteration import Settled
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.restricted_master import Workspace
-from cg4ai.colgen.separation.scan import CHUNK
 from cg4ai.colgen.unmet_rules import conflict_of
 from cg4ai.compile.votes import decided, own_votes
 from cg4ai.conflicts import Conflict
@@ -38,6 +37,7 @@ from cg4ai.records import (
     Strength,
 )
 from cg4ai.rules import DecisionRate
+from cg4ai.rules.violations import CHUNK
 
 if TYPE_CHECKING:
     from cg4ai.colgen.state import RunState

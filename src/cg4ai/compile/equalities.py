@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cg4ai.colgen.pricing.member_wrapping import rebuilt
 from cg4ai.compile.problem import Problem
 from cg4ai.errors import InvalidInput
 from cg4ai.members.equalities import CompletedArchitecture, CompletedMembers
-from cg4ai.protocols import Architecture, Members
+from cg4ai.protocols import Architecture, MemberChange, Members
 from cg4ai.rules.equality import Completion, Equality, joined
 
 
@@ -64,9 +63,7 @@ def completed(problem: Problem) -> Problem:
 
     return replace(
         problem,
-        pricers=[
-            rebuilt(one, architecture=architecture, members=members) for one in problem.pricers
-        ],
+        pricers=[one.with_members(MemberChange(architecture, members)) for one in problem.pricers],
         start=[(members(start), blocks) for start, blocks in problem.start],
         requirements=[
             one.everywhere() if isinstance(one, Equality) else one for one in problem.requirements

@@ -5,12 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
-from cg4ai.colgen.pricing.member_wrapping import within
+from cg4ai.colgen.pricing.defaults import WrappingPricer, map_trainers
 from cg4ai.colgen.pricing.reduced_cost import price_terms
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.compile.problem import Problem
@@ -21,7 +20,7 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.objectives import LossFunction, Objective, Supervised, votes
-from cg4ai.protocols import Pricer, PricingRequest
+from cg4ai.protocols import Pricer, PricerCapabilities, PricingRequest
 from cg4ai.records import Array, Duals, PricingResult
 from cg4ai.rules import DecisionRate, Requirement
 from cg4ai.rules.rows import LinearRows, RowSet, shortfall
@@ -52,7 +51,7 @@ def voted(problem: Problem) -> Problem:
     )
     note = f"{others}: about scores; decisions have thresholds, which {ruled[0].name} binds"
 
-    def change(pricer: Any) -> Pricer:
+    def change(pricer: Pricer) -> Pricer:
         return VotePricer(pricer, objective.loss)
 
     classes = problem.layout.output_size
@@ -60,7 +59,7 @@ def voted(problem: Problem) -> Problem:
     return replace(
         problem,
         objective=replace(objective, loss="error", kind="average"),
-        pricers=[within(one, change) for one in problem.pricers],
+        pricers=[map_trainers(one, change) for one in problem.pricers],
         notes=(*problem.notes, *([note] if others else [])),
         start=[(constant, np.zeros(classes, np.int64)), *problem.start],
     )
@@ -166,13 +165,15 @@ LARGE = 1e6  # worth of a member in a request: its pricer proposes all that it t
 
 
 @dataclass(frozen=True)
-class VotePricer:
+class VotePricer(WrappingPricer):
     """Asks `inner` for classifiers of what votes cost, and has them vote; `loss` is theirs."""
 
     inner: Pricer
     loss: str | LossFunction
 
-    fits_data: ClassVar[bool] = True
+    @property
+    def capabilities(self) -> PricerCapabilities:
+        return PricerCapabilities(fits_data=True)
 
     def price(self, request: PricingRequest) -> PricingResult:
         sample = self._sample(request)

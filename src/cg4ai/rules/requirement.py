@@ -263,7 +263,6 @@ def where(rows: Rows, j: int) -> str:
     """`input 17` for a listed row, the first coordinates of the input for one of a region."""
     if rows.origin is not None and rows.origin[j, 0] >= 0:
         return f"input {rows.origin[j, 0]}"
-    index = getattr(rows, "index", None)
-    point = rows.inputs[j if index is None else index[j]]
+    point = rows.inputs[j if rows.index is None else rows.index[j]]
     shown = ", ".join(f"{value:.4g}" for value in point[:6])
     return f"at x = [{shown}{', ...' if len(point) > 6 else ''}]"

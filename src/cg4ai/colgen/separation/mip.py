@@ -21,19 +21,21 @@ from cg4ai.colgen.separation.relu_peak import (
     climb,
     largest,
 )
-from cg4ai.colgen.separation.scan import Predictor, harvest, search_region
+from cg4ai.colgen.separation.scan import harvest, search_region
 from cg4ai.errors import InvalidInput
 from cg4ai.members.relu import ReluNetwork
+from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import SeparationResult
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.requirement import whole_number
+from cg4ai.rules.violations import Predictor
 
 if TYPE_CHECKING:
     from cg4ai.rules import Requirement
 
 
 @dataclass(frozen=True)
-class MixedInteger:
+class MixedInteger(SeparatorDefaults):
     """HiGHS on one program for each rule that simple bounds leave open, from the attack's best.
 
     The answer is optimal within `gap` (in the units of the rule), or has the bound that `nodes` of
