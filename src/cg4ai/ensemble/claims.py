@@ -182,7 +182,7 @@ def record_audited(
         violations = region_violations(mixture, requirement, points)
         allowed = tolerance * size_over_region(requirement, mixture).least
         broken = (violations > allowed).any(axis=1) | ~region.contains(points)
-        form = getattr(requirement, "normal_form", None)
+        form = requirement.normal_form
         about = None if form is None else form.digest
     else:
         if inputs is not None:

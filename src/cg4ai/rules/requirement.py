@@ -14,6 +14,7 @@ from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules
+from cg4ai.rules.normal_form import NormalForm
 from cg4ai.rules.regions import Box, Pool, Region, column_names
 from cg4ai.rules.rows import Rows
 
@@ -44,6 +45,11 @@ class Requirement(Protocol):
     @property
     def input_size(self) -> int: ...
 
+    @property
+    def normal_form(self) -> NormalForm | None:
+        """The rules over a region as arrays; None over a list, and where they are functions."""
+        ...
+
     def check(self, input_size: int, output_size: int) -> None:
         """Raise InvalidInput if this does not fit a predictor of these sizes.
 
@@ -67,9 +73,28 @@ class Requirement(Protocol):
         """One readable line for row j of `rows`."""
         ...
 
+    def why_uncertified(self) -> str:
+        """Why no certificate can be made of it, where it has no normal form."""
+        ...
+
+
+class RequirementDefaults:
+    """Defaults of `Requirement`: rules without a normal form, which a search looks at alone."""
+
+    @property
+    def normal_form(self) -> Any:
+        return None
+
+    def why_uncertified(self) -> str:
+        """Why no certificate can be made of a rule without a normal form."""
+        return (
+            f"{self.name} ({type(self).__name__}) cannot be certified; Linear, Probability, Margin "  # type: ignore[attr-defined]
+            "and Quadratic over a region can"
+        )
+
 
 @dataclass(frozen=True, eq=False)
-class Placed:
+class Placed(RequirementDefaults):
     """The common fields. `inputs`: array-like (m, d), `Pool`, `Box`, `Ball` or `Polytope`.
 
     `separator` searches a region or Pool for violated inputs: an object of

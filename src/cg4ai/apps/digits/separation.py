@@ -23,7 +23,7 @@ from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.rules.labels import member_margins
 from cg4ai.rules.regions import Box
-from cg4ai.rules.requirement import Requirement
+from cg4ai.rules.requirement import Requirement, RequirementDefaults
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, shortfall
 from cg4ai.rules.violations import Predictor, predictions
 
@@ -191,7 +191,7 @@ class SmallestChange:
 
 
 @dataclass(frozen=True, eq=False)
-class Withstand:
+class Withstand(RequirementDefaults):
     """Images (n, 784) with labels (n,): what `attacks` find must be answered right as well.
 
     A row is a perturbed image with the label of the image it was made from, `which` being that

@@ -135,7 +135,7 @@ class MixedInteger(SeparatorDefaults):
 def linear_rules(requirement: Requirement, output_size: int) -> AffineRules:
     """The rules in normal form, or an error that says why no such program states them."""
     requirement.check(requirement.input_size, output_size)
-    rules = getattr(requirement, "normal_form", None)
+    rules = requirement.normal_form
     if not isinstance(rules, AffineRules):
         raise InvalidInput(
             f"exact separation is for linear rules over a region (Linear, Margin, Probability), "

@@ -15,7 +15,7 @@ import numpy as np
 
 from cg4ai.layout import Layout
 from cg4ai.objectives import AnyObjective
-from cg4ai.protocols import Members, PricingRequest
+from cg4ai.protocols import Members, Pricer, PricingRequest
 from cg4ai.records import Array, IntArray
 
 
