@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,9 @@ class FinitePricer(PricerDefaults):
             (members, np.asarray(blocks, np.int64)) for members, blocks in candidates
         ]
         self.per_call = per_call
+
+    def factories(self) -> Mapping[str, Any]:
+        return {k: v for members, _ in self.candidates for k, v in members.factories().items()}
 
     def can_list(self, objective: AnyObjective, layout: Layout) -> bool:
         return True
