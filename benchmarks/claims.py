@@ -34,6 +34,7 @@ from sklearn.tree import DecisionTreeRegressor
 from torch import Tensor
 
 import cg4ai
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import Cg4aiError
 from cg4ai.layout import Layout
@@ -517,7 +518,7 @@ def recompute(found: Found, ensemble: Ensemble, points: Array) -> None:
 # ---- problems ------------------------------------------------------------------------------------
 
 
-class Nothing:
+class Nothing(PricerDefaults):
     """A pricer that trains no members."""
 
     def price(self, request: PricingRequest) -> PricingResult:

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from cg4ai.colgen.separation.scan import predictions
 from cg4ai.report.tables import markdown
 from cg4ai.routing import CONFIGURATIONS
 from cg4ai.routing.app import APPLICATION
 from cg4ai.routing.operate.answers import PRICES, LowerBound, answered
 from cg4ai.routing.settings import RouteSettings
+from cg4ai.rules.violations import predictions
 from experiments.command import KEPT, Folder, command, say
 
 VECTORS, GAP = 10_000, 0.02

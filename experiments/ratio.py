@@ -15,7 +15,6 @@ import numpy as np
 import typer
 
 from cg4ai.colgen.loop import solve
-from cg4ai.colgen.separation.scan import predictions
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.report.tables import markdown
 from cg4ai.routing import CONFIGURATIONS, instance
@@ -23,6 +22,7 @@ from cg4ai.routing.app import APPLICATION, Prepared
 from cg4ai.routing.operate.classical import oblivious
 from cg4ai.routing.prove.ratio_proof import ratio_bytes
 from cg4ai.routing.settings import RouteSettings
+from cg4ai.rules.violations import predictions
 from cg4ai_checker import Rejected, verdict
 from experiments.command import KEPT, NOT_KEPT, Folder, command, say
 

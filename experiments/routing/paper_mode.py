@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.colgen.pricing.defaults import ArchitecturePricer
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.compile.problem import Problem
 from cg4ai.layout import Layout
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.objectives import AnyObjective, Supervised
-from cg4ai.protocols import Members, Parameters, PricingRequest
+from cg4ai.protocols import ArchitectureDefaults, Members, Parameters, PricingRequest
 from cg4ai.records import IntArray, PricingResult
 from cg4ai.routing.app import Prepared, Routing
 from cg4ai.routing.network.instance import Instance
@@ -96,7 +97,7 @@ def paper_problem(instance: Instance, asked: PaperSettings) -> Problem:
 
 
 @dataclass(frozen=True)
-class OneDemandPricer:
+class OneDemandPricer(ArchitecturePricer):
     """Trains one member for one demand by its reduced cost; demands take turns.
 
     The iteration names the demand, so a resumed run goes on with the same one.
@@ -128,7 +129,7 @@ class OneDemandPricer:
 
 
 @dataclass(frozen=True)
-class OneDemand:
+class OneDemand(ArchitectureDefaults):
     """The network of one demand, as an architecture of its own."""
 
     all_demands: SplitNetwork

@@ -1,9 +1,13 @@
-"""The few interfaces the loop relies on: anything that has these methods can take part.
+"""The interfaces of the loop: what a pricer, a kind of member or a separator must offer.
 
 How to take part in a run (`cg4ai.colgen.loop`), from the smallest to the largest:
 
-- A `Pricer` trains members, a `Separator` searches for violated inputs. One that wraps another
-  shows it as `inner` (one, or a sequence), so that checks and checkpoints look through it.
+- A `Separator` searches for violated inputs, a `Pricer` trains `Members`, perhaps by gradients on
+  the parameters of an `Architecture`. Each protocol lists all that is asked. Derive from
+  `SeparatorDefaults`, `MemberDefaults`, `ArchitectureDefaults` (here) or `PricerDefaults`
+  (`cg4ai.colgen.pricing.defaults`), and only the methods without a default have to be written.
+- A part that asks another one, as a wrapper does, names it in `inner_parts()`, so that checks and
+  checkpoints look through it.
 - A part that remembers something from one iteration to the next is `Stateful`: every checkpoint
   stores its `state()` (JSON-able values and arrays) and `restore`s it, in a resumed run and in one
   that goes on, so that both end alike. Pricers, the separators of requirements and phases, within
@@ -27,13 +31,14 @@ How to take part in a run (`cg4ai.colgen.loop`), from the smallest to the larges
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from cg4ai.errors import InvalidInput
 from cg4ai.records import (
     Array,
     Duals,
@@ -45,14 +50,24 @@ from cg4ai.records import (
 )
 
 if TYPE_CHECKING:
+    from cg4ai.colgen.pricing.probes import Probe
     from cg4ai.members.mixture import Mixture
     from cg4ai.objectives import AnyObjective
     from cg4ai.rules import Requirement
     from cg4ai.rules.rows import RowSet
+    from cg4ai.rules.shapes import Shape
+
+
+Parameters = dict[str, Tensor]
 
 
 class Members(Protocol):
     """A stack of trained members of one kind, evaluated in one call, always in float64."""
+
+    @property
+    def kind(self) -> str:
+        """The name of this kind in saved files."""
+        ...
 
     @property
     def device(self) -> torch.device:
@@ -70,6 +85,11 @@ class Members(Protocol):
         """Whether `outputs` carries gradients to `inputs`."""
         ...
 
+    @property
+    def takes_missing(self) -> bool:
+        """Whether inputs may be NaN."""
+        ...
+
     def __len__(self) -> int: ...
 
     def outputs(self, inputs: Tensor) -> Tensor:
@@ -80,10 +100,111 @@ class Members(Protocol):
 
     def to(self, device: torch.device | str) -> Self: ...
 
-    def state(self) -> MemberState: ...
+    def state(self) -> MemberState:
+        """Kind, JSON-able configuration and arrays, from which they are made again bit for bit."""
+        ...
+
+    # ---- with defaults in `MemberDefaults` ----------------------------------------------------
+
+    def mixture(self, inputs: Tensor, weights: Tensor) -> Tensor:
+        """`sum_i weights_i outputs_i`: (n, d), (len(self),) -> (n, output_size)."""
+        ...
+
+    def mixtures(self, inputs: Tensor, shares: Tensor) -> Tensor:
+        """Several mixtures at once: shares (k, len(self)) -> (k, n, output_size)."""
+        ...
+
+    def theta(self, inputs: Tensor) -> Tensor:
+        """(len(self), n): how far a shield moves each member; 0 without one."""
+        ...
+
+    def innermost(self) -> Members:
+        """The members within all layers (completed, shielded, ...): these, if there are none."""
+        ...
+
+    def compatible(self, other: Self) -> bool:
+        """Whether both can be one stack."""
+        ...
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """One stack of several that are compatible, in order."""
+        ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What outputs are computed from, by name."""
+        ...
+
+    def trained(self) -> frozenset[str]:
+        """The names of those tensors that training moves; all others are fixed."""
+        ...
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        """The same members computed from other tensors of these names, which are not looked at."""
+        ...
+
+    def examine(self) -> None:
+        """Check tensors that came by `with_tensors` from elsewhere, where that is needed."""
+        ...
+
+    def factories(self) -> Mapping[str, Any]:
+        """What `cg4ai.load` needs to make them again; see `Pricer.factories`."""
+        ...
 
 
-Parameters = dict[str, Tensor]
+class MemberDefaults:
+    """Defaults of `Members`: no gradients, layers or joint stacks, mixtures by their outputs."""
+
+    @property
+    def differentiable(self) -> bool:
+        return False
+
+    @property
+    def takes_missing(self) -> bool:
+        return False
+
+    def mixture(self: Members, inputs: Tensor, weights: Tensor) -> Tensor:
+        return torch.einsum("m,mnr->nr", weights, self.outputs(inputs))
+
+    def mixtures(self: Members, inputs: Tensor, shares: Tensor) -> Tensor:
+        values = self.outputs(inputs)
+        return (shares @ values.flatten(1)).view(len(shares), *values.shape[1:])
+
+    def theta(self: Members, inputs: Tensor) -> Tensor:
+        return inputs.new_zeros(len(self), len(inputs))
+
+    def innermost(self: Members) -> Members:
+        return self
+
+    def compatible(self, other: Self) -> bool:
+        return False
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        raise InvalidInput(f"stacks of {cls.__name__} cannot be joined; give them concatenate()")
+
+    def tensors(self) -> dict[str, Tensor]:
+        raise _no_tensors(self)
+
+    def trained(self) -> frozenset[str]:
+        raise _no_tensors(self)
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        raise _no_tensors(self)
+
+    def examine(self) -> None:
+        pass
+
+    def factories(self) -> Mapping[str, Any]:
+        return {}
+
+
+def _no_tensors(members: object) -> InvalidInput:
+    return InvalidInput(
+        f"{type(members).__name__} cannot become part of a torch module: give it the methods "
+        "tensors() -> dict of names and tensors, trained() -> names of those that training "
+        "moves, and with_tensors(tensors) -> members"
+    )
 
 
 class Architecture(Protocol):
@@ -110,6 +231,45 @@ class Architecture(Protocol):
     def parameters(self, members: Members) -> Parameters | None:
         """Parameters to warm-start from, or None if these members are of another architecture."""
         ...
+
+    # ---- with defaults in `ArchitectureDefaults` ----------------------------------------------
+
+    @property
+    def softmax_groups(self) -> tuple[int, ...]:
+        """Sizes of the groups of outputs under a softmax; empty where they are linear."""
+        ...
+
+    def starting_at(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
+        """The same with outputs near `slopes @ x + offsets`, (r, d) and (r,), where possible."""
+        ...
+
+    def scale_outputs(self, parameters: Parameters, factors: Tensor) -> Parameters:
+        """Linear outputs times a factor for each member (count,); InvalidInput if not linear."""
+        ...
+
+    def factories(self) -> Mapping[str, Any]:
+        """As those of its members."""
+        ...
+
+
+class ArchitectureDefaults:
+    """Defaults of `Architecture`: outputs that are neither probabilities nor known to be linear."""
+
+    @property
+    def softmax_groups(self) -> tuple[int, ...]:
+        return ()
+
+    def starting_at(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
+        return parameters
+
+    def scale_outputs(self, parameters: Parameters, factors: Tensor) -> Parameters:
+        raise InvalidInput(
+            "output_limit scales linear outputs down, and these members have none that are known: "
+            "set output_limit=None"
+        )
+
+    def factories(self) -> Mapping[str, Any]:
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +298,94 @@ class PricingRequest:
     unit: float = 1.0
 
 
-class Pricer(Protocol):
-    """Trains members for given duals; may prove lower bounds of their reduced cost."""
+@dataclass(frozen=True, slots=True)
+class PricerCapabilities:
+    """What a pricer needs of a problem, and what its answers can be used for.
 
-    def price(self, request: PricingRequest) -> PricingResult: ...
+    `fits_data`: its members are fitted to data, so that a run may first train without the rules.
+    `needs_labels`: the objective must be `Supervised`. `linear_rows_only`: rows of the members' own
+    margins are refused. `takes_missing`: its members take inputs that are NaN. `keeps_shapes`:
+    `with_shapes` makes members that keep `Monotone` and `Curvature`. `proves`: the members over
+    which its `lower_bound` is proven, such as "stumps"; empty if it proves none.
+    """
+
+    fits_data: bool = False
+    needs_labels: bool = False
+    linear_rows_only: bool = False
+    takes_missing: bool = False
+    keeps_shapes: bool = False
+    proves: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberChange:
+    """Another make of members: how it changes an architecture, and members that are trained."""
+
+    architecture: Callable[[Architecture], Architecture]
+    members: Callable[[Members], Members]
 
 
 @runtime_checkable
-class Refusing(Protocol):
-    """A pricer that says before anything is trained what it cannot price in reasonable time."""
+class Wrapping(Protocol):
+    """A pricer, separator or phase that asks others."""
 
-    def refuse(self, objective: AnyObjective, requirements: Sequence[Requirement]) -> None: ...
+    def inner_parts(self) -> Sequence[object]: ...
+
+
+@runtime_checkable
+class Pricer(Protocol):
+    """Trains members for given duals; may prove lower bounds of their reduced cost.
+
+    All but `price` have defaults in `cg4ai.colgen.pricing.defaults`: `PricerDefaults` for one that
+    trains members itself, `ArchitecturePricer` for one that trains an architecture, and
+    `WrappingPricer` for one that asks others.
+    """
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        """Members that improve the mixture, or none."""
+        ...
+
+    @property
+    def capabilities(self) -> PricerCapabilities: ...
+
+    def inner_parts(self) -> Sequence[Pricer]:
+        """The pricers that it asks; empty for one that trains members itself."""
+        ...
+
+    def map_inner(self, change: Callable[[Pricer], Pricer]) -> Pricer:
+        """The same with each of `inner_parts` changed."""
+        ...
+
+    def trained_architecture(self) -> Architecture | None:
+        """What it trains by gradients; None if it trains in another way."""
+        ...
+
+    def with_members(self, change: MemberChange) -> Pricer:
+        """The same for members of another make, such as completed or shielded ones."""
+        ...
+
+    def with_shapes(self, shapes: Sequence[Shape]) -> Pricer:
+        """The same for members that keep the shapes, if `capabilities.keeps_shapes`; else as is."""
+        ...
+
+    def for_estimate(self, probe: Probe) -> Pricer:
+        """The same asked briefly, from many starts, for the estimate of the optimality gap."""
+        ...
+
+    def for_single_models(self, pressure: float) -> Pricer:
+        """The same for members that stand alone, with rows `pressure` times as heavy."""
+        ...
+
+    def refuse(self, objective: AnyObjective, requirements: Sequence[Requirement]) -> None:
+        """Raise InvalidInput for a problem that it cannot price in reasonable time."""
+        ...
+
+    def factories(self) -> Mapping[str, Any]:
+        """What makes its members again from a saved state, by name.
+
+        For members of a kind of one's own: `{kind: restore}`, `restore(state) -> Members`.
+        """
+        ...
 
 
 class Separator(Protocol):
@@ -169,6 +406,20 @@ class Separator(Protocol):
     def thorough(self) -> Separator:
         """A stronger version of this search, for the last look before a run ends."""
         ...
+
+    def inner_parts(self) -> Sequence[object]:
+        """The separators that it asks; empty for one that searches itself."""
+        ...
+
+
+class SeparatorDefaults:
+    """Defaults of `Separator`: one that searches itself and has no stronger version."""
+
+    def thorough(self: Separator) -> Separator:
+        return self
+
+    def inner_parts(self) -> Sequence[object]:
+        return ()
 
 
 @runtime_checkable

@@ -17,6 +17,7 @@ from sklearn.model_selection import GridSearchCV
 
 from cg4ai import ConstrainedRegressor, Linear, Problem, Settings, StopReason, solve
 from cg4ai.callbacks import EarlyStopping, MLflow, TensorBoard
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.errors import InvalidInput, MissingExtra, SolverFailure
 from cg4ai.layout import Layout
@@ -31,7 +32,7 @@ LIMITS = Settings(
 )
 
 
-class Falling:
+class Falling(PricerDefaults):
     """Proposes the constants 4, 3, 2, ... of which each fits the target 0 better, then nothing."""
 
     def price(self, request: PricingRequest) -> PricingResult:

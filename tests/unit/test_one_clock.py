@@ -20,6 +20,7 @@ import cg4ai
 from cg4ai import Box, ConstrainedRegressor, FitWarning, Linear, Settings, clock, solve
 from cg4ai.apps import runner
 from cg4ai.clock import Deadline, Review
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.compile.problem import Problem
@@ -177,7 +178,7 @@ def test_a_training_that_time_ends_is_no_proof_that_nothing_improves(
     monkeypatch.setattr(clock, "now", hand)
     problem, _ = certified_problem()
 
-    class Late:
+    class Late(PricerDefaults):
         """Finds nothing, because its time was over."""
 
         def price(self, request: Any) -> Any:

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from cg4ai.apps.protocol import Rule
-from cg4ai.colgen.separation.scan import predictions
 from cg4ai.data.arrays import among, same_inputs
 from cg4ai.ensemble.claims import MOVED, STRENGTH, Explanation
 from cg4ai.ensemble.ensemble import Ensemble
@@ -25,6 +24,7 @@ from cg4ai.rules.regions import Region
 from cg4ai.rules.requirement import Placed
 from cg4ai.rules.row_sizes import requirement_size
 from cg4ai.rules.rows import LinearRows, shortfall
+from cg4ai.rules.violations import predictions
 
 TOLERANCE = 1e-6  # as of audits, of a rule's size
 

@@ -14,10 +14,11 @@ import numpy as np
 from cg4ai import clock
 from cg4ai.colgen.iteration import Settled, request_for, same_optimum
 from cg4ai.colgen.master import LinearMaster
-from cg4ai.colgen.pricing.probes import Probe, probing
+from cg4ai.colgen.pricing.defaults import pricers_within
+from cg4ai.colgen.pricing.probes import Probe
 from cg4ai.colgen.pricing.reduced_cost import reduced_costs
 from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.compile.problem import softmax_groups, unwrapped
+from cg4ai.compile.problem import softmax_groups
 from cg4ai.objectives import Objective, Pinball, Supervised
 from cg4ai.protocols import Pricer, PricingRequest
 from cg4ai.records import Array, Estimate, MasterSolution, StopReason
@@ -126,7 +127,7 @@ def _asked(run: RunState, solution: MasterSolution) -> _Found:
     for number, pricer in enumerate(run.pricers):
         request = _request(run, solution, number)
         with run.interrupts.allowed():
-            proposed = probing(pricer, probe).price(request)
+            proposed = pricer.for_estimate(probe).price(request)
             if proposed.members is not None and len(proposed.members):
                 costs = reduced_costs(request, proposed.members, proposed.blocks)
                 costs = np.where(np.isfinite(costs), costs, np.inf)
@@ -153,7 +154,7 @@ def _request(run: RunState, solution: MasterSolution, number: int) -> PricingReq
 
 def _kind(pricer: Pricer) -> str:
     """What a pricer that proved a bound calls its members."""
-    named = [getattr(one, "proves", "") for _, one in unwrapped(pricer)]
+    named = [one.capabilities.proves for one in pricers_within(pricer)]
     return next(filter(None, named), f"members of {type(pricer).__name__}")
 
 

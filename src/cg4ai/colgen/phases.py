@@ -26,9 +26,9 @@ from cg4ai.colgen.iteration import (
     Weighed,
     ask_pricers,
 )
+from cg4ai.colgen.pricing.defaults import pricers_within
 from cg4ai.colgen.result import settle
 from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.compile.problem import unwrapped
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.records import PLAIN, MasterSolution, StopReason
 from cg4ai.seeds import derived_seed
@@ -78,8 +78,8 @@ class Phase(Protocol):
 def usual_phases(problem: CompiledProblem) -> Sequence[Phase]:
     """Column generation with cuts; first without the rules, where members are fitted to data."""
     ruled = (NormalPhase(), SlackPhase())
-    asked = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
-    fitted = any(getattr(one, "fits_data", False) for one in asked)
+    asked = [one for pricer in problem.pricers for one in pricers_within(pricer)]
+    fitted = any(one.capabilities.fits_data for one in asked)
     objective = problem.objective
     to_learn = isinstance(objective, Supervised) and objective.loss != "none"
     shielded = problem.shield is not None

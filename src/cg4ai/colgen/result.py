@@ -18,7 +18,8 @@ from cg4ai.colgen.gap_estimate import estimate
 from cg4ai.colgen.iteration import Settled
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.restricted_master import Workspace
-from cg4ai.colgen.separation.scan import CHUNK
+from cg4ai.colgen.unmet_rules import conflict_of
+from cg4ai.conflicts import Conflict
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_constructed
 from cg4ai.ensemble.constructed import Built
@@ -37,6 +38,7 @@ from cg4ai.records import (
     Strength,
 )
 from cg4ai.rules import DecisionRate
+from cg4ai.rules.violations import CHUNK
 
 if TYPE_CHECKING:
     from cg4ai.colgen.state import RunState
@@ -268,7 +270,6 @@ def finish(run: RunState, reason: StopReason) -> Result:
 
 
 def _conflict(run: RunState, reason: StopReason) -> Conflict | None:
-    from cg4ai.colgen.unmet_rules import conflict_of  # for the few runs that miss a rule
 
     return conflict_of(run, reason)
 

@@ -12,9 +12,9 @@ from cg4ai.colgen.iteration import request_for
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.master.integer import Choice, choose
 from cg4ai.colgen.master.table import Table
+from cg4ai.colgen.pricing.defaults import pricers_within
 from cg4ai.colgen.pricing.exact.listed import Listable
 from cg4ai.colgen.pricing.reduced_cost import all_values, member_costs, reduced_costs
-from cg4ai.compile.problem import unwrapped
 from cg4ai.members.fusion import collapsed
 from cg4ai.protocols import Members, PricingRequest
 from cg4ai.records import Array, Duals, IntArray, MasterSolution
@@ -179,7 +179,7 @@ def add_collapsed(run: RunState, mixture: Mixture) -> None:
     Of classes that can be listed it is none: what was not listed is not of the class.
     """
     work, made = run.work, []
-    if any(isinstance(one, Listable) for pricer in run.pricers for _, one in unwrapped(pricer)):
+    if any(isinstance(one, Listable) for pricer in run.pricers for one in pricers_within(pricer)):
         return
     for block in range(len(work.layout)):
         used = []

@@ -32,7 +32,6 @@ from cg4ai.colgen.iteration import (
 )
 from cg4ai.colgen.master.integer import Choice
 from cg4ai.colgen.pricing.exact.listed import Listable
-from cg4ai.colgen.pricing.single_models import alone
 from cg4ai.colgen.single_choices import (
     Mixture,
     add_collapsed,
@@ -207,7 +206,7 @@ class SinglePhase:
         for number, pricer in enumerate(run.pricers):
             request = request_for(run, asked, self.weights, f"single {number}")
             with run.interrupts.allowed():
-                proposed = alone(pricer, self.pressure).price(request)
+                proposed = pricer.for_single_models(self.pressure).price(request)
             for rows in proposed.rows:
                 run.work.add_cuts(rows)
             if proposed.members is not None:

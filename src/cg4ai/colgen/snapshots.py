@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.master.convex import ConvexMaster
+from cg4ai.colgen.pricing.defaults import pricers_within
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.problem import unwrapped
 from cg4ai.errors import RunFolderError
 from cg4ai.members import restore as restore_members
-from cg4ai.members.modules import ModuleArchitecture
 from cg4ai.protocols import Stateful
 from cg4ai.records import MemberState, PartState, below
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows
@@ -46,7 +46,7 @@ def take(work: Workspace) -> Snapshot:
         arrays["scenarios.in_master"] = work.scenarios.in_master
     batches = []
     for number, (batch, sizes) in enumerate(work.sized_batches()):
-        kind = {"linear": batch.linear, "votes": getattr(batch, "votes", False)}
+        kind = {"linear": batch.linear, "votes": batch.votes}
         batches.append({**kind, "requirement": batch.requirement})
         arrays.update(_row_arrays(batch, f"rows{number}."))
         arrays[f"rows{number}.sizes"] = sizes
@@ -127,15 +127,12 @@ def _restore_curved(work: Workspace, snapshot: Snapshot) -> None:
 
 
 def _restore_columns(work: Workspace, snapshot: Snapshot, problem: CompiledProblem) -> None:
-    known: list[object] = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
-    known += [members for members, _ in problem.start]
-    architectures = [getattr(one, "architecture", None) for one in known]
     factories: dict[str, Any] = {one.name: one for one in problem.kept}
-    for one in architectures:
-        while hasattr(one, "inner"):  # completed, or behind a shield
-            one = getattr(one, "inner")  # noqa: B009
-        if isinstance(one, ModuleArchitecture):
-            factories[one.name] = one.factory
+    for pricer in problem.pricers:
+        for one in pricers_within(pricer):
+            factories |= one.factories()
+    for members, _ in problem.start:
+        factories |= members.factories()
     for number, state in enumerate(snapshot.members):
         work.columns.restore_stack(
             restore_members(state, factories),

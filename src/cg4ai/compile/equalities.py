@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cg4ai.colgen.pricing.member_wrapping import rebuilt
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.errors import InvalidInput
 from cg4ai.members.equalities import CompletedArchitecture, CompletedMembers
-from cg4ai.protocols import Architecture, Members
+from cg4ai.protocols import Architecture, MemberChange, Members
 from cg4ai.rules.equality import Completion, Equality, joined
 
 
@@ -68,9 +67,7 @@ def completed(problem: CompiledProblem) -> CompiledProblem:
 
     return replace(
         problem,
-        pricers=[
-            rebuilt(one, architecture=architecture, members=members) for one in problem.pricers
-        ],
+        pricers=[one.with_members(MemberChange(architecture, members)) for one in problem.pricers],
         start=[(members(start), blocks) for start, blocks in problem.start],
         requirements=[everywhere.get(id(one), one) for one in problem.requirements],
         asked=tuple(everywhere.get(id(one), one) for one in problem.asked),

@@ -5,12 +5,11 @@ Ranges, orders and sums are one convex set of outputs; every member is mapped in
 
 from __future__ import annotations
 
-from cg4ai.colgen.pricing.member_wrapping import rebuilt
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.problem import softmax_groups
 from cg4ai.errors import InvalidInput
 from cg4ai.members.output_sets import ArrangedArchitecture, ArrangedMembers
-from cg4ai.protocols import Architecture, Members
+from cg4ai.protocols import Architecture, MemberChange, Members
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.output_sets import OutputRule, OutputSet, joined
 
@@ -57,7 +56,7 @@ def arranged(problem: CompiledProblem) -> CompiledProblem:
     return problem.keeping(
         [one for one in problem.requirements if isinstance(one, OutputRule)],
         pricers=tuple(
-            rebuilt(one, architecture=architecture, members=members) for one in problem.pricers
+            one.with_members(MemberChange(architecture, members)) for one in problem.pricers
         ),
         start=tuple((members(start), blocks) for start, blocks in problem.start),
     )

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cg4ai.colgen.pricing.defaults import pricers_within
 from cg4ai.colgen.separation import wants_exact
 from cg4ai.colgen.separation.mip import linear_rules
 from cg4ai.errors import InvalidInput, check_names
 from cg4ai.layout import Layout
 from cg4ai.members.relu import check_members
 from cg4ai.objectives import AnyObjective, Objective, Supervised
-from cg4ai.protocols import Members, Pricer, Refusing
+from cg4ai.protocols import Architecture, Members, Pricer, Wrapping
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Margin, Requirement
 from cg4ai.rules.requirement import Placed
@@ -66,6 +66,12 @@ class Problem:
     def __post_init__(self) -> None:
         if not self.pricers:
             raise InvalidInput("a problem needs at least one pricer to train members")
+        for pricer in self.pricers:
+            if not isinstance(pricer, Pricer):
+                raise InvalidInput(
+                    f"{type(pricer).__name__} is no pricer: derive it from "
+                    "cg4ai.colgen.PricerDefaults, and give it price(request)"
+                )
         d, r = self.objective.inputs.shape[1], self.layout.output_size
         for requirement in self.requirements:
             check_names([requirement.name], "a rule", longest=LONGEST_RULE_NAME)
@@ -89,14 +95,13 @@ class Problem:
     def _check_affordable(self) -> None:
         """Have exact pricers refuse what would take them too long, before anything is trained."""
         for pricer in self.pricers:
-            for _, one in unwrapped(pricer):
-                if isinstance(one, Refusing):
-                    one.refuse(self.objective, self.requirements)
+            for one in pricers_within(pricer):
+                one.refuse(self.objective, self.requirements)
 
     def _refuse_labelled(self) -> None:
         """Refuse pricers that fit labels where the objective has none."""
-        asked = [one for pricer in self.pricers for _, one in unwrapped(pricer)]
-        fitting = [type(one).__name__ for one in asked if getattr(one, "needs_labels", False)]
+        asked = [one for pricer in self.pricers for one in pricers_within(pricer)]
+        fitting = [type(one).__name__ for one in asked if one.capabilities.needs_labels]
         if fitting:
             raise InvalidInput(
                 f"{fitting[0]} fits members to labels, and this objective has none; use members "
@@ -107,16 +112,20 @@ class Problem:
         """Refuse inputs with missing values unless every member can take them."""
         if not isinstance(requirement, Placed) or not len(requirement.lacking):
             return
-        makers = [_innermost(pricer) for pricer in self.pricers]
-        for one in (*(members for members, _ in self.start), *chain.from_iterable(makers)):
-            if not getattr(one, "takes_missing", False):
-                requirement.check_missing(f"members of {type(one).__name__}")
+        known: list[tuple[type[object], bool]]
+        known = [(type(members), members.takes_missing) for members, _ in self.start]
+        asked = [one for pricer in self.pricers for one in pricers_within(pricer)]
+        makers = [one for one in asked if not one.inner_parts()]
+        known += [(type(one), one.capabilities.takes_missing) for one in makers]
+        for kind, takes_missing in known:
+            if not takes_missing:
+                requirement.check_missing(f"members of {kind.__name__}")
 
     def _check_priceable(self, requirement: Requirement) -> None:
         """Refuse rows of the members' own margins for pricers that are exact for linear ones."""
         concave = isinstance(requirement, Margin) and requirement.form == "member"
-        asked = [one for pricer in self.pricers for _, one in unwrapped(pricer)]
-        strict = [type(one).__name__ for one in asked if getattr(one, "linear_rows_only", False)]
+        asked = [one for pricer in self.pricers for one in pricers_within(pricer)]
+        strict = [type(one).__name__ for one in asked if one.capabilities.linear_rows_only]
         if concave and strict:
             raise InvalidInput(
                 f"{requirement.name} bounds the mean of the members' own margins, but {strict[0]} "
@@ -149,9 +158,7 @@ def refuse_inexact(problem: CompiledProblem) -> None:
         return
     for requirement in exact:
         linear_rules(requirement, problem.layout.output_size)
-    asked = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
-    made = [getattr(one, "architecture", None) for one in asked]
-    for one in filter(None, made):
+    for one in _architectures(problem):
         check_members(one.members(one.initialise(1, generator(0))))
     for members, _ in problem.start:
         check_members(members)
@@ -159,19 +166,19 @@ def refuse_inexact(problem: CompiledProblem) -> None:
 
 def softmax_groups(problem: Problem | CompiledProblem) -> tuple[int, ...]:
     """Sizes of the groups of outputs that are probabilities, as far as is known."""
-    asked = [one for pricer in problem.pricers for _, one in unwrapped(pricer)]
-    known = [getattr(getattr(one, "architecture", None), "softmax_groups", ()) for one in asked]
+    known = [one.softmax_groups for one in _architectures(problem)]
     return problem.probabilities or next((groups for groups in known if groups), ())
 
 
-def _innermost(pricer: object) -> list[object]:
-    """The pricers that make members themselves."""
-    return [one for _, one in unwrapped(pricer) if not hasattr(one, "inner")]
+def _architectures(problem: Problem | CompiledProblem) -> list[Architecture]:
+    """What is trained by gradients, in the order of the pricers."""
+    asked = [one for pricer in problem.pricers for one in pricers_within(pricer)]
+    made = [one.trained_architecture() for one in asked]
+    return [one for one in made if one is not None]
 
 
 def unwrapped(part: object, key: str = "") -> Iterator[tuple[str, object]]:
-    """A part and all that it wraps (its `inner`, one or several), each with a name of its own."""
+    """A part and all that it asks (its `inner_parts`), each with a name of its own."""
     yield key, part
-    inner = getattr(part, "inner", ())
-    for number, one in enumerate(inner if isinstance(inner, Sequence) else [inner]):
+    for number, one in enumerate(part.inner_parts() if isinstance(part, Wrapping) else ()):
         yield from unwrapped(one, f"{key}.{number}")

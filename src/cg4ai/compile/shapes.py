@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from cg4ai.colgen.pricing.member_wrapping import rebuilt
-from cg4ai.colgen.pricing.quantiles import QuantilePricer
-from cg4ai.colgen.pricing.trees import TreePricer
+from cg4ai.colgen.pricing.defaults import pricers_within
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.output_sets import output_set_of
-from cg4ai.compile.problem import unwrapped
 from cg4ai.ensemble.shapes import obstacle
 from cg4ai.errors import InvalidInput
 from cg4ai.members import slopes as moves
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.members.signed_networks import SignedArchitecture
-from cg4ai.protocols import Architecture, Members
+from cg4ai.protocols import Architecture, MemberChange, Members
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.output_sets import OutputSet
 from cg4ai.rules.shapes import Shape
@@ -49,12 +44,10 @@ def shaped(problem: CompiledProblem) -> CompiledProblem:
             )
         return SignedArchitecture(inner, shapes)
 
+    change = MemberChange(architecture, members)
     return problem.keeping(
         shapes,
-        pricers=tuple(
-            rebuilt(_keeping(one, shapes), architecture=architecture, members=members)
-            for one in problem.pricers
-        ),
+        pricers=tuple(one.with_shapes(shapes).with_members(change) for one in problem.pricers),
     )
 
 
@@ -84,8 +77,9 @@ def _check(problem: CompiledProblem, shapes: Sequence[Shape]) -> None:
                     f"{reason}; leave them out, or build them so"
                 )
     for pricer in problem.pricers:
-        for _, asked in unwrapped(pricer):
-            if not any((hasattr(asked, "inner"), hasattr(asked, "architecture"), _keeps(asked))):
+        for asked in pricers_within(pricer):
+            by_gradients = asked.trained_architecture() is not None
+            if not (asked.inner_parts() or by_gradients or asked.capabilities.keeps_shapes):
                 raise InvalidInput(
                     f"{first} cannot be built into what {type(asked).__name__} makes; use networks "
                     "(hidden=() for linear ones), trees or boosting"
@@ -110,19 +104,3 @@ def _check_set(source: OutputSet, shapes: Sequence[Shape], input_size: int) -> N
                 "and what is convex everywhere can have a lower end alone, what is concave an "
                 "upper one, unless it is constant"
             )
-
-
-def _keeps(pricer: Any) -> bool:
-    return isinstance(pricer, TreePricer | QuantilePricer)
-
-
-def _keeping(pricer: Any, shapes: Sequence[Shape]) -> Any:
-    """A pricer of trees told of the shapes, within its wrappers; others as they are."""
-    if _keeps(pricer):
-        return pricer.keeping(shapes)
-    inner = getattr(pricer, "inner", None)
-    if inner is None:
-        return pricer
-    if isinstance(inner, Sequence):
-        return replace(pricer, inner=tuple(_keeping(one, shapes) for one in inner))
-    return replace(pricer, inner=_keeping(inner, shapes))

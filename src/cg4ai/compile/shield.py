@@ -24,20 +24,16 @@ from cg4ai.anchors.search import (
     check_given,
     find_anchor,
 )
-from cg4ai.colgen.pricing.exact.affine import AffinePricer
-from cg4ai.colgen.pricing.exact.finite import FinitePricer
-from cg4ai.colgen.pricing.exact.relu_networks import ReluPricer
-from cg4ai.colgen.pricing.exact.stumps import StumpPricer
-from cg4ai.colgen.pricing.member_wrapping import rebuilt
+from cg4ai.colgen.pricing.defaults import pricers_within
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.equalities import completion_of
 from cg4ai.compile.output_sets import output_set_of
-from cg4ai.compile.problem import softmax_groups, unwrapped
+from cg4ai.compile.problem import softmax_groups
 from cg4ai.errors import InvalidInput
 from cg4ai.members.output_sets import moved
 from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
 from cg4ai.objectives import Objective, Supervised
-from cg4ai.protocols import Architecture, Members
+from cg4ai.protocols import Architecture, MemberChange, Members
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
 from cg4ai.rules.equality import Equality
@@ -45,7 +41,6 @@ from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Region
 from cg4ai.rules.shapes import Shape
 
-EXACT = (AffinePricer, StumpPricer, FinitePricer, ReluPricer)
 AGREES = 1e-9  # rounding that an anchor of the user's own may have
 RIDGE = 1e-3  # of the affine fit that anchors stay close to, per row of the data
 SAMPLE = 4000  # inputs over which an anchor of least loss is sought
@@ -107,7 +102,7 @@ def _obstacle(problem: CompiledProblem) -> str:
     if len(problem.layout) > 1:
         return f"members fill {len(problem.layout)} blocks, and a rule ties them together"
     exact = [
-        [type(one).__name__ for _, one in unwrapped(pricer) if isinstance(one, EXACT)]
+        [type(one).__name__ for one in pricers_within(pricer) if one.capabilities.proves]
         for pricer in problem.pricers
     ]
     if all(exact):  # beside a pricer that proves nothing there are no bounds to lose
@@ -228,7 +223,7 @@ def _shielded(
     return problem.keeping(
         kept,
         pricers=tuple(
-            rebuilt(one, architecture=architecture, members=members) for one in problem.pricers
+            one.with_members(MemberChange(architecture, members)) for one in problem.pricers
         ),
         start=tuple((members(start), blocks) for start, blocks in problem.start),
         notes=(*problem.notes, note),

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
 
 import numpy as np
 
-from cg4ai.colgen.pricing.member_wrapping import within
+from cg4ai.colgen.pricing.defaults import WrappingPricer, map_trainers
 from cg4ai.colgen.pricing.reduced_cost import price_terms
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.data.arrays import same_inputs
 from cg4ai.errors import InvalidInput
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.objectives import LossFunction, Objective, Supervised
-from cg4ai.protocols import Pricer, PricingRequest
+from cg4ai.protocols import Pricer, PricerCapabilities, PricingRequest
 from cg4ai.records import Array, Duals, PricingResult
 from cg4ai.rules import DecisionRate, Requirement
 from cg4ai.rules.rows import RowSet
@@ -38,7 +37,7 @@ def voted(problem: CompiledProblem) -> CompiledProblem:
     )
     note = f"{others}: about scores; decisions have thresholds, which {ruled[0].name} binds"
 
-    def change(pricer: Any) -> Pricer:
+    def change(pricer: Pricer) -> Pricer:
         return VotePricer(pricer, objective.loss)
 
     classes = problem.layout.output_size
@@ -46,7 +45,7 @@ def voted(problem: CompiledProblem) -> CompiledProblem:
     return replace(
         problem,
         objective=replace(objective, loss="error", kind="average"),
-        pricers=[within(one, change) for one in problem.pricers],
+        pricers=[map_trainers(one, change) for one in problem.pricers],
         notes=(*problem.notes, *([note] if others else [])),
         start=[(constant, np.zeros(classes, np.int64)), *problem.start],
     )
@@ -72,13 +71,15 @@ LARGE = 1e6  # worth of a member in a request: its pricer proposes all that it t
 
 
 @dataclass(frozen=True)
-class VotePricer:
+class VotePricer(WrappingPricer):
     """Asks `inner` for classifiers of what votes cost, and has them vote; `loss` is theirs."""
 
     inner: Pricer
     loss: str | LossFunction
 
-    fits_data: ClassVar[bool] = True
+    @property
+    def capabilities(self) -> PricerCapabilities:
+        return PricerCapabilities(fits_data=True)
 
     def price(self, request: PricingRequest) -> PricingResult:
         sample = self._sample(request)

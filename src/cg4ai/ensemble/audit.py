@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from cg4ai.colgen.separation import BlackBox, GradientAscent, default_separator
-from cg4ai.colgen.separation.scan import candidates, predictions
 from cg4ai.data.arrays import among
 from cg4ai.ensemble import shapes
 from cg4ai.ensemble.constructed import Pointwise, constructed
@@ -24,6 +23,7 @@ from cg4ai.rules.regions import Region
 from cg4ai.rules.requirement import Placed
 from cg4ai.rules.row_sizes import RequirementSize, requirement_size
 from cg4ai.rules.rows import ConcaveRows, LinearRows, shortfall
+from cg4ai.rules.violations import candidates, predictions
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cg4ai.colgen.separation.scan import predictions, region_violations
 from cg4ai.data import arrays
 from cg4ai.ensemble.audit import size_over_region
 from cg4ai.ensemble.constructed import Built, constructed
@@ -29,6 +28,7 @@ from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Region, region_of
 from cg4ai.rules.row_sizes import requirement_size
 from cg4ai.rules.rows import LinearRows, Rows, shortfall
+from cg4ai.rules.violations import predictions, region_violations
 from cg4ai.runs import files
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def record_audited(
         violations = region_violations(mixture, requirement, points)
         allowed = tolerance * size_over_region(requirement, mixture).least
         broken = (violations > allowed).any(axis=1) | ~region.contains(points)
-        form = getattr(requirement, "normal_form", None)
+        form = requirement.normal_form
         about = None if form is None else form.digest
     else:
         if inputs is not None:

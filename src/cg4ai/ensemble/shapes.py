@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cg4ai.colgen.separation.scan import predictions
 from cg4ai.members import slopes as reach
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.equalities import CompletedMembers
@@ -19,6 +18,7 @@ from cg4ai.members.trees import TreeMembers
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.shapes import Monotone, Shape
+from cg4ai.rules.violations import predictions
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble

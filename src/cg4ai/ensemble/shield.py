@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from cg4ai.anchors.affine_maps import AffineMap, affine_map
 from cg4ai.anchors.search import proven, refuse_broken, worst_case
-from cg4ai.colgen.separation.scan import candidates, predictions
 from cg4ai.data import arrays
 from cg4ai.ensemble import claims
 from cg4ai.ensemble.ensemble import Ensemble
@@ -32,6 +31,7 @@ from cg4ai.records import Array, below
 from cg4ai.rules import Requirement
 from cg4ai.rules.guards import Guard, guard_of
 from cg4ai.rules.regions import Region
+from cg4ai.rules.violations import candidates, predictions
 from cg4ai.runs import files
 
 VERTICES = 512  # looked at when an anchor cannot be checked exactly

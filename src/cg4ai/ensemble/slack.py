@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from cg4ai.colgen.separation.scan import candidates, predictions, region_violations
 from cg4ai.data import arrays
 from cg4ai.ensemble.audit import row_violations
 from cg4ai.records import Array
 from cg4ai.rules import OutputRule, Shape
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.regions import Region
+from cg4ai.rules.violations import candidates, predictions, region_violations
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble

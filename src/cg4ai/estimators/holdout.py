@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from cg4ai.colgen.pricing.defaults import WrappingPricer
 from cg4ai.data.arrays import among
 from cg4ai.objectives import LossFunction, Supervised
 from cg4ai.protocols import Pricer, PricingRequest
@@ -23,7 +24,7 @@ Kind = Literal["average", "mixture"]
 
 
 @dataclass(frozen=True)
-class HeldOutPricer:
+class HeldOutPricer(WrappingPricer):
     """Asks `inner` to train on `training` in place of the objective that the master weighs by.
 
     Rates are priced at the inputs that are not among those `held_out` (n, d): members that are

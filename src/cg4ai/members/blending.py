@@ -143,7 +143,6 @@ class Blend:
         return {
             f"guard.{number}.{name}": tensor
             for number, one in enumerate(self.guards)
-            if callable(getattr(one.rules, "tensors", None))
             for name, tensor in one.rules.tensors(device).items()
         }
 
@@ -151,8 +150,6 @@ class Blend:
         """The same with other tensors of these names, which are not looked at."""
         guards = [
             replace(one, rules=one.rules.with_tensors(below(tensors, f"guard.{number}.")))
-            if callable(getattr(one.rules, "with_tensors", None))
-            else one
             for number, one in enumerate(self.guards)
         ]
         return replace(self, guards=tuple(guards))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, Self, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from cg4ai.data.arrays import is_traced
 from cg4ai.errors import InvalidInput
-from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray, MemberState
 
 LARGEST = 10_000_000  # of any one size: more is a slip of the pen, or a hostile file
@@ -178,27 +177,3 @@ def in_chunks(
             part = result[m].narrow(axis, i.start, i.stop - i.start)
             part.copy_(first if is_first else evaluate(m, i))
     return result
-
-
-class TensorMembers(Members, Protocol):
-    """Members that say which tensors they compute from, and can compute from others."""
-
-    def tensors(self) -> dict[str, Tensor]: ...
-
-    def trained(self) -> frozenset[str]:
-        """The names of those that training moves; all others are fixed."""
-        ...
-
-    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self: ...
-
-
-def tensor_members(members: Members) -> TensorMembers:
-    """The same members, if they can be computed from other tensors; InvalidInput if not."""
-    needed = ("tensors", "trained", "with_tensors")
-    if not all(callable(getattr(members, name, None)) for name in needed):
-        raise InvalidInput(
-            f"{type(members).__name__} cannot become part of a torch module: give it the methods "
-            "tensors() -> dict of names and tensors, trained() -> names of those that training "
-            "moves, and with_tensors(tensors) -> members"
-        )
-    return cast(TensorMembers, members)

@@ -19,10 +19,11 @@ from cg4ai.members.checks import (
     state_array,
     state_field,
 )
+from cg4ai.protocols import MemberDefaults
 from cg4ai.records import IntArray, MemberState
 
 
-class ConstantMembers:
+class ConstantMembers(MemberDefaults):
     """`values` (count, r): what each member returns, whatever the input of `input_size` numbers."""
 
     kind = "constant"

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -105,11 +105,7 @@ class CompletedMembers(WrappedMembers[_Layer]):
     def mixture(self, inputs: Tensor, weights: Tensor) -> Tensor:
         """`sum_i weights_i outputs_i`: (n, d), (len(self),) -> (n, output_size)."""
         x = checked_inputs(inputs, self.input_size, self.device)
-        mix: Callable[[Tensor, Tensor], Tensor] | None = getattr(self.inner, "mixture", None)
-        if mix is None:
-            free = torch.einsum("m,mnk->nk", weights, self.inner.outputs(x))
-        else:
-            free = mix(x, weights)
+        free = self.inner.mixture(x, weights)
         return free @ self.layer.basis + weights.sum() * self.layer.fixed(x)
 
     def folded(self) -> NetworkMembers | None:
@@ -160,13 +156,9 @@ class CompletedArchitecture(WrappedArchitecture[Completion]):
 
     def starting_at(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
         """As of the architecture inside, whose outputs come nearest to this by completion."""
-        start = getattr(self.inner, "starting_at", None)
-        if start is None:
-            return parameters
         inverse = np.linalg.pinv(self.source.basis)
         moved = inverse @ (slopes - self.source.slope)
-        made: Parameters = start(parameters, moved, inverse @ (offsets - self.source.offset))
-        return made
+        return self.inner.starting_at(parameters, moved, inverse @ (offsets - self.source.offset))
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d), or (count, n, d) with inputs of each member's own -> (count, n, output_size)."""

@@ -32,7 +32,7 @@ from cg4ai.members.checks import (
 )
 from cg4ai.members.networks import START, NetworkArchitecture, NetworkMembers
 from cg4ai.members.stacked import StackedMembers
-from cg4ai.protocols import Members, Parameters
+from cg4ai.protocols import ArchitectureDefaults, Members, Parameters
 from cg4ai.records import Array, IntArray, MemberState, below
 from cg4ai.runs import files
 
@@ -95,7 +95,7 @@ class Loads:
 
 
 @dataclass(frozen=True, eq=False)
-class FeedbackArchitecture:
+class FeedbackArchitecture(ArchitectureDefaults):
     """A network of grouped softmax outputs, and `stages` corrections by the loads of its answer.
 
     `first` (r, L) is what every feedback matrix is before training, `start` (r,) about what the

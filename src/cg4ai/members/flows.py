@@ -23,6 +23,7 @@ from cg4ai.members.checks import (
     frozen_tensor,
     state_array,
 )
+from cg4ai.protocols import MemberDefaults
 from cg4ai.records import IntArray, MemberState
 
 AT_ONCE = 4096  # inputs whose cells are looked up at once
@@ -30,7 +31,7 @@ NAMES = ("feature", "threshold", "left", "right", "slope", "offset", "group")
 WHOLE = ("feature", "left", "right", "group")
 
 
-class FlowMembers:
+class FlowMembers(MemberDefaults):
     """A tree for each: `feature`, `threshold`, `left`, `right` (count, N), children after parents.
 
     An input goes left where its feature is at most the threshold; a node that is its own child is a
@@ -40,7 +41,6 @@ class FlowMembers:
 
     kind = "flows"
     differentiable = True
-    takes_missing = False
 
     def __init__(self, **arrays: Any) -> None:
         missing = set(NAMES) ^ set(arrays)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -16,8 +16,6 @@ from torch.nn import functional
 
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
-from cg4ai.members.checks import tensor_members
-from cg4ai.members.trees import TreeMembers
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray, below
 
@@ -119,6 +117,11 @@ class Mixture:
         return self.layout.output_size
 
     @property
+    def shield_digest(self) -> str | None:
+        """What tells the shield apart that the mixture stands behind; None without one."""
+        return None
+
+    @property
     def differentiable(self) -> bool:
         return all(part.members.differentiable for part in self.used)
 
@@ -155,9 +158,7 @@ class Mixture:
             return self.theta(inputs.to(self.device)).to(inputs.device)
         total = torch.zeros(inputs.shape[0], dtype=torch.float64, device=self.device)
         for part, share in zip(self.used, self._shares, strict=True):
-            own: Callable[[Tensor], Tensor] | None = getattr(part.members, "theta", None)
-            if own is not None:
-                total = total + share.sum(0) @ own(inputs) / len(self.layout)
+            total = total + share.sum(0) @ part.members.theta(inputs) / len(self.layout)
         return total
 
     def _share(self, part: Part) -> Tensor:
@@ -167,20 +168,11 @@ class Mixture:
         return torch.as_tensor(share, device=self.device)
 
     def _mix(self, part: Part, weights: Tensor, inputs: Tensor) -> Tensor:
-        mixture: Callable[[Tensor, Tensor], Tensor] | None = getattr(part.members, "mixture", None)
-        if mixture is not None:
-            return mixture(inputs, weights)[..., : self.output_size]
-        values = part.members.outputs(inputs)[..., : self.output_size]
-        return torch.einsum("m,mnr->nr", weights, values)
+        return part.members.mixture(inputs, weights)[..., : self.output_size]
 
     def _mix_blocks(self, part: Part, share: Tensor, inputs: Tensor) -> Tensor:
         """The part's share in each block: (blocks, n, outputs of the widest block)."""
-        mixtures: Callable[..., Tensor] | None = getattr(part.members, "mixtures", None)
-        if mixtures is not None:
-            own = mixtures(inputs, share)
-        else:
-            values = part.members.outputs(inputs)
-            own = (share @ values.flatten(1)).view(len(share), *values.shape[1:])
+        own = part.members.mixtures(inputs, share)
         lacking = self._width - own.shape[-1]
         return functional.pad(own, (0, lacking)) if lacking > 0 else own[..., : self._width]
 
@@ -189,7 +181,7 @@ class Mixture:
         result = {} if self._places is None else {"places": self._places}
         for number, (part, share) in enumerate(zip(self.used, self._shares, strict=True)):
             result[f"shares.{number}"] = share
-            for name, tensor in tensor_members(part.members).tensors().items():
+            for name, tensor in part.members.tensors().items():
                 result[f"members.{number}.{name}"] = tensor
         return result
 
@@ -198,7 +190,7 @@ class Mixture:
         return frozenset(
             f"members.{number}.{name}"
             for number, part in enumerate(self.used)
-            for name in tensor_members(part.members).trained()
+            for name in part.members.trained()
         )
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
@@ -210,9 +202,7 @@ class Mixture:
         made.used = tuple(
             replace(
                 part,
-                members=tensor_members(part.members).with_tensors(
-                    below(tensors, f"members.{number}.")
-                ),
+                members=part.members.with_tensors(below(tensors, f"members.{number}.")),
             )
             for number, part in enumerate(self.used)
         )
@@ -224,8 +214,7 @@ class Mixture:
     def examine(self) -> None:
         """Check tensors that came by `with_tensors` from elsewhere, where that is needed."""
         for part in self.used:
-            if isinstance(part.members, TreeMembers):
-                part.members.examine()
+            part.members.examine()
 
     def to(self, device: torch.device | str) -> Mixture:
         """The same mixture with its members on another device."""

@@ -27,14 +27,14 @@ from cg4ai.members.checks import (
     state_field,
 )
 from cg4ai.members.factories import FAILURES, fused_attention, line, picklable, stacked_state
-from cg4ai.protocols import Members, Parameters
+from cg4ai.protocols import ArchitectureDefaults, MemberDefaults, Members, Parameters
 from cg4ai.records import IntArray, MemberState
 
 Factory = Callable[[], nn.Module]
 CHUNK_VALUES = 2**22  # outputs, or inputs where those are wider, over all members at a time
 
 
-class ModuleArchitecture:
+class ModuleArchitecture(ArchitectureDefaults):
     """The kind of module that `factory()` makes: inputs (n, input_size) -> (n, output_size).
 
     Modules run in eval mode, in training too: no dropout, and buffers (running statistics,
@@ -65,6 +65,9 @@ class ModuleArchitecture:
         self._buffers: dict[tuple[torch.device, torch.dtype], Parameters] = {}
         self.vectorised, self.loop_reason = False, ""
         self._check_template()
+
+    def factories(self) -> Mapping[str, Any]:
+        return {self.name: self.factory}
 
     def _build(self, *, seed: int) -> nn.Module:
         """A fresh module; the global random state is left as it was."""
@@ -264,7 +267,7 @@ def _held(module: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
             table[last] = own
 
 
-class ModuleMembers:
+class ModuleMembers(MemberDefaults):
     """A stack of trained modules of one kind, float64 and in eval mode.
 
     Parameters and buffers are in the module's own order, whatever order they are given in.
@@ -314,6 +317,9 @@ class ModuleMembers:
 
     def __len__(self) -> int:
         return self._count
+
+    def factories(self) -> Mapping[str, Any]:
+        return self.architecture.factories()
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (len(self), n, output_size) float64."""

@@ -31,7 +31,7 @@ from cg4ai.members.checks import (
     state_sizes,
 )
 from cg4ai.members.stacked import StackedMembers
-from cg4ai.protocols import Members, Parameters
+from cg4ai.protocols import ArchitectureDefaults, Members, Parameters
 from cg4ai.records import Array, MemberState
 
 Activation = Literal["relu", "gelu", "tanh"]
@@ -41,7 +41,7 @@ OUTPUTS = ("linear", "softmax", "grouped")
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkArchitecture:
+class NetworkArchitecture(ArchitectureDefaults):
     """A feed-forward network; every member has this shape.
 
     `hidden` are the widths of the hidden layers, () for an affine model. `skip` adds a linear map

@@ -230,9 +230,7 @@ class ArrangedArchitecture(WrappedArchitecture[OutputSet]):
 
     def starting_at(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
         """As of the architecture inside: outputs in the set stay as they are."""
-        start = getattr(self.inner, "starting_at", None)
-        made: Parameters = parameters if start is None else start(parameters, slopes, offsets)
-        return made
+        return self.inner.starting_at(parameters, slopes, offsets)
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d), or (count, n, d) with inputs of each member's own -> (count, n, output_size)."""

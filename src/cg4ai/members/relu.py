@@ -92,7 +92,7 @@ class ReluNetwork:
     @classmethod
     def of(cls, mixture: object) -> ReluNetwork:
         """The mixture as one network; InvalidInput says which member stands in the way, and why."""
-        if not isinstance(mixture, Mixture) or getattr(mixture, "shield_digest", None) is not None:
+        if not isinstance(mixture, Mixture) or mixture.shield_digest is not None:
             raise InvalidInput(
                 f"{_REFUSED}, got {type(mixture).__name__}; what a shield corrects keeps its rules "
                 "without a search, and other predictors are searched by GradientAscent or BlackBox"

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.members.blending import Blend, Coupled
-from cg4ai.members.checks import checked_inputs, tensor_members
+from cg4ai.members.checks import checked_inputs
 from cg4ai.members.wrappers import Restored, WrappedArchitecture, WrappedMembers
 from cg4ai.protocols import Members, Parameters
 from cg4ai.records import Array, MemberState, below
@@ -96,12 +96,12 @@ class Shield:
         return self._elsewhere[place]
 
     def tensors(self) -> dict[str, Tensor]:
-        own = tensor_members(self.anchor).tensors()
+        own = self.anchor.tensors()
         rules = self.blending.tensors(self.anchor.device)
         return {f"anchor.{name}": value for name, value in own.items()} | rules
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Shield:
-        anchor = tensor_members(self.anchor).with_tensors(below(tensors, "anchor."))
+        anchor = self.anchor.with_tensors(below(tensors, "anchor."))
         return replace(self, anchor=anchor, guards=self.blending.with_tensors(tensors).guards)
 
     def state(self) -> MemberState:
@@ -189,12 +189,8 @@ class ShieldedArchitecture(WrappedArchitecture[Shield]):
         From outside, only the direction from the anchor matters and gradients are small.
         """
         made = super().initialise(count, generator)
-        start = getattr(self.inner, "starting_at", None)
-        known = None if start is None else self.source.affine_anchor()
-        if start is None or known is None:
-            return made
-        near: Parameters = start(made, *known)
-        return near
+        known = self.source.affine_anchor()
+        return made if known is None else self.inner.starting_at(made, *known)
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d) -> (count, n, output_size), through the shield."""

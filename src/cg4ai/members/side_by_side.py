@@ -21,7 +21,7 @@ from cg4ai.members import layers
 from cg4ai.members.checks import as_array, in_chunks, state_array
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.members.stacked import StackedMembers
-from cg4ai.protocols import Members, Parameters
+from cg4ai.protocols import ArchitectureDefaults, Members, Parameters
 from cg4ai.records import IntArray, MemberState, below
 from cg4ai.runs import files
 
@@ -65,7 +65,7 @@ class Sight:
 
 
 @dataclass(frozen=True, eq=False)
-class SideBySideArchitecture:
+class SideBySideArchitecture(ArchitectureDefaults):
     """B networks of one shape, `network`, with softmax outputs of its own each.
 
     `seen` (B, d) says which inputs each sees, `sizes` (B,) how many outputs it gives; outputs

@@ -18,7 +18,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members import slopes as reach
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.members.slopes import FREE, Moves
-from cg4ai.protocols import Members, Parameters
+from cg4ai.protocols import ArchitectureDefaults, Members, Parameters
 from cg4ai.records import IntArray
 from cg4ai.rules.shapes import Curvature, Shape
 
@@ -26,7 +26,7 @@ SHARES = (0.4, 0.4, 0.2)  # of units that do as outputs do, the opposite, and wi
 
 
 @dataclass(frozen=True, eq=False)
-class SignedArchitecture:
+class SignedArchitecture(ArchitectureDefaults):
     """`inner` with weights of such signs that its outputs keep all `shapes`, at every input.
 
     Parameters are those of `inner`, of which weights that must have a sign lose their own; the

@@ -16,7 +16,7 @@ from cg4ai.members.checks import (
     common_device,
     frozen_tensor,
 )
-from cg4ai.protocols import Parameters
+from cg4ai.protocols import MemberDefaults, Parameters
 from cg4ai.records import IntArray
 
 
@@ -37,7 +37,7 @@ class Stackable(Protocol):
 ArchitectureT = TypeVar("ArchitectureT", bound=Stackable)
 
 
-class StackedMembers(Generic[ArchitectureT]):
+class StackedMembers(MemberDefaults, Generic[ArchitectureT]):
     """Members of one architecture, float64; parameters are copied and fixed.
 
     They are in the architecture's order, whatever order they are given in: training and files of

@@ -26,6 +26,7 @@ from cg4ai.members.checks import (
     state_array,
     state_field,
 )
+from cg4ai.protocols import MemberDefaults
 from cg4ai.records import IntArray, MemberState
 
 Link = Literal["identity", "softmax"]
@@ -40,7 +41,7 @@ STEPS = 3  # levels between looks at which are still under way
 TREE_CHUNK = 2**17  # (tree, input) pairs followed at a time: their numbers stay in cache
 
 
-class TreeMembers:
+class TreeMembers(MemberDefaults):
     """Each member is `link(initial + factor * sum over its trees of the value of the leaf)`.
 
     `feature`, `threshold`, `left`, `right` are (count, trees, nodes) and `value` is

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -15,8 +15,13 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.checks import tensor_members
-from cg4ai.protocols import Architecture, Members, Parameters
+from cg4ai.protocols import (
+    Architecture,
+    ArchitectureDefaults,
+    MemberDefaults,
+    Members,
+    Parameters,
+)
 from cg4ai.records import IntArray, MemberState, below
 from cg4ai.runs import files
 
@@ -44,7 +49,7 @@ LayerT = TypeVar("LayerT", bound=Layer)
 SourceT = TypeVar("SourceT", bound=Digested)
 
 
-class WrappedMembers(ABC, Generic[LayerT]):
+class WrappedMembers(MemberDefaults, ABC, Generic[LayerT]):
     """The members of `inner` with a layer around, which is called `part` in files."""
 
     kind: ClassVar[str]
@@ -61,7 +66,7 @@ class WrappedMembers(ABC, Generic[LayerT]):
     @property
     def takes_missing(self) -> bool:
         """Whether inputs may be NaN: where the layer looks at none, as those inside can."""
-        return self.blind and bool(getattr(self.inner, "takes_missing", False))
+        return self.blind and self.inner.takes_missing
 
     @property
     def input_size(self) -> int:
@@ -93,22 +98,35 @@ class WrappedMembers(ABC, Generic[LayerT]):
         return self.around(self.inner.to(device))
 
     def compatible(self, other: Self) -> bool:
-        """Whether both can be one stack, as far as their layers go."""
-        return self.layer is other.layer or self.layer.digest == other.layer.digest
+        """Whether both can be one stack."""
+        alike = self.layer is other.layer or self.layer.digest == other.layer.digest
+        return alike and can_join([self.inner, other.inner])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """One stack of several that are compatible."""
+        inner = [part.inner for part in parts]
+        return parts[0].around(type(inner[0]).concatenate(inner))
+
+    def innermost(self) -> Members:
+        return self.inner.innermost()
+
+    def factories(self) -> Mapping[str, Any]:
+        return self.inner.factories()
 
     def trained(self) -> frozenset[str]:
         """Those of `tensors` that training moves."""
-        return frozenset(f"inner.{name}" for name in tensor_members(self.inner).trained())
+        return frozenset(f"inner.{name}" for name in self.inner.trained())
 
     def tensors(self) -> dict[str, Tensor]:
         """What outputs are computed from."""
-        own = tensor_members(self.inner).tensors()
+        own = self.inner.tensors()
         return _joined({"inner": own, self.part: self.layer.tensors()})
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
         """The same members with other tensors of these names, which are not looked at."""
         made = copy.copy(self)
-        made.inner = tensor_members(self.inner).with_tensors(below(tensors, "inner."))
+        made.inner = self.inner.with_tensors(below(tensors, "inner."))
         made.layer = self.layer.with_tensors(below(tensors, f"{self.part}."))
         return made
 
@@ -136,7 +154,7 @@ class WrappedMembers(ABC, Generic[LayerT]):
 
 
 @dataclass(frozen=True, eq=False)
-class WrappedArchitecture(Generic[SourceT]):
+class WrappedArchitecture(ArchitectureDefaults, Generic[SourceT]):
     """An architecture whose members, of the class `makes`, have `source` around them."""
 
     inner: Architecture
@@ -164,11 +182,12 @@ class WrappedArchitecture(Generic[SourceT]):
     def output_size(self) -> int:
         return self.inner.output_size
 
-    @property
-    def scale_outputs(self) -> Callable[[Parameters, Tensor], Parameters]:
+    def scale_outputs(self, parameters: Parameters, factors: Tensor) -> Parameters:
         """Of the members inside: what the layer decides stays as it is."""
-        scale: Callable[[Parameters, Tensor], Parameters] = self.inner.scale_outputs  # type: ignore[attr-defined]
-        return scale
+        return self.inner.scale_outputs(parameters, factors)
+
+    def factories(self) -> Mapping[str, Any]:
+        return self.inner.factories()
 
     def initialise(self, count: int, generator: torch.Generator) -> Parameters:
         return self.inner.initialise(count, generator)
@@ -183,6 +202,12 @@ class WrappedArchitecture(Generic[SourceT]):
                 return None
             return self.inner.parameters(members.inner)
         return self.inner.parameters(members)
+
+
+def can_join(parts: Sequence[Members]) -> bool:
+    """Whether these stacks can be one: all of one kind, architecture, layer and device."""
+    first = parts[0]
+    return all(type(one) is type(first) and first.compatible(one) for one in parts[1:])
 
 
 def _joined(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

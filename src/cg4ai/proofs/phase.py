@@ -10,6 +10,7 @@ best mixture that was proven is returned, not the last.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -113,7 +114,6 @@ class ProofPhase:
     ) -> None:
         self.number = proven_requirement(problem)
         self.pricer, self.prover, self.recipe = pricer, prover, recipe
-        self.inner = (prover,)  # checkpoints find the pricer among the problem's own
         self.coarse = recipe.coarse
         self.waiting = 0  # rounds since a proof, or a better one
         self.aim = np.nan  # what the first group reached without a proof
@@ -121,6 +121,10 @@ class ProofPhase:
         self.trainings = 0  # of this iteration
         self.best: Attempt | None = None
         self.latest: Attempt | None = None
+
+    def inner_parts(self) -> Sequence[object]:
+        """The prover: checkpoints find the pricer among the problem's own."""
+        return (self.prover,)
 
     @property
     def shown(self) -> Attempt | None:

@@ -6,7 +6,8 @@ from the group before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,10 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.gradient.rows import ReadyRows, ready
 from cg4ai.colgen.pricing.gradient.training import Training, train
 from cg4ai.colgen.pricing.gradient.violations import ViolationPool
-from cg4ai.colgen.pricing.probes import Probe, probing
+from cg4ai.colgen.pricing.probes import Probe
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.layout import Layout
@@ -66,7 +68,7 @@ class ProofTraining:
     headroom: float = 0.002
 
 
-class ProofPricer:
+class ProofPricer(PricerDefaults):
     """Proposes one group at a time, a member for every block.
 
     `inner` trains the first group and `architecture` is that of its members. `harder`, if given,
@@ -104,9 +106,20 @@ class ProofPricer:
         self.followed = loss.pool.state()
         return PricingResult(self.latest, blocks, np.zeros(len(layout), np.int64))
 
-    def probing(self, probe: Probe) -> Pricer:
+    def for_estimate(self, probe: Probe) -> Pricer:
         """As the pricer within: a proof has no part in the objective."""
-        return probing(self.inner, probe)
+        return self.inner.for_estimate(probe)
+
+    def inner_parts(self) -> Sequence[Pricer]:
+        return (self.inner,)
+
+    def map_inner(self, change: Callable[[Pricer], Pricer]) -> ProofPricer:
+        made = copy.copy(self)
+        made.inner = change(self.inner)
+        return made
+
+    def trained_architecture(self) -> Architecture:
+        return self.architecture
 
     def hear(self, answer: Certification) -> None:
         """Ask for less where a proof went through, for more where cells were left open.

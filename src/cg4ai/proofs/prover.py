@@ -22,6 +22,7 @@ from cg4ai.proofs.certificate import claim_bytes, verified_rules
 from cg4ai.proofs.certify import certify
 from cg4ai.proofs.records import Certification, RuleCells, RuleProof
 from cg4ai.proofs.rule_forms import ProofRules, proof_rules_of
+from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import Array, IntArray, PartState, SeparationResult
 from cg4ai.rules import Requirement
 from cg4ai.rules.regions import Ball, Box, Region
@@ -118,7 +119,7 @@ class ProofResult(SeparationResult):
     certification: Certification = field(kw_only=True)
 
 
-class Prover:
+class Prover(SeparatorDefaults):
     """Bounds all cells of the region for one mixture; what stays open goes to `memory`.
 
     `cells` are bounded by the first proof at most, `growth` times more by each later one: members
@@ -183,9 +184,6 @@ class Prover:
         left = until - clock.now()
         answer = verified_rules(answer, ensemble, rules, region=region, time_limit_s=left)
         return replace(answer, seconds=clock.now() - started)
-
-    def thorough(self) -> Prover:
-        return self
 
     def state(self) -> PartState:
         return PartState({"tried": self.tried}, self.memory.state())

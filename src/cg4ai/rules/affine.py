@@ -24,6 +24,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.bounds import Bounds
 from cg4ai.rules.coefficients import AffineCoefficients, Products, check_slopes
+from cg4ai.rules.normal_form import NormalFormDefaults
 from cg4ai.rules.peaks import least_of_largest
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import LinearRows, region_origin
@@ -74,7 +75,7 @@ class _Tensors:
 
 
 @dataclass(frozen=True, eq=False)
-class AffineRules:
+class AffineRules(NormalFormDefaults):
     """All rules of a requirement in normal form, in the order of its rule numbers.
 
     `constant` (L, r); `rule`, `output`, `input`, `value` (k,) are the slopes, each (rule, output,
@@ -380,24 +381,13 @@ class AffineRules:
 
 def rules_of(requirement: Requirement, *, output_size: int) -> AffineRules:
     """The normal form of a linear requirement over a region, or an error that says why not."""
-    name, kind = requirement.name, type(requirement).__name__
     if not isinstance(requirement.region, Region):
         raise InvalidInput(
-            f"{name} lists its inputs; a certificate speaks of a region. Audit listed inputs "
-            "with ensemble.audit(requirement)"
+            f"{requirement.name} lists its inputs; a certificate speaks of a region. Audit listed "
+            "inputs with ensemble.audit(requirement)"
         )
     requirement.check(requirement.input_size, output_size)
-    rules = getattr(requirement, "normal_form", None)
+    rules = requirement.normal_form
     if isinstance(rules, AffineRules):
         return rules
-    functional = getattr(requirement, "coefficients", None)
-    if functional is None:
-        raise InvalidInput(
-            f"{name} ({kind}) cannot be certified; Linear, Probability, Margin and Quadratic over "
-            "a region can"
-        )
-    raise InvalidInput(
-        f"the functional of {name}, {type(functional).__name__}, cannot be certified: it has no "
-        "method affine() that gives its coefficients as affine functions of the input "
-        "(cg4ai.AffineCoefficients)"
-    )
+    raise InvalidInput(requirement.why_uncertified())

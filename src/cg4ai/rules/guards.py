@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput, MissingFactory
 from cg4ai.records import Array, below
 from cg4ai.rules.affine import AIM, AffineRules
+from cg4ai.rules.normal_form import NormalForm, NormalFormDefaults
 from cg4ai.rules.quadratic import QuadraticRules
 from cg4ai.rules.regions import Region, region_of
 from cg4ai.rules.requirement import Requirement, rows_at_centre
@@ -42,32 +43,8 @@ FORMS: dict[str, Any] = {
 }
 
 
-class Rules(Protocol):
-    """Several rules on one output vector. One that has a closed form of its own for the share of
-    the anchor that each rule needs gives it as `shares(inputs, outputs, anchor, aim=...)`, `aim`
-    being how far inside its bound, -> (..., n, L).
-    """
-
-    @property
-    def digest(self) -> str | None:
-        """What tells rules apart; None where they are a function in Python."""
-        ...
-
-    def slack(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """(n, d), (..., n, r) -> (..., n, L), at least 0 where a rule is kept."""
-        ...
-
-    def bound_sizes(self, ends: Array) -> Array:
-        """(L,) what no bound exceeds in size at inputs up to `ends` (d,) in size."""
-        ...
-
-    def sizes(self, inputs: Array, outputs: Array) -> Array:
-        """(n, d), (n, r) -> (n, L): the sum of the sizes of a rule's terms, by which it rounds."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
-class FunctionRules:
+class FunctionRules(NormalFormDefaults):
     """Rules without a normal form, known through the requirement: those of a concave functional.
 
     `bounds` (L,) are those of its rows.
@@ -101,7 +78,7 @@ class Guard:
 
     name: str
     region: Region
-    rules: Any  # Rules
+    rules: Any  # NormalForm; anchors look at what kind of it
     everywhere: bool = False
 
     @cached_property
@@ -154,9 +131,9 @@ class Guard:
         if self.everywhere:  # where the anchor keeps the rule, it is the better by any amount
             alike |= (other < 0) & (other <= own + BETTER)
         short = ~((own >= 0) | alike)
-        exact = getattr(self.rules, "shares", None)
+        exact = self.rules.shares(inputs, outputs, anchor, aim=self._aim(own))
         if exact is not None:
-            share = torch.where(short, exact(inputs, outputs, anchor, aim=self._aim(own)), 0.0)
+            share = torch.where(short, exact, 0.0)
         else:
             aim = torch.minimum(reach, self._aim(own))
             # what is masked must not divide by 0, or its gradient would be no number
@@ -183,10 +160,8 @@ class Guard:
 
     def touched(self, output_size: int) -> NDArray[np.bool_]:
         """(L, r): which outputs each rule reads."""
-        reads: NDArray[np.bool_] | None = getattr(self.rules, "reads", None)
-        if reads is not None:
-            return reads
-        return np.ones((len(self.sizes), output_size), bool)
+        reads = self.rules.reads
+        return np.ones((len(self.sizes), output_size), bool) if reads is None else reads
 
     def kept(self, inputs: Array, outputs: Tensor) -> NDArray[np.bool_]:
         """(n,): inside the region, and all rules recomputed from the outputs hold."""
@@ -205,7 +180,7 @@ class Guard:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays of the rules; none if they are a function in Python."""
-        return dict(getattr(self.rules, "arrays", {}))
+        return dict(self.rules.arrays)
 
     @classmethod
     def restored(
@@ -278,7 +253,7 @@ def guard_of(requirement: Requirement, output_size: int) -> Guard:
             f"a shield keeps rules over a Box, Ball or Polytope, but {requirement.name} lists its "
             "inputs or sums over them; give the region in which it shall hold"
         )
-    rules = getattr(requirement, "normal_form", None)
+    rules: NormalForm | None = requirement.normal_form
     if rules is None:
         bounds = rows_at_centre(requirement, output_size).bounds
         rules = FunctionRules(requirement, bounds)

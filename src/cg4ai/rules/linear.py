@@ -171,6 +171,15 @@ class Linear(Placed):
             self._probe_affine(given, affine)
         return AffineRules.of(affine, self.bound, self.sense, input_size=self.input_size)
 
+    def why_uncertified(self) -> str:
+        if not is_functional(self.coefficients):
+            return super().why_uncertified()
+        return (
+            f"the functional of {self.name}, {type(self.coefficients).__name__}, cannot be "
+            "certified: it has no method affine() that gives its coefficients as affine functions "
+            "of the input (cg4ai.AffineCoefficients)"
+        )
+
     def _probe_affine(self, functional: LinearFunctional, affine: AffineCoefficients) -> None:
         """Refuse an `affine()` that disagrees with the functional's own coefficients."""
         count = functional.count

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
+from cg4ai.rules.requirement import RequirementDefaults
 from cg4ai.rules.rows import Rows
 
 Outputs = tuple[int, ...]
@@ -92,8 +93,14 @@ class OutputSet:
         return total.hexdigest()
 
 
+class _OnOutputs:
+    """Outputs (positions or names) that a rule is about: all, unless a field says which."""
+
+    outputs: Any = None
+
+
 @dataclass(frozen=True, eq=False)
-class OutputRule:
+class OutputRule(RequirementDefaults, _OnOutputs):
     """What rules on outputs at every input share: they name no inputs and have no rows."""
 
     name: str = field(default="", kw_only=True)
@@ -108,13 +115,12 @@ class OutputRule:
         if not isinstance(self.name, str):
             raise InvalidInput(f"the name of a requirement must be text, got {self.name!r}")
         object.__setattr__(self, "name", self.name or type(self).__name__)
-        outputs = getattr(self, "outputs", None)
-        if outputs is not None:
-            object.__setattr__(self, "outputs", _positions(outputs, self.name))
+        if self.outputs is not None:
+            object.__setattr__(self, "outputs", _positions(self.outputs, self.name))
 
     def named(self, features: Sequence[str], outputs: Sequence[str]) -> Self:
         """The same by positions, where outputs have these names; those of features say nothing."""
-        given: Any = getattr(self, "outputs", None)
+        given = self.outputs
         if given is None or not any(isinstance(one, str) for one in given):
             return self
         known = list(outputs)
@@ -171,7 +177,7 @@ class OutputRule:
 
     def _chosen(self, output_size: int) -> Outputs:
         """The outputs that are meant, all of them by default."""
-        outputs: Any = getattr(self, "outputs", None)
+        outputs = self.outputs
         if outputs is None:
             return tuple(range(output_size))
         unknown = [one for one in outputs if isinstance(one, str) or one >= output_size]

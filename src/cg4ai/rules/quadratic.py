@@ -22,6 +22,7 @@ from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import Worst
+from cg4ai.rules.normal_form import NormalFormDefaults
 from cg4ai.rules.regions import Region
 from cg4ai.rules.requirement import Placed, where
 from cg4ai.rules.rows import ConcaveRows, Rows, region_origin
@@ -38,7 +39,7 @@ def quadratic_values(factor: Tensor, rest: Tensor, linear: Tensor, *, outputs: T
 
 
 @dataclass(frozen=True, eq=False)
-class QuadraticRules:
+class QuadraticRules(NormalFormDefaults):
     """All rules in normal form: `square` (L, r, r) as given, `linear` (L, r), `limit` (L,).
 
     `y' square y` is at most `|factor' y|^2 + rest . y^2`, factor (L, r, k) and rest (L, r): the two

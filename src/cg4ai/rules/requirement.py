@@ -14,6 +14,7 @@ from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules
+from cg4ai.rules.normal_form import NormalForm
 from cg4ai.rules.regions import Box, Pool, Region, column_names
 from cg4ai.rules.rows import Rows
 
@@ -44,6 +45,11 @@ class Requirement(Protocol):
     @property
     def input_size(self) -> int: ...
 
+    @property
+    def normal_form(self) -> NormalForm | None:
+        """The rules over a region as arrays; None over a list, and where they are functions."""
+        ...
+
     def check(self, input_size: int, output_size: int) -> None:
         """Raise InvalidInput if this does not fit a predictor of these sizes.
 
@@ -67,9 +73,28 @@ class Requirement(Protocol):
         """One readable line for row j of `rows`."""
         ...
 
+    def why_uncertified(self) -> str:
+        """Why no certificate can be made of it, where it has no normal form."""
+        ...
+
+
+class RequirementDefaults:
+    """Defaults of `Requirement`: rules without a normal form, which a search looks at alone."""
+
+    @property
+    def normal_form(self) -> Any:
+        return None
+
+    def why_uncertified(self) -> str:
+        """Why no certificate can be made of a rule without a normal form."""
+        return (
+            f"{self.name} ({type(self).__name__}) cannot be certified; Linear, Probability, Margin "  # type: ignore[attr-defined]
+            "and Quadratic over a region can"
+        )
+
 
 @dataclass(frozen=True, eq=False)
-class Placed:
+class Placed(RequirementDefaults):
     """The common fields. `inputs`: array-like (m, d), `Pool`, `Box`, `Ball` or `Polytope`.
 
     `separator` searches a region or Pool for violated inputs: an object of
@@ -263,7 +288,6 @@ def where(rows: Rows, j: int) -> str:
     """`input 17` for a listed row, the first coordinates of the input for one of a region."""
     if rows.origin is not None and rows.origin[j, 0] >= 0:
         return f"input {rows.origin[j, 0]}"
-    index = getattr(rows, "index", None)
-    point = rows.inputs[j if index is None else index[j]]
+    point = rows.inputs[j if rows.index is None else rows.index[j]]
     shown = ", ".join(f"{value:.4g}" for value in point[:6])
     return f"at x = [{shown}{', ...' if len(point) > 6 else ''}]"

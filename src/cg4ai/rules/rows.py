@@ -118,6 +118,8 @@ class ConcaveRows:
     jensen: bool = False
 
     linear: ClassVar[bool] = False
+    votes: ClassVar[bool] = False
+    index: ClassVar[None] = None
     JOINED: ClassVar = ("inputs", "bounds", "positions")
 
     def __len__(self) -> int:
@@ -203,7 +205,7 @@ def merged(batches: Sequence[RowsT]) -> RowsT:
     }
     starts = np.cumsum([0, *(len(batch.inputs) for batch in batches)])
     if isinstance(batches[0], LinearRows):
-        indices = [np.asarray(getattr(batch, "index", None)) for batch in batches]
+        indices = [np.asarray(batch.index) for batch in batches]
         moved = [index + start for index, start in zip(indices, starts, strict=False)]
         parts["index"] = np.concatenate(moved)
     origins = [batch.origin for batch in batches]

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
+from cg4ai.rules.requirement import RequirementDefaults
 from cg4ai.rules.rows import Rows
 
 
 @dataclass(frozen=True, eq=False)
-class Shape:
+class Shape(RequirementDefaults):
     """What both shapes share: the features, each +1 or -1, and of which outputs it is asked.
 
     `features` names columns by position, or by name where the data have names. `output` is the

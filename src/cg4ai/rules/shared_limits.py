@@ -22,10 +22,11 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, below
 from cg4ai.rules.affine import AffineRules
+from cg4ai.rules.normal_form import NormalFormDefaults
 
 
 @dataclass(frozen=True, eq=False)
-class SharedRules:
+class SharedRules(NormalFormDefaults):
     """`values`: rules whose own limits are 0; `prices` (K, d): what limits all of them."""
 
     values: AffineRules

@@ -10,6 +10,7 @@ import pytest
 from cg4ai import Linear, Problem, Settings, solve
 from cg4ai.colgen import gap_estimate as estimating
 from cg4ai.colgen.loop import patch
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.colgen.pricing.probes import Probe
 from cg4ai.colgen.pricing.reduced_cost import reduced_costs
@@ -23,7 +24,7 @@ from cg4ai.records import Estimate, PricingResult
 from cg4ai.runs.folder import Run
 
 
-class Unproven:
+class Unproven(PricerDefaults):
     """A finite class, priced exactly by one who does not say so.
 
     As training does, it proposes a member where none improves, too; an idle one then does not.
@@ -90,7 +91,7 @@ def test_where_nothing_was_trained_at_the_end_the_least_loss_is_all_that_is_said
 # ---- restarts at the final duals -----------------------------------------------------------------
 
 
-class Drawing:
+class Drawing(PricerDefaults):
     """Knows a finite class, and looks at as many of its members as it has restarts.
 
     For the run it proposes the best one of the first `few`.
@@ -100,7 +101,7 @@ class Drawing:
         self.members, self.few, self.seen = members, few, [] if seen is None else seen
         self.restarts = 0
 
-    def probing(self, probe: Probe) -> "Drawing":
+    def for_estimate(self, probe: Probe) -> "Drawing":
         self.seen.append(probe)
         made = Drawing(self.members, self.few, self.seen)
         made.restarts = probe.restarts
@@ -231,7 +232,7 @@ def test_where_all_kinds_are_exact_a_run_that_was_cut_has_a_bound():
 # ---- what is not estimated -----------------------------------------------------------------------
 
 
-class Whole:
+class Whole(PricerDefaults):
     """A pricer without a brief way."""
 
     def __init__(self) -> None:
@@ -251,9 +252,9 @@ def test_a_pricer_that_works_whole_is_not_asked_where_that_is_dear():
 
 def test_an_interrupt_while_estimating_leaves_the_mixture_as_it_is():
     class Interrupting(Drawing):
-        def probing(self, probe: Probe) -> Drawing:
+        def for_estimate(self, probe: Probe) -> Drawing:
             signal.raise_signal(signal.SIGINT)
-            return super().probing(probe)
+            return super().for_estimate(probe)
 
     found = solve(problem_of(Interrupting(CLASS, 30)), EARLY)
     whole = solve(problem_of(Drawing(CLASS, 30)), EARLY)

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from cg4ai import Box, Cg4aiError, Linear, Problem, Settings, StopReason, solve
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import SolverFailure
@@ -20,7 +21,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, affine
 from cg4ai.members.mixture import Mixture
 from cg4ai.objectives import Supervised
-from cg4ai.protocols import Members, PricingRequest
+from cg4ai.protocols import Members, PricingRequest, SeparatorDefaults
 from cg4ai.records import IntArray, PricingResult, SeparationResult
 from cg4ai.rules import Requirement
 
@@ -56,7 +57,7 @@ def at_least(bound: float, *, where: float = 0.0) -> Linear:
     return Linear([[where]], [1.0], bound)
 
 
-class Scripted:
+class Scripted(PricerDefaults):
     """Answers pricing requests from a list, then with nothing; keeps what it was asked."""
 
     def __init__(self, *answers: Sequence[float] | Callable[[PricingRequest], Any]) -> None:
@@ -426,16 +427,13 @@ class TestPenalties:
         assert result.audits[0].worst_violation == pytest.approx(5000.0)
 
 
-class EndPoints:
+class EndPoints(SeparatorDefaults):
     """Exact for members that are affine in one input: looks at both ends of a Box."""
 
     def __init__(self, log: list[str] | None = None, interrupt_at: int | None = None) -> None:
         self.log = [] if log is None else log
         self.interrupt_at = interrupt_at
         self.calls = 0
-
-    def thorough(self) -> EndPoints:
-        return self
 
     def find(
         self,

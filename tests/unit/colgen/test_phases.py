@@ -14,6 +14,7 @@ import pytest
 from cg4ai import Linear, Problem, Result, Settings, StopReason, solve
 from cg4ai.colgen.iteration import Decision, GoOn, Priced, Settled, Stop, Weighed
 from cg4ai.colgen.phases import NormalPhase, Phase
+from cg4ai.colgen.pricing.defaults import PricerDefaults, WrappingPricer
 from cg4ai.colgen.state import RunState
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.layout import Layout
@@ -30,7 +31,7 @@ def constants(*values: float) -> ConstantMembers:
     return ConstantMembers(np.array(values, float).reshape(-1, 1), 1)
 
 
-class Counting:
+class Counting(PricerDefaults):
     """Proposes smaller members each time it is asked; how often is all that it remembers."""
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class Counting:
         self.asked, self.seen = state.values["asked"], state.arrays["seen"]
 
 
-class Scripted:
+class Scripted(PricerDefaults):
     """One member, without a memory."""
 
     def price(self, request: PricingRequest) -> PricingResult:
@@ -58,7 +59,7 @@ class Scripted:
 
 
 @dataclass(frozen=True)
-class Wrapping:
+class Wrapping(WrappingPricer):
     inner: Pricer | Sequence[Pricer]
 
     def price(self, request: PricingRequest) -> PricingResult:

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from cg4ai import Linear, Problem, Result, Settings, StopReason, solve
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
 from cg4ai.objectives import Supervised
-from cg4ai.protocols import PricingRequest
+from cg4ai.protocols import PricerCapabilities, PricingRequest
 from cg4ai.records import IterationRecord, PricingResult
 from cg4ai.runs.folder import Run
 
@@ -21,10 +22,10 @@ SETTINGS = Settings(final_weights="vertex", patience=1, smoothing=0.0, uniform_s
 TARGET = 1.0
 
 
-class Fitting:
+class Fitting(PricerDefaults):
     """Proposes the target where there are no rows, else what the dearest row asks for."""
 
-    fits_data = True
+    capabilities = PricerCapabilities(fits_data=True)
 
     def __init__(self) -> None:
         self.rows_seen: list[int] = []
@@ -105,7 +106,7 @@ def test_rules_alone_and_pricers_that_prove_have_no_plain_phase() -> None:
     assert solve(problem(3.0, ruled, loss="none"), SETTINGS).plain is None
     assert set(ruled.rows_seen) == {1}
     proving = Fitting()
-    proving.fits_data = False
+    proving.capabilities = PricerCapabilities()
     assert solve(problem(3.0, proving), SETTINGS).plain is None
 
 

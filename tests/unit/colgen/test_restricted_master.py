@@ -20,6 +20,7 @@ from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, affine
 from cg4ai.objectives import Epigraph, Supervised
+from cg4ai.protocols import MemberDefaults
 from cg4ai.records import Array, Duals, IntArray, MasterSolution, PricingResult
 from cg4ai.rules.rows import LinearRows
 
@@ -148,7 +149,7 @@ class TestAdmission:
             other.admit(proposal([1.0], [0], [-1]), priced(other, blocks=[1.0]), charge_loss=True)
 
     def test_members_whose_values_are_no_numbers_never_improve(self) -> None:
-        class Broken:
+        class Broken(MemberDefaults):
             input_size, output_size, differentiable = 1, 1, True
             device = torch.device("cpu")
 

@@ -14,6 +14,7 @@ import torch
 from cg4ai import Box, Linear, Problem, Settings, StopReason, solve
 from cg4ai.clock import Deadline
 from cg4ai.colgen.gap_estimate import PART
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
@@ -22,7 +23,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture
 from cg4ai.members.mixture import Mixture
 from cg4ai.objectives import Supervised
-from cg4ai.protocols import Pricer, PricingRequest
+from cg4ai.protocols import Pricer, PricingRequest, SeparatorDefaults
 from cg4ai.records import PricingResult, SeparationResult
 from cg4ai.rules import Requirement
 from cg4ai.runs.folder import Run
@@ -90,7 +91,7 @@ def test_pricing_and_searching_are_booked_as_such(clock: Clock) -> None:
 
 
 @dataclass
-class Slow:
+class Slow(SeparatorDefaults):
     """Finds nothing, takes its time, and keeps the mixtures it was shown."""
 
     seconds: float = 0.0
@@ -117,7 +118,7 @@ class Slow:
 
 
 @dataclass
-class Falling:
+class Falling(PricerDefaults):
     """Ever better members, each after a while."""
 
     seconds: float = 0.0

@@ -9,6 +9,7 @@ import pytest
 from scipy.optimize import linprog
 
 from cg4ai import ConstrainedClassifier, FitWarning, Linear, Problem, Result, Settings, solve
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.affine import AffinePricer
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.conflicts import Scope
@@ -23,7 +24,7 @@ EXACT = Settings(row_margin=0.0, epsilon=1e-9, iteration_limit=500)
 SILENT = PricingResult(None, np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-class Silent:
+class Silent(PricerDefaults):
     """Proposes nothing and proves nothing, as training that fails to improve."""
 
     def price(self, request: PricingRequest) -> PricingResult:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.estimators.holdout import HeldOutPricer, LabelledData, merged, split
 from cg4ai.layout import Layout
 from cg4ai.objectives import Supervised
@@ -90,7 +91,7 @@ def test_numeric_targets_are_split_at_random() -> None:
     assert len(firsts) > 1
 
 
-class Recording:
+class Recording(PricerDefaults):
     seen: PricingRequest
 
     def price(self, request: PricingRequest) -> PricingResult:

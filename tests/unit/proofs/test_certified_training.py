@@ -8,6 +8,7 @@ import pytest
 
 from cg4ai import Box, Linear, Problem, Settings
 from cg4ai.colgen.interrupts import Interrupted
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.colgen.restricted_master import Workspace
@@ -150,7 +151,7 @@ def test_two_rules_over_regions_are_refused():
         solve_certified(limited(1.2, other), SETTINGS, architecture=ARCHITECTURE)
 
 
-class Impatient:
+class Impatient(PricerDefaults):
     """A pricer at whose first call the user presses Ctrl-C."""
 
     def price(self, request):

@@ -12,6 +12,7 @@ import pytest
 from cg4ai.colgen.pricing.gradient.losses import attack_tolerance
 from cg4ai.colgen.separation import default_separator
 from cg4ai.compile.problem import Problem
+from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import SeparationResult
 from cg4ai.routing import instance
 from cg4ai.routing.pages.journal import CUTS, CutJournal
@@ -27,7 +28,7 @@ MIXTURE = SETTINGS.feasibility_tolerance - SETTINGS.row_margin / 2
 
 
 @dataclass(frozen=True)
-class Finds:
+class Finds(SeparatorDefaults):
     """A separator that finds arc 2 overloaded by `excess` at the corner."""
 
     excess: float
@@ -36,9 +37,6 @@ class Finds:
         corner = requirement.region.upper[None]
         rows = requirement.rows_at(corner, np.array([2]), 0)
         return SeparationResult(rows, np.array([self.excess]), self.excess, {})
-
-    def thorough(self) -> Finds:
-        return self
 
 
 @pytest.fixture(scope="module")

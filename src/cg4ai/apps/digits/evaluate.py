@@ -20,12 +20,12 @@ from cg4ai.apps.protocol import Evaluation
 from cg4ai.clock import Review
 from cg4ai.colgen.result import Result
 from cg4ai.colgen.separation.radius import Radius, largest_radius
-from cg4ai.colgen.separation.scan import Predictor
 from cg4ai.ensemble.audit import audit
 from cg4ai.ensemble.claims import record_audited
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array, IntArray, Strength
 from cg4ai.rules.regions import Box
+from cg4ai.rules.violations import Predictor
 
 TOLERANCE = 1e-7  # what a recomputed row may lack
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from cg4ai.apps.digits.data import PIXELS
 from cg4ai.apps.digits.separation import Withstand
-from cg4ai.colgen.pricing.probes import Probe, probing
+from cg4ai.colgen.pricing.defaults import WrappingPricer
+from cg4ai.colgen.pricing.probes import Probe
 from cg4ai.compile.problem import Problem
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
@@ -89,15 +90,15 @@ class Journal:
 
 
 @dataclass(frozen=True)
-class _Listening:
+class _Listening(WrappingPricer):
     """A pricer whose last proposal the journal can see."""
 
     inner: Pricer
     journal: Journal
 
-    def probing(self, probe: Probe) -> Pricer:
+    def for_estimate(self, probe: Probe) -> Pricer:
         """Proposals for an estimate do not enter the run: nobody listens."""
-        return probing(self.inner, probe)
+        return self.inner.for_estimate(probe)
 
     def price(self, request: PricingRequest) -> PricingResult:
         result = self.inner.price(request)

@@ -13,18 +13,26 @@ from torch import Tensor
 
 from cg4ai.apps.digits.data import CLASSES, PIXELS
 from cg4ai.apps.digits.settings import Rule
+from cg4ai.colgen.pricing.defaults import PricerDefaults, WrappingPricer
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training, train
 from cg4ai.colgen.pricing.probes import Probe
 from cg4ai.colgen.pricing.reduced_cost import row_values
-from cg4ai.colgen.pricing.single_models import alone
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import concatenate
 from cg4ai.members.mixture import Mixture, Part
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.objectives import cross_entropy
-from cg4ai.protocols import Architecture, Members, Parameters, Pricer, PricingRequest
+from cg4ai.protocols import (
+    Architecture,
+    ArchitectureDefaults,
+    MemberChange,
+    Members,
+    Parameters,
+    Pricer,
+    PricingRequest,
+)
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.rules.rows import Rows
 from cg4ai.seeds import derived_seed, generator
@@ -73,7 +81,7 @@ def _blur_matrix(sigma: float, side: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SmoothNetwork:
+class SmoothNetwork(ArchitectureDefaults):
     """The paper's member, trained through a first layer that is blurred; 0 is no blur.
 
     Training moves free weights V; the network's first layer is `gain * blur(V)`, a Gaussian blur
@@ -128,7 +136,7 @@ class SmoothNetwork:
 
 
 @dataclass(frozen=True)
-class DigitPricer:
+class DigitPricer(PricerDefaults):
     """Trains groups jointly until there is too little left to gain, then proposes nothing.
 
     Losses are at least 0, so a mixture whose rows are all met and whose loss is at most `enough`
@@ -138,9 +146,12 @@ class DigitPricer:
     training: GradientPricer
     enough: float = 0.05
 
-    @property
-    def architecture(self) -> Architecture:
+    def trained_architecture(self) -> Architecture:
         return self.training.architecture
+
+    def with_members(self, change: MemberChange) -> Pricer:
+        changed = change.architecture(self.training.architecture)
+        return replace(self, training=replace(self.training, architecture=changed))
 
     def price(self, request: PricingRequest) -> PricingResult:
         if request.ensemble is not None and self._enough(request, request.ensemble):
@@ -148,15 +159,20 @@ class DigitPricer:
             return PricingResult(None, none, none, note="all rows met, loss at most enough")
         return self.training.price(request)
 
-    def alone(self, pressure: float) -> Pricer:
+    def for_single_models(self, pressure: float) -> Pricer:
         """New members that stand alone, several in one batch, and the best one trained on."""
         fresh = self.training
         one = replace(fresh, architecture=self._unblurred, restarts=1)
-        return Both((alone(replace(fresh, restarts=ALONE), pressure), alone(one, pressure)))
+        return Both(
+            (
+                replace(fresh, restarts=ALONE).for_single_models(pressure),
+                one.for_single_models(pressure),
+            )
+        )
 
-    def probing(self, probe: Probe) -> GradientPricer:
+    def for_estimate(self, probe: Probe) -> GradientPricer:
         """Looks though little is left to gain; half of the members go on from active ones."""
-        return replace(self.training, architecture=self._unblurred).probing(probe)
+        return replace(self.training, architecture=self._unblurred).for_estimate(probe)
 
     @property
     def _unblurred(self) -> Architecture:
@@ -183,7 +199,7 @@ class DigitPricer:
 
 
 @dataclass(frozen=True)
-class Both:
+class Both(WrappingPricer):
     """Asks all of `inner`, whose members are of one kind, and proposes what they propose."""
 
     inner: tuple[Pricer, ...]

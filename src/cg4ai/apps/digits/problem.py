@@ -19,7 +19,6 @@ from cg4ai.apps.digits.settings import Recipe, Scenario
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.colgen.separation import GradientAscent, MixedInteger
-from cg4ai.colgen.separation.scan import Predictor
 from cg4ai.compile.problem import Problem
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.layout import Layout
@@ -29,6 +28,7 @@ from cg4ai.records import Array, IntArray
 from cg4ai.rules import Margin, Probability
 from cg4ai.rules.regions import Box
 from cg4ai.rules.rows import Rows
+from cg4ai.rules.violations import Predictor
 from cg4ai.seeds import derived_seed, generator
 from cg4ai.settings import Settings
 

@@ -17,14 +17,15 @@ from torch import Tensor
 
 from cg4ai.apps.digits.data import CLASSES, PIXELS
 from cg4ai.apps.digits.settings import Rule
-from cg4ai.colgen.separation.scan import Predictor, predictions
 from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Mixture
+from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.rules.labels import member_margins
 from cg4ai.rules.regions import Box
-from cg4ai.rules.requirement import Requirement
+from cg4ai.rules.requirement import Requirement, RequirementDefaults
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, shortfall
+from cg4ai.rules.violations import Predictor, predictions
 
 CHUNK = 1024  # images attacked at once
 
@@ -190,7 +191,7 @@ class SmallestChange:
 
 
 @dataclass(frozen=True, eq=False)
-class Withstand:
+class Withstand(RequirementDefaults):
     """Images (n, 784) with labels (n,): what `attacks` find must be answered right as well.
 
     A row is a perturbed image with the label of the image it was made from, `which` being that
@@ -254,11 +255,8 @@ class Withstand:
 
 
 @dataclass(frozen=True)
-class Attacking:
+class Attacking(SeparatorDefaults):
     """The separator of `Withstand`: every attack on every image, kept where the answer is wrong."""
-
-    def thorough(self) -> Attacking:
-        return self
 
     def find(
         self,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.colgen.master.convex import ConvexMaster
+from cg4ai.colgen.pricing.defaults import WrappingPricer
 from cg4ai.members import concatenate
 from cg4ai.members.trees import TreeMembers
 from cg4ai.objectives import Supervised
@@ -27,7 +28,7 @@ MOST_NUMBERS = 50_000_000  # in the outputs of all extreme values
 
 
 @dataclass(frozen=True)
-class RefittedTrees:
+class RefittedTrees(WrappingPricer):
     """Proposes the trees of `inner`, and each of them with leaf values that keep the rows.
 
     Only single trees with outputs as they are, in one block, under linear rows; others stay alone.

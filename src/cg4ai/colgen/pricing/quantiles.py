@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.monotone_parameters import signs_of
 from cg4ai.colgen.pricing.trees import takes_missing
 from cg4ai.errors import InvalidInput
@@ -17,7 +18,7 @@ from cg4ai.members.tree_arrays import one_output_each
 from cg4ai.members.trees import TreeMembers
 from cg4ai.objectives import Supervised
 from cg4ai.parallel import fan_out
-from cg4ai.protocols import PricingRequest
+from cg4ai.protocols import PricerCapabilities, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.rules.shapes import Monotone, Shape
 
@@ -45,7 +46,7 @@ def at_quantile(estimator: Any, quantile: float) -> Any:
 
 
 @dataclass(frozen=True)
-class QuantilePricer:
+class QuantilePricer(PricerDefaults):
     """Fits each of `estimators` to every quantile of the targets; rules on rows do not move it.
 
     The first call fits all rows, later ones a random share each, so that there is something to mix.
@@ -55,9 +56,6 @@ class QuantilePricer:
     quantiles: tuple[float, ...]
     shapes: tuple[Any, ...] = ()  # of Monotone
     n_jobs: int | None = None
-
-    fits_data: ClassVar[bool] = True
-    needs_labels: ClassVar[bool] = True
 
     def price(self, request: PricingRequest) -> PricingResult:
         objective = request.objective
@@ -79,21 +77,22 @@ class QuantilePricer:
         return PricingResult(stack, np.zeros(count, np.int64), np.full(count, -1))
 
     @property
-    def takes_missing(self) -> bool:
-        """Whether its members take inputs that are NaN."""
-        return all(map(takes_missing, self.estimators))
+    def capabilities(self) -> PricerCapabilities:
+        return PricerCapabilities(
+            fits_data=True,
+            needs_labels=True,
+            takes_missing=all(map(takes_missing, self.estimators)),
+            keeps_shapes=True,
+        )
 
-    def keeping(self, shapes: Any) -> QuantilePricer:
+    def with_shapes(self, shapes: Sequence[Shape]) -> QuantilePricer:
         """The same for trees that keep these shapes at every input."""
         return replace(self, shapes=only_monotone(shapes))
 
     def _known(self, request: PricingRequest) -> bool:
         """Whether the mixture has such members already."""
-        ensemble: Any = request.ensemble
-        inside = [part.members for part in getattr(ensemble, "parts", ())]
-        while any(hasattr(one, "inner") for one in inside):
-            inside = [getattr(one, "inner", one) for one in inside]
-        return any(isinstance(one, TreeMembers) for one in inside)
+        parts = () if request.ensemble is None else request.ensemble.parts
+        return any(isinstance(part.members.innermost(), TreeMembers) for part in parts)
 
     def _fits(self, estimator: Any, objective: Supervised, rows: Any, seed: int) -> list[_Fit]:
         """What is to be fitted, one model for each quantile."""

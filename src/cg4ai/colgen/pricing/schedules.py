@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from cg4ai.colgen.pricing.defaults import WrappingPricer
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.probes import Probe
 from cg4ai.members.shielded import ShieldedArchitecture
@@ -18,7 +18,7 @@ ENOUGH = "members of this kind are trained once without rules"
 
 
 @dataclass(frozen=True)
-class FreshThenRefined:
+class FreshThenRefined(WrappingPricer):
     """Of `inner`, asks the first for new members, the second once rules bind a mixture of them.
 
     Rules bind by rows that it must meet, or by a shield, through which it trains them on. Under
@@ -46,9 +46,9 @@ class FreshThenRefined:
             return _nothing(ENOUGH)
         return fresh.price(request)
 
-    def probing(self, probe: Probe) -> Pricer:
+    def for_estimate(self, probe: Probe) -> Pricer:
         """As the first, whose members may all be new."""
-        return self.inner[0].probing(probe)
+        return self.inner[0].for_estimate(probe)
 
     def _known(self, request: PricingRequest) -> bool:
         """Whether members of this kind have weight in the mixture."""
@@ -58,7 +58,7 @@ class FreshThenRefined:
 
 
 @dataclass(frozen=True)
-class InTurn:
+class InTurn(WrappingPricer):
     """Asks one of `inner` after the other, iteration by iteration, beginning with number `first`.
 
     A problem has one for each number: where the pricer whose turn it is finds nothing, the next is
@@ -73,17 +73,14 @@ class InTurn:
 
 
 @dataclass(frozen=True)
-class Once:
+class Once(WrappingPricer):
     """Asks `inner`, which makes trees, only while the mixture has none."""
 
     inner: Pricer
 
     def price(self, request: PricingRequest) -> PricingResult:
         parts = () if request.ensemble is None else request.ensemble.parts
-        inside: list[Any] = [part.members for part in parts]
-        while any(hasattr(members, "inner") for members in inside):
-            inside = [getattr(members, "inner", members) for members in inside]
-        if any(isinstance(members, TreeMembers) for members in inside):
+        if any(isinstance(part.members.innermost(), TreeMembers) for part in parts):
             return _nothing(ENOUGH)
         return self.inner.price(request)
 

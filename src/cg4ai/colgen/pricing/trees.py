@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.finite import best_per_block
+from cg4ai.colgen.pricing.leaf_values import RefittedTrees
 from cg4ai.colgen.pricing.monotone_parameters import checked_shapes, constrained, signs_of
 from cg4ai.colgen.pricing.nested_classes import check_nesting, nested_member, nesting_of
 from cg4ai.colgen.pricing.probes import Probe
@@ -27,7 +29,7 @@ from cg4ai.members.tree_arrays import one_output_each, repaired
 from cg4ai.members.trees import TreeMembers
 from cg4ai.objectives import Supervised
 from cg4ai.parallel import fan_out
-from cg4ai.protocols import Members, PricingRequest
+from cg4ai.protocols import Members, Pricer, PricerCapabilities, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.rules.shapes import Monotone, Shape
 
@@ -52,7 +54,7 @@ class _Job:
     seed: int
 
 
-class TreePricer:
+class TreePricer(PricerDefaults):
     """Fits clones of `estimator` so that they price out, several per call; proves nothing.
 
     Regressors fit the functional gradient: data pull to their targets (for a mixture, from its
@@ -69,9 +71,6 @@ class TreePricer:
     `n_jobs` proposals are fitted at a time (None: 1, or what `joblib.parallel_config` says); each
     has a seed of its own, so that they are the same for any number.
     """
-
-    fits_data = True
-    needs_labels = True
 
     def __init__(
         self,
@@ -96,24 +95,32 @@ class TreePricer:
         self.shapes: tuple[Monotone, ...] = ()
 
     @property
-    def takes_missing(self) -> bool:
-        """Whether its members take inputs that are NaN."""
-        return takes_missing(self.estimator)
+    def capabilities(self) -> PricerCapabilities:
+        return PricerCapabilities(
+            fits_data=True,
+            needs_labels=True,
+            takes_missing=takes_missing(self.estimator),
+            keeps_shapes=True,
+        )
 
-    def keeping(self, shapes: Sequence[Shape]) -> TreePricer:
+    def with_shapes(self, shapes: Sequence[Shape]) -> TreePricer:
         """The same for trees that keep these shapes at every input, by their own constraints."""
         made = copy.copy(self)
         made.shapes = checked_shapes(self.estimator, shapes)
         check_nesting(self.estimator, made.shapes)
         return made
 
-    def probing(self, probe: Probe) -> TreePricer:
+    def for_estimate(self, probe: Probe) -> TreePricer:
         """Fits by fewer scales: as many as there are restarts and work for, one at least."""
         made = copy.copy(self)
         count = min(probe.restarts, round(probe.share * len(self.scales)))
         middle = sorted(self.scales, key=lambda scale: abs(np.log(scale)))
         made.scales = tuple(middle[: max(1, count)])
         return made
+
+    def for_single_models(self, pressure: float) -> Pricer:
+        """With leaf values that keep the rows; shapes might be broken by other values."""
+        return self if self.shapes else RefittedTrees(self)
 
     def price(self, request: PricingRequest) -> PricingResult:
         jobs: list[_Job] = []

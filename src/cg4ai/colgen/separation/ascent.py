@@ -11,27 +11,21 @@ import torch
 from torch import Tensor
 
 from cg4ai.colgen.separation.blackbox import BlackBox
-from cg4ai.colgen.separation.scan import (
-    Predictor,
-    candidates,
-    harvest,
-    pick_starts,
-    refuse_not_finite,
-    region_violations,
-    search_region,
-)
+from cg4ai.colgen.separation.scan import harvest, pick_starts, search_region
 from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Mixture
+from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.rules.regions import Ball
 from cg4ai.rules.requirement import whole_number
+from cg4ai.rules.violations import Predictor, candidates, refuse_not_finite, region_violations
 
 if TYPE_CHECKING:
     from cg4ai.rules import Requirement
 
 
 @dataclass(frozen=True)
-class GradientAscent:
+class GradientAscent(SeparatorDefaults):
     """Projected gradient ascent with a step of its own for every start.
 
     Each rule gets `starts` starting points out of the centre, random inputs and up to `vertices`

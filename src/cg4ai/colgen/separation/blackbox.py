@@ -9,19 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from cg4ai.colgen.separation.scan import (
-    Predictor,
-    candidates,
-    harvest,
-    pick_starts,
-    refuse_not_finite,
-    region_violations,
-    search_region,
-)
+from cg4ai.colgen.separation.scan import harvest, pick_starts, search_region
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.extras import optional
+from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.rules.requirement import whole_number
+from cg4ai.rules.violations import Predictor, candidates, refuse_not_finite, region_violations
 
 if TYPE_CHECKING:
     from cg4ai.rules import Requirement
@@ -33,7 +27,7 @@ LEAST_S = 1e-3  # to NLopt no seconds are no limit
 
 
 @dataclass(frozen=True)
-class BlackBox:
+class BlackBox(SeparatorDefaults):
     """One NLopt search of `evaluations` evaluations for each rule and start.
 
     Starts come from the centre, random inputs and up to `vertices` vertices: half the most

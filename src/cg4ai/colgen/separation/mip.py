@@ -21,19 +21,21 @@ from cg4ai.colgen.separation.relu_peak import (
     climb,
     largest,
 )
-from cg4ai.colgen.separation.scan import Predictor, harvest, search_region
+from cg4ai.colgen.separation.scan import harvest, search_region
 from cg4ai.errors import InvalidInput
 from cg4ai.members.relu import ReluNetwork
+from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import SeparationResult
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.requirement import whole_number
+from cg4ai.rules.violations import Predictor
 
 if TYPE_CHECKING:
     from cg4ai.rules import Requirement
 
 
 @dataclass(frozen=True)
-class MixedInteger:
+class MixedInteger(SeparatorDefaults):
     """HiGHS on one program for each rule that simple bounds leave open, from the attack's best.
 
     The answer is optimal within `gap` (in the units of the rule), or has the bound that `nodes` of
@@ -133,7 +135,7 @@ class MixedInteger:
 def linear_rules(requirement: Requirement, output_size: int) -> AffineRules:
     """The rules in normal form, or an error that says why no such program states them."""
     requirement.check(requirement.input_size, output_size)
-    rules = getattr(requirement, "normal_form", None)
+    rules = requirement.normal_form
     if not isinstance(rules, AffineRules):
         raise InvalidInput(
             f"exact separation is for linear rules over a region (Linear, Margin, Probability), "

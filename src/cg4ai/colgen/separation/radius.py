@@ -14,12 +14,12 @@ import numpy as np
 
 from cg4ai import clock
 from cg4ai.colgen.separation.relu_peak import NODES, Excess, bound_by_lines, largest
-from cg4ai.colgen.separation.scan import Predictor, predictions
 from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.members.relu import ReluNetwork
 from cg4ai.records import Array
 from cg4ai.rules.regions import Box
+from cg4ai.rules.violations import Predictor, predictions
 
 BISECTIONS = 40
 ROUNDS = 50  # better attacks that programs may find before the search gives up

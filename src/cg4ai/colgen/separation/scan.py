@@ -1,59 +1,31 @@
-"""What all searches share, and the smallest of them: `PoolScan` looks at every listed row."""
+"""What all searches share, from inputs to rows, and the smallest: `PoolScan` looks at every row."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from cg4ai.errors import InvalidInput
+from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import shortfall
+from cg4ai.rules.violations import (
+    Predictor,
+    predictions,
+    refuse_not_finite,
+    region_violations,
+)
 
 if TYPE_CHECKING:
     from cg4ai.rules import Requirement
 
-CHUNK = 8192  # inputs evaluated in one call: bounds memory when pools are large
-SCREENED = 512  # random inputs looked at before a search: evaluating is cheaper than climbing
 NEAR = 1e-2  # inputs this close, relative to the half-widths of the region, count as one
-
-
-class Predictor(Protocol):
-    """All that a separator uses of an ensemble."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    @property
-    def differentiable(self) -> bool: ...
-
-    def outputs(self, inputs: Tensor) -> Tensor:
-        """(n, d) float64 -> (n, r)."""
-        ...
-
-
-def predictions(mixture: Predictor, inputs: Array) -> Tensor:
-    """Outputs (n, r) in float64 on CPU, without gradients, in chunks."""
-    with torch.no_grad():
-        parts = [
-            mixture.outputs(torch.as_tensor(inputs[start : start + CHUNK], dtype=torch.float64))
-            for start in range(0, len(inputs), CHUNK)
-        ]
-    return torch.cat(parts).to(device="cpu", dtype=torch.float64)
-
-
-def candidates(region: Region, vertices: int, generator: torch.Generator) -> Array:
-    """Inputs to screen, (n, d): the centre, random ones, and up to `vertices` vertices."""
-    parts = [torch.as_tensor(region.middle)[None], region.sample(SCREENED, generator)]
-    if vertices:
-        parts.append(region.extremes(vertices, generator))
-    return torch.cat(parts).numpy()
 
 
 def pick_starts(screened: Array, starts: int, generator: torch.Generator) -> IntArray:
@@ -82,28 +54,6 @@ def search_region(requirement: Requirement, separator: str) -> Region:
             "inputs; use PoolScan"
         )
     return region
-
-
-def region_violations(mixture: Predictor, requirement: Requirement, inputs: Array) -> Array:
-    """(n, rules) recomputed in float64; refuses predictions that are no numbers."""
-    parts = []
-    for start in range(0, len(inputs), CHUNK):
-        part = np.array(inputs[start : start + CHUNK], dtype=np.float64)
-        with torch.no_grad():
-            x = torch.as_tensor(part).to(mixture.device)
-            found = requirement.violations(x, mixture.outputs(x).to(torch.float64))
-        parts.append(found.cpu().numpy())
-    violations = np.concatenate(parts)
-    refuse_not_finite(violations, requirement.name)
-    return violations
-
-
-def refuse_not_finite(values: Array, name: str) -> None:
-    if not np.isfinite(values).all():
-        raise InvalidInput(
-            f"the mixture's values for {name} are not finite at some inputs; look for members "
-            "whose training diverged"
-        )
 
 
 def harvest(
@@ -157,12 +107,8 @@ def _distinct(scaled: Array, point: IntArray, rule: IntArray, limit: int) -> Int
 
 
 @dataclass(frozen=True)
-class PoolScan:
+class PoolScan(SeparatorDefaults):
     """Exact on a finite list: what it does not report is not violated."""
-
-    def thorough(self) -> PoolScan:
-        """A scan leaves nothing out already."""
-        return self
 
     def find(
         self,

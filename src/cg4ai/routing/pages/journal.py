@@ -7,7 +7,7 @@ the run goes on; a resumed run repeats lines exactly, so repeated lines count on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -138,3 +138,6 @@ class _Listening:
 
     def thorough(self) -> Separator:
         return _Listening(self.inner.thorough(), self.journal)
+
+    def inner_parts(self) -> Sequence[Separator]:
+        return (self.inner,)

@@ -17,6 +17,7 @@ from torch import Tensor
 from cg4ai import clock
 from cg4ai.anchors.affine_maps import AffineMap
 from cg4ai.anchors.search import check_given
+from cg4ai.colgen.pricing.defaults import ArchitecturePricer
 from cg4ai.colgen.pricing.gradient.cuda_graphs import NotRecorded, train_captured
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Pause, Training, train
@@ -88,7 +89,7 @@ def capacity_shield(instance: Instance, requirement: Linear, samples: Array) -> 
 
 
 @dataclass(frozen=True)
-class JointPricer:
+class JointPricer(ArchitecturePricer):
     """Trains one network on fresh demand vectors; later ones go on from the one of most weight.
 
     A share `hard` of every batch comes from vectors at which the network in training is furthest
@@ -143,7 +144,7 @@ class JointPricer:
         allowed = max(0.0, SHARE_OF_TIME * (request.until - now) / pace)
         return replace(training, steps=max(1, min(training.steps, int(allowed))))
 
-    def probing(self, probe: Probe) -> GradientPricer:
+    def for_estimate(self, probe: Probe) -> GradientPricer:
         """Half of the networks go on from active ones; rows are drawn, as many as a batch has."""
         onwards = GradientPricer(
             self.architecture,
@@ -153,7 +154,7 @@ class JointPricer:
             blend=1.0,
             row_limit=self.batch_size,
         )
-        return onwards.probing(probe)
+        return onwards.for_estimate(probe)
 
     def _trained(
         self,

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.colgen.pricing.defaults import ArchitecturePricer
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.colgen.pricing.probes import Probe
@@ -17,7 +18,7 @@ from cg4ai.members.mixture import Mixture
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.members.side_by_side import Sight
 from cg4ai.objectives import AnyObjective, Epigraph
-from cg4ai.protocols import Members, Parameters, PricingRequest
+from cg4ai.protocols import ArchitectureDefaults, Members, Parameters, PricingRequest
 from cg4ai.records import Array, PricingResult
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.settings import Sees
@@ -28,7 +29,7 @@ NO_PATH = -1e4  # a logit whose softmax is exactly 0 in float64
 
 
 @dataclass(frozen=True)
-class SplitNetwork:
+class SplitNetwork(ArchitectureDefaults):
     """A network per demand: demands in, a softmax over that demand's paths out.
 
     Of demands that it does not see, as `sees` says, its weights are exactly zero. Demands with
@@ -96,7 +97,7 @@ class SplitNetwork:
 
 
 @dataclass(frozen=True)
-class RoutingPricer:
+class RoutingPricer(ArchitecturePricer):
     """Trains one member per demand as a group: long at first, then on from the active members.
 
     Where the objective draws fresh demand vectors and has a tail, a share `hard` of every later
@@ -143,11 +144,11 @@ class RoutingPricer:
             request = replace(request, objective=self.harder(request, request.ensemble))
         return pricer.price(request)
 
-    def alone(self, pressure: float) -> RoutingPricer:
+    def for_single_models(self, pressure: float) -> RoutingPricer:
         """The same, but that the rows weigh more: its groups are one member of each demand."""
         return replace(self, row_weight=self.row_weight * pressure)
 
-    def probing(self, probe: Probe) -> GradientPricer:
+    def for_estimate(self, probe: Probe) -> GradientPricer:
         """Half of the members go on from active ones; rows are drawn, as many as a batch has."""
         onwards = GradientPricer(
             self.architecture,
@@ -157,7 +158,7 @@ class RoutingPricer:
             blend=1.0,
             row_limit=self.batch_size,
         )
-        return onwards.probing(probe)
+        return onwards.for_estimate(probe)
 
     def plain(self, trainings: int) -> RoutingPricer:
         """The same training without rows or attacks, over the steps of `trainings` calls."""

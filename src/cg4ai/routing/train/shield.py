@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from cg4ai.colgen.separation import BlackBox, GradientAscent
-from cg4ai.colgen.separation.scan import predictions
 from cg4ai.ensemble.claims import record_audited
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.shield import ShieldedEnsemble
@@ -23,6 +22,7 @@ from cg4ai.routing.train.effort import SHIELDED, affordable, climbs
 from cg4ai.routing.train.problem import capacity
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
+from cg4ai.rules.violations import predictions
 from cg4ai.seeds import derived_seed, generator
 
 SAMPLES = 300  # demand vectors over which the anchor's mean MLU is least

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from cg4ai import clock
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.shielded import Shield, ShieldedMembers
 from cg4ai.members.trees import TreeMembers
@@ -176,7 +177,7 @@ class _Tree:
 
 
 @dataclass(frozen=True)
-class TreePricer:
+class TreePricer(PricerDefaults):
     """Grows one tree a call; later ones are boosted: they answer what the mixture leaves.
 
     The second tree is grown to have half of the weight beside the first, the third a third beside

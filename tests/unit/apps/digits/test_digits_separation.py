@@ -93,7 +93,7 @@ def test_what_an_attack_finds_becomes_rows_with_the_right_labels(
     expected = (
         member_margins(outputs, labels[which])
         if rule == "margin"
-        else outputs[torch.as_tensor(found.rows.index), torch.as_tensor(labels[which])]  # type: ignore[union-attr]
+        else outputs[torch.as_tensor(found.rows.index), torch.as_tensor(labels[which])]
     )
     torch.testing.assert_close(found.rows.values(outputs), expected)
     np.testing.assert_array_equal(found.rows.bounds, 0.3)

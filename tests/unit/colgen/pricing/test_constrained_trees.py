@@ -40,7 +40,7 @@ def priced(estimator, shapes, targets):
     request = make_request(
         Supervised(X, targets, loss), RowSet(Layout.single(outputs)), duals=[], gammas=[1e6]
     )
-    return TreePricer(estimator, scales=(1.0,)).keeping(shapes).price(request).members
+    return TreePricer(estimator, scales=(1.0,)).with_shapes(shapes).price(request).members
 
 
 def steepest_fall(members, feature, sign, output):
@@ -118,7 +118,7 @@ def test_shapes_that_trees_cannot_keep_are_refused_before_training():
         (boosting, Monotone({0: 1}, logits=True), "about logits"),
     ):
         with pytest.raises(InvalidInput, match=message):
-            TreePricer(estimator).keeping([shape])
+            TreePricer(estimator).with_shapes([shape])
     opposite = [Monotone({0: 1}), Monotone({0: -1})]
     with pytest.raises(InvalidInput, match="the opposite of another rule"):
         priced(HistGradientBoostingRegressor(), opposite, TARGETS[:, :1])

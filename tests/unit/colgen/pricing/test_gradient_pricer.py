@@ -21,7 +21,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, ModuleArchitecture, NetworkArchitecture
 from cg4ai.members.mixture import Part
 from cg4ai.objectives import Epigraph, Supervised
-from cg4ai.protocols import PricingRequest
+from cg4ai.protocols import ArchitectureDefaults, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.rules.rows import ConcaveRows, RowSet
 from cg4ai.seeds import generator
@@ -390,7 +390,7 @@ def test_restarts_are_independent_of_each_other() -> None:
     torch.testing.assert_close(few.outputs(x)[0], many.outputs(x)[0], rtol=1e-7, atol=1e-9)
 
 
-class _Fixed:
+class _Fixed(ArchitectureDefaults):
     """An affine softmax whose i-th member always starts from the same parameters."""
 
     input_size, output_size = 2, 2

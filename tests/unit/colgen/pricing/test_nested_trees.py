@@ -53,7 +53,7 @@ def priced(estimator, shape, labels=GRADES):
     shape.check(4, 4)
     objective = Supervised(X, labels, "log_loss")
     request = make_request(objective, RowSet(Layout.single(4)), duals=[], gammas=[1e6])
-    return TreePricer(estimator, scales=(1.0,)).keeping([shape]).price(request).members
+    return TreePricer(estimator, scales=(1.0,)).with_shapes([shape]).price(request).members
 
 
 def outputs(members, inputs):
@@ -133,7 +133,7 @@ def test_what_parts_cannot_keep_is_refused_before_training(shapes, estimator, wo
     for shape in shapes:
         shape.check(4, 3)
     with pytest.raises(InvalidInput, match=words):
-        TreePricer(estimator).keeping(shapes)
+        TreePricer(estimator).with_shapes(shapes)
 
 
 def test_several_features_of_one_class_may_be_bound_by_several_rules():
@@ -143,5 +143,5 @@ def test_several_features_of_one_class_may_be_bound_by_several_rules():
     request = make_request(
         Supervised(X, GRADES, "log_loss"), RowSet(Layout.single(4)), duals=[], gammas=[1e6]
     )
-    members = TreePricer(HISTOGRAMS, scales=(1.0,)).keeping(shapes).price(request).members
+    members = TreePricer(HISTOGRAMS, scales=(1.0,)).with_shapes(shapes).price(request).members
     assert not any(obstacle(members, shape) for shape in shapes)

@@ -16,19 +16,20 @@ import copy
 
 import numpy as np
 
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.affine_problem import AffineProblem, Standardiser
 from cg4ai.colgen.pricing.probes import Probe
 from cg4ai.colgen.pricing.reduced_cost import reduced_costs
 from cg4ai.errors import InvalidInput
 from cg4ai.members.networks import affine
 from cg4ai.objectives import Supervised
-from cg4ai.protocols import Members, PricingRequest
+from cg4ai.protocols import Members, PricerCapabilities, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 
 GAP = 1e-7  # relative gap aimed at; much closer neighbours drown in the master's tolerances
 
 
-class AffinePricer:
+class AffinePricer(PricerDefaults):
     """Minimises the reduced cost over all affine members whose parameters lie in a ball.
 
     A member of a block with q outputs maps x to `V^T [z, 1]`, z = (x - mean) / deviation over the
@@ -45,9 +46,9 @@ class AffinePricer:
     neighbours, a group that lets the master find that maximum (0: none).
     """
 
-    linear_rows_only = True
-    needs_labels = True
-    proves = "affine members"
+    capabilities = PricerCapabilities(
+        needs_labels=True, linear_rows_only=True, proves="affine members"
+    )
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class AffinePricer:
         fit = np.linalg.lstsq(design, targets, rcond=None)[0]
         return 10.0 * (1.0 + float(np.linalg.norm(fit)))
 
-    def probing(self, probe: Probe) -> AffinePricer:
+    def for_estimate(self, probe: Probe) -> AffinePricer:
         """The best member and its bound, without the others that speed up convergence."""
         made = copy.copy(self)
         made.extra = 0

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.listed import Listed, next_in_order
 from cg4ai.colgen.pricing.reduced_cost import reduced_costs
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.objectives import AnyObjective
-from cg4ai.protocols import Members, PricingRequest
+from cg4ai.protocols import Members, PricerCapabilities, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 
 TOLERANCE = 1e-9  # reduced costs above minus this are rounding, not improvement
 
 
-class FinitePricer:
+class FinitePricer(PricerDefaults):
     """Prices every candidate and proposes the best `per_call` of each block.
 
     `candidates` are pairs of a stack of members and the block (len(members),) of each. A result
@@ -26,8 +28,8 @@ class FinitePricer:
     block without any.
     """
 
+    capabilities = PricerCapabilities(proves="listed members")
     fits_rows = False
-    proves = "listed members"
 
     def __init__(
         self, candidates: Sequence[tuple[Members, IntArray]], *, per_call: int = 8
@@ -46,6 +48,9 @@ class FinitePricer:
             (members, np.asarray(blocks, np.int64)) for members, blocks in candidates
         ]
         self.per_call = per_call
+
+    def factories(self) -> Mapping[str, Any]:
+        return {k: v for members, _ in self.candidates for k, v in members.factories().items()}
 
     def can_list(self, objective: AnyObjective, layout: Layout) -> bool:
         return True

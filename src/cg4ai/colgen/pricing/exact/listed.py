@@ -15,8 +15,8 @@ import numpy as np
 
 from cg4ai.layout import Layout
 from cg4ai.objectives import AnyObjective
-from cg4ai.protocols import Members, PricingRequest
-from cg4ai.records import Array, IntArray, PricingResult
+from cg4ai.protocols import Members, Pricer, PricingRequest
+from cg4ai.records import Array, IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,12 @@ class Listed:
 
 
 @runtime_checkable
-class Listable(Protocol):
+class Listable(Pricer, Protocol):
     """A pricer whose class can be listed; `fits_rows`: new rows give other members."""
 
     fits_rows: bool
 
     def can_list(self, objective: AnyObjective, layout: Layout) -> bool: ...
-
-    def price(self, request: PricingRequest) -> PricingResult: ...
 
     def listed(
         self, request: PricingRequest, lower: Array, *, start: int, count: int, most: float

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.affine_problem import ROUNDING, Standardiser
 from cg4ai.colgen.pricing.exact.relu_units import BestUnit, Units, best_unit, search
 from cg4ai.colgen.pricing.reduced_cost import price_terms
 from cg4ai.errors import InvalidInput
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.objectives import AnyObjective, Supervised
-from cg4ai.protocols import PricingRequest
+from cg4ai.protocols import PricerCapabilities, PricingRequest
 from cg4ai.records import Array, PricingResult
 from cg4ai.rules import Requirement
 
@@ -53,7 +54,11 @@ class _Chosen:
     weight: Array
 
 
-class ReluPricer:
+def _has_loss(objective: AnyObjective) -> bool:
+    return isinstance(objective, Supervised) and objective.loss != "none"
+
+
+class ReluPricer(PricerDefaults):
     """Minimises the reduced cost over all members `c + v max(0, w . z + b)`, with a proven bound.
 
     z is the input, standardised over the objective's inputs; |w_1| + ... + |w_d| + |b| <= 1. In
@@ -65,8 +70,7 @@ class ReluPricer:
     that searching found, up to `per_call` others for each block.
     """
 
-    linear_rows_only = True
-    proves = "ReLU networks"
+    capabilities = PricerCapabilities(linear_rows_only=True, proves="ReLU networks")
 
     def __init__(
         self, input_size: int, output_size: int, *, radius: float = 10.0, per_call: int = 8
@@ -84,8 +88,8 @@ class ReluPricer:
 
     def refuse(self, objective: AnyObjective, requirements: Sequence[Requirement]) -> None:
         """Refuse what cannot be priced exactly in reasonable time, before anything is trained."""
-        own = isinstance(objective, Supervised) and objective.kind == "average"
-        if own and getattr(objective, "loss", "none") != "none":
+        averaged = isinstance(objective, Supervised) and objective.kind == "average"
+        if averaged and _has_loss(objective):
             raise InvalidInput(
                 "ReLU members are priced exactly where their prices are linear in outputs: "
                 'for objective="mixture" and epigraphs, not for the "average" of their own '
@@ -109,7 +113,7 @@ class ReluPricer:
         scale = _Range.of(request.objective, layout.output_size)
         standardiser = Standardiser.of(request.objective.inputs)
         terms = price_terms(request)
-        if terms.charge and getattr(request.objective, "loss", "none") != "none":
+        if terms.charge and _has_loss(request.objective):
             return self._first(request, scale, standardiser)
         inputs, where = np.unique(terms.inputs, axis=0, return_inverse=True)
         prices = np.zeros((len(inputs), layout.output_size))

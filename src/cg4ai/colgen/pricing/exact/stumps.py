@@ -12,16 +12,17 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.finite import TOLERANCE
 from cg4ai.colgen.pricing.exact.listed import Listed, next_in_order
 from cg4ai.colgen.pricing.leaf_values import TOLERANCE as ROW_TOLERANCE
-from cg4ai.colgen.pricing.leaf_values import fit_leaves, probabilities, ranges
+from cg4ai.colgen.pricing.leaf_values import RefittedTrees, fit_leaves, probabilities, ranges
 from cg4ai.colgen.pricing.reduced_cost import PriceTerms, price_terms
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members.trees import TreeMembers
 from cg4ai.objectives import AnyObjective, Supervised
-from cg4ai.protocols import PricingRequest
+from cg4ai.protocols import Pricer, PricerCapabilities, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 
 ROUNDING = 1e-13  # relative to the sum of absolute terms; subtracted from every bound
@@ -143,7 +144,7 @@ class _Stump:
     right: Array
 
 
-class StumpPricer:
+class StumpPricer(PricerDefaults):
     """All stumps `left if x[feature] <= threshold else right`, by full enumeration.
 
     A reduced cost depends on a stump only through its outputs at the training and row inputs, so
@@ -154,9 +155,7 @@ class StumpPricer:
     A call proposes the best stump of each of the `per_call` best features of each block.
     """
 
-    linear_rows_only = True
-    needs_labels = True
-    proves = "stumps"
+    capabilities = PricerCapabilities(needs_labels=True, linear_rows_only=True, proves="stumps")
     fits_rows = True
 
     def __init__(
@@ -206,6 +205,10 @@ class StumpPricer:
             groups=np.full(len(chosen), -1),
             lower_bound=bounds,
         )
+
+    def for_single_models(self, pressure: float) -> Pricer:
+        """With leaf values that keep the rows."""
+        return RefittedTrees(self)
 
     def can_list(self, objective: AnyObjective, layout: Layout) -> bool:
         """Of one block: leaf values of several would have to be fitted together."""

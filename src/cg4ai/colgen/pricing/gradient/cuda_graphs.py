@@ -29,7 +29,7 @@ from cg4ai.colgen.pricing.gradient.training import (
     onecycle,
 )
 from cg4ai.errors import Cg4aiError
-from cg4ai.objectives import Batch
+from cg4ai.objectives import Batch, Epigraph, Objective
 from cg4ai.parallel import own_stream
 from cg4ai.protocols import Parameters
 from cg4ai.rules.regions import Region
@@ -93,7 +93,9 @@ class LaidOutTraining:
         self.capacity = max(1, capacity)
         self.buffers: dict[str, Tensor] = {}
         self.on_device: torch.Generator | None = None
-        if getattr(getattr(trainer.objective, "sampler", None), "any_device", False):
+        objective = trainer.objective
+        sampler = objective.sampler if isinstance(objective, Epigraph | Objective) else None
+        if getattr(sampler, "any_device", False):  # what a user's own sampler says of itself
             seed = int(torch.randint(2**62, (1,), generator=trainer.made))
             self.on_device = torch.Generator(trainer.request.device).manual_seed(seed)
 

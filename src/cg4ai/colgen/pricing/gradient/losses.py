@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -22,10 +22,9 @@ from cg4ai.colgen.pricing.gradient.rows import (
 from cg4ai.colgen.pricing.gradient.violations import ViolationPool
 from cg4ai.colgen.pricing.reduced_cost import mixture_outputs
 from cg4ai.colgen.separation import training_separator
-from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Mixture, Part
-from cg4ai.objectives import AnyObjective, Batch
-from cg4ai.protocols import Architecture, Parameters, PricingRequest
+from cg4ai.objectives import AnyObjective, Batch, Supervised
+from cg4ai.protocols import Parameters, PricingRequest
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
 from cg4ai.rules.regions import Region
@@ -79,7 +78,8 @@ class Trainer:
         self.pooled: list[ReadyRows] = []
         self.fixed = self.batch(None) if pricer.batch_size is None else None
         self.needs_objective = request.loss_weight > 0
-        self.has_loss = getattr(request.objective, "loss", "") != "none"
+        only_rules = isinstance(self.objective, Supervised) and self.objective.loss == "none"
+        self.has_loss = not only_rules
         self._together: tuple[Sequence[Tensor], Tensor] | None = None
 
     def _pools(self) -> dict[int, ViolationPool]:
@@ -282,17 +282,18 @@ class Trainer:
 
     def limited(self, parameters: Parameters, limit: float) -> Parameters:
         """Scale down the output layer of members that exceed the limit on any known input."""
-        scale = output_scaling(self.pricer.architecture)
+        architecture = self.pricer.architecture
         known = [self.objective.inputs]
         if self.pricer.limit_inputs is not None:
             known.append(self.pricer.limit_inputs)
         inputs = torch.cat([*map(self.tensor, known), *(r.inputs for r in self.rows)])
         with torch.no_grad():
             sizes = [
-                self.pricer.architecture.forward(parameters, part).abs().amax((1, 2))
+                architecture.forward(parameters, part).abs().amax((1, 2))
                 for part in torch.split(inputs, CHUNK)
             ]
-            return scale(parameters, (limit / torch.stack(sizes).amax(0)).clamp_max(1.0))
+            most = torch.stack(sizes).amax(0)
+            return architecture.scale_outputs(parameters, (limit / most).clamp_max(1.0))
 
 
 def _differ(one: Tensor, other: Tensor) -> bool:
@@ -302,15 +303,3 @@ def _differ(one: Tensor, other: Tensor) -> bool:
 def attack_tolerance(headroom: float) -> float:
     """Attacks while training keep near misses, too: within half of what training aims at."""
     return -headroom / 2
-
-
-def output_scaling(architecture: Architecture) -> Callable[[Parameters, Tensor], Parameters]:
-    scale: Callable[[Parameters, Tensor], Parameters] | None = getattr(
-        architecture, "scale_outputs", None
-    )
-    if scale is None:
-        raise InvalidInput(
-            "output_limit scales linear outputs down, and these members have none that are known: "
-            "set output_limit=None"
-        )
-    return scale

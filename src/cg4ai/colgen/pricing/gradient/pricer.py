@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 
+from cg4ai.colgen.pricing.defaults import ArchitecturePricer
 from cg4ai.colgen.pricing.gradient.cuda_graphs import NotRecorded, laid_out, train_captured
-from cg4ai.colgen.pricing.gradient.losses import Trainer, output_scaling
+from cg4ai.colgen.pricing.gradient.losses import Trainer
 from cg4ai.colgen.pricing.gradient.training import Training, train
 from cg4ai.colgen.pricing.probes import Probe
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
-from cg4ai.protocols import Architecture, Parameters, PricingRequest
+from cg4ai.protocols import Architecture, Parameters, PricerCapabilities, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.seeds import generator
 
@@ -31,7 +32,7 @@ SEGMENT = 200  # steps whose data are laid out at a time on CUDA, where no attac
 
 
 @dataclass(frozen=True)
-class GradientPricer:
+class GradientPricer(ArchitecturePricer):
     """Trains `restarts` groups of `group` members (per block) for the given duals.
 
     With group 1 and one block each member stands alone. A larger group is trained on the loss of
@@ -67,8 +68,6 @@ class GradientPricer:
         where losses must not be noise (schedule "plateau"), or where with attacks the others are
         remembered like inputs found.
     """
-
-    fits_data: ClassVar[bool] = True  # see `solving.phases.usual_phases`
 
     architecture: Architecture
     restarts: int = 4
@@ -123,11 +122,15 @@ class GradientPricer:
             )
 
     @property
+    def capabilities(self) -> PricerCapabilities:
+        return PricerCapabilities(fits_data=True)
+
+    @property
     def draws_rows(self) -> bool:
         """Whether rows beyond `row_limit` are drawn, instead of left out or remembered."""
         return self.training.schedule == "onecycle" and not self.attack_every
 
-    def probing(self, probe: Probe) -> GradientPricer:
+    def for_estimate(self, probe: Probe) -> GradientPricer:
         """Trains on the reduced cost itself, each member alone; half go on from active ones."""
         steps = probe.steps(self.training.steps, models=self.restarts * self.group)
         return replace(
@@ -143,11 +146,23 @@ class GradientPricer:
             refresh_every=0,
         )
 
+    def for_single_models(self, pressure: float) -> GradientPricer:
+        """Trains on each member's own loss and the hinge on the rows, one on from the best."""
+        return replace(
+            self,
+            group=1,
+            blend=1.0,
+            individual=0.0,
+            finish=0.0,
+            warm_starts=1,
+            row_weight=self.row_weight * pressure,
+        )
+
     def _check_output_limit(self, limit: float) -> None:
         if not limit > 0:
             raise InvalidInput(f"output_limit must be positive, got {limit}")
-        scale = output_scaling(self.architecture)
-        scale(self.architecture.initialise(1, generator(0)), torch.ones(1))  # or it says why not
+        started = self.architecture.initialise(1, generator(0))
+        self.architecture.scale_outputs(started, torch.ones(1))  # or it says why not
 
     def price(self, request: PricingRequest) -> PricingResult:
         made = generator(request.seed)

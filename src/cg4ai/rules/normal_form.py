@@ -1,0 +1,85 @@
+"""`NormalForm`: the rules of a requirement over a region as a shield reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, Self
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cg4ai.records import Array
+
+
+class NormalForm(Protocol):
+    """Several rules on one output vector, each linear or concave in it."""
+
+    @property
+    def digest(self) -> str | None:
+        """What tells rules apart; None where they are a function in Python."""
+        ...
+
+    def slack(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """(n, d), (..., n, r) -> (..., n, L), at least 0 where a rule is kept."""
+        ...
+
+    def bound_sizes(self, ends: Array) -> Array:
+        """(L,) what no bound exceeds in size at inputs up to `ends` (d,) in size."""
+        ...
+
+    def sizes(self, inputs: Array, outputs: Array) -> Array:
+        """(n, d), (n, r) -> (n, L): the sum of the sizes of a rule's terms, by which it rounds."""
+        ...
+
+    # ---- with defaults in `NormalFormDefaults` ------------------------------------------------
+
+    @property
+    def reads(self) -> NDArray[Any] | None:
+        """(L, r): which outputs each rule reads; None where that is not known."""
+        ...
+
+    @property
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """The rules as named arrays, as they are stored."""
+        ...
+
+    def shares(
+        self, inputs: Tensor, outputs: Tensor, anchor: Tensor, *, aim: Tensor
+    ) -> Tensor | None:
+        """(..., n, L): the share of the anchor (n, r) that each rule needs, in closed form.
+
+        `aim` (L,) is how far inside its bound. None: there is no such form but that of a line.
+        """
+        ...
+
+    def tensors(self, device: torch.device) -> dict[str, Tensor]:
+        """What `slack` is computed from, for `with_tensors`."""
+        ...
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        """The same rules computed from other tensors of these names."""
+        ...
+
+
+class NormalFormDefaults:
+    """Defaults of `NormalForm`: rules that may read all outputs, without arrays or tensors."""
+
+    @property
+    def reads(self) -> NDArray[Any] | None:
+        return None
+
+    @property
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        return {}
+
+    def shares(
+        self, inputs: Tensor, outputs: Tensor, anchor: Tensor, *, aim: Tensor
+    ) -> Tensor | None:
+        return None
+
+    def tensors(self, device: torch.device) -> dict[str, Tensor]:
+        return {}
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        return self
