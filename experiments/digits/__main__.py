@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-import click
 from typer.core import TyperGroup
 
 from cg4ai.cli.options import Given, settings_command
@@ -36,7 +36,7 @@ EXAMPLES = {
 class Commands(TyperGroup):
     """What begins with no command's name is for `train`: a scenario, or an option of it."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
             args = ["train", *args]
         return super().parse_args(ctx, args)
