@@ -1,6 +1,6 @@
 """Hard rows for very many images: lazily added, with time, memory and the share satisfied.
 
-    python benchmarks/bench_digits_rows.py --data mnist --images 10000 20000 50000 --hidden 4 16 64
+    python -m benchmarks.bench_digits_rows --data mnist --images 10000 20000 50000 --hidden 4 16 64
 
 Every image is in a pool, and the master holds only those rows that some mixture violated. In the
 form "pairwise" they are the rule itself, one row for each other class; "member" is the paper's, one
