@@ -136,8 +136,9 @@ def test_every_run_writes_a_whole_page_with_figures(runs: Path, kind: str) -> No
     for title in ("What was asked", "What was established", "How training went", "How to use it"):
         assert title in page.texts["h2"]
     assert f'cg4ai.load("{kind}")' in page.words
+    program = "python -m experiments.digits" if kind == "digits" else "cg4ai"
     for command in ("predict", "audit", "explore", "serve", "export"):
-        assert f"cg4ai {command} {kind}" in page.words
+        assert f"{program} {command} {kind}" in page.words
     assert str(runs.parent) not in text  # it is sent around, and folders are nobody else's
 
 

@@ -107,6 +107,6 @@ def unknown(name: str, run: str = "RUN") -> str:
         )
     return (
         f"a run of {name!r} is of none of the applications registered here "
-        f"({', '.join(_REGISTERED)}): import the package that it belongs to, or use cg4ai.load in "
-        "Python"
+        f"({', '.join(_REGISTERED)}): import the package that it belongs to, such as "
+        "cg4ai.routing, or use cg4ai.load in Python"
     )
