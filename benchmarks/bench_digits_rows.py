@@ -1,6 +1,6 @@
 """Hard rows for very many images: lazily added, with time, memory and the share satisfied.
 
-    python benchmarks/bench_digits_rows.py --data mnist --images 10000 20000 50000 --hidden 4 16 64
+    python -m benchmarks.bench_digits_rows --data mnist --images 10000 20000 50000 --hidden 4 16 64
 
 Every image is in a pool, and the master holds only those rows that some mixture violated. In the
 form "pairwise" they are the rule itself, one row for each other class; "member" is the paper's, one
@@ -23,15 +23,15 @@ import numpy as np
 import torch
 
 import cg4ai
-from cg4ai.apps.digits.data import CLASSES, Split, digits
-from cg4ai.apps.digits.evaluate import accuracy
-from cg4ai.apps.digits.members import DigitPricer, SmoothNetwork
-from cg4ai.apps.digits.problem import DigitLoss
-from cg4ai.apps.digits.settings import BY_RULE
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.layout import Layout
 from cg4ai.report.tables import markdown
+from experiments.digits.data import CLASSES, Split, digits
+from experiments.digits.evaluate import accuracy
+from experiments.digits.members import DigitPricer, SmoothNetwork
+from experiments.digits.problem import DigitLoss
+from experiments.digits.settings import BY_RULE
 
 THRESHOLD = BY_RULE["margin"]["threshold"]
 OBJECTIVE = 2000  # images over which the master takes the mean loss; members train on all

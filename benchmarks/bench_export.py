@@ -20,6 +20,9 @@ import numpy as np
 import onnxruntime
 import torch
 
+# each makes its runs known
+import cg4ai.routing  # noqa: F401
+import experiments.digits  # noqa: F401
 from cg4ai.apps.folders import trained
 from cg4ai.ensemble.export import difference, onnx_model
 

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from cg4ai.apps.digits import DigitsSettings, train
-from cg4ai.apps.digits.data import builtin
 from cg4ai.apps.patches import patch_run
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.report.tables import plain
+from experiments.digits import DigitsSettings, train
+from experiments.digits.data import builtin
 
 WRONG = 10
 

@@ -25,7 +25,7 @@ QUICK = ["--set", "later_steps=200", "--set", "validation=500"]
 RUNS = {
     "tabular": ["train", "{folder}/data.csv", "--target", "y", "--rules", "{folder}/rules.json"],
     "routing": [*ROUTE, *QUICK],
-    "digits": ["digits", "hard", "--n", "100", "--set", "steps=300", "--set", "group=20"],
+    "digits": ["train", "hard", "--n", "100", "--set", "steps=300", "--set", "group=20"],
     "certified": [*ROUTE, *QUICK, "--guarantee", "certified"],
 }
 
@@ -44,15 +44,17 @@ def data(folder: Path) -> None:
     )
 
 
-def started(arguments: list[str]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "cg4ai.cli.main", *arguments, "--quiet"]
+def started(module: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", module, *arguments, "--quiet"]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def killed(arguments: list[str], folder: Path, longest_s: float, chance: random.Random) -> int:
+def killed(
+    module: str, arguments: list[str], folder: Path, longest_s: float, chance: random.Random
+) -> int:
     """Kill a run again and again until it ends by itself; how many kills hit it."""
     kills = 0
-    process = started([*arguments, "--out", str(folder), "--threads", "1"])
+    process = started(module, [*arguments, "--out", str(folder), "--threads", "1"])
     while True:
         try:
             code = process.wait(timeout=chance.uniform(0.02, 0.6) * longest_s)
@@ -62,9 +64,8 @@ def killed(arguments: list[str], folder: Path, longest_s: float, chance: random.
             kills += 1
             there = (folder / "run.json").exists()
             again = [arguments[0], "--resume", "--out", str(folder)]
-            process = started(
-                again if there else [*arguments, "--out", str(folder), "--threads", "1"]
-            )
+            first = [*arguments, "--out", str(folder), "--threads", "1"]
+            process = started(module, again if there else first)
             continue
         if code not in (0, 3):
             raise SystemExit(f"{folder}: exit code {code} after {kills} kills")
@@ -85,14 +86,15 @@ def main() -> None:
             data(folder)
             arguments = [part.format(folder=folder) for part in RUNS[name]]
             begun = time.perf_counter()
-            if killed(arguments, folder / "whole", 1e6, chance):
+            module = "experiments.digits" if name == "digits" else "cg4ai"
+            if killed(module, arguments, folder / "whole", 1e6, chance):
                 raise SystemExit("the first run was killed")
             longest_s = time.perf_counter() - begun
             expected = mixture_digest(cg4ai.load(folder / "whole"))
             kills = runs = same = 0
             while kills < options.kills:
                 target = folder / f"run{runs}"
-                kills += killed(arguments, target, longest_s, chance)
+                kills += killed(module, arguments, target, longest_s, chance)
                 runs += 1
                 same += mixture_digest(cg4ai.load(target)) == expected
             print(f"| {name} | {kills} | {runs} | {same} |", flush=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cg4ai.cli.main import guarded
+from cg4ai.cli.program import guarded
 
 KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130
 

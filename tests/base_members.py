@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cg4ai.apps.digits import app
-from cg4ai.apps.digits.members import base_member
 from cg4ai.members import NetworkMembers
 from cg4ai.records import Array, IntArray
+from experiments.digits import app
+from experiments.digits.members import base_member
 
 KNOWN: dict[Any, NetworkMembers] = {}
 

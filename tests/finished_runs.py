@@ -1,4 +1,7 @@
-"""A finished run of each application, trained in seconds, for tests of what is done with them."""
+"""A finished run of each application, trained in seconds, for tests of what is done with them.
+
+Digits stand for an application outside the package: it is registered where this is imported.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from cg4ai.cli.main import main
+from experiments.digits.__main__ import main as digits_main
 from small_network import NETWORK
 
 ROUTE = (
@@ -35,10 +39,10 @@ def train_all(folder: Path) -> None:
     train = ["train", str(folder / "house.csv"), "--target", "price", "--steps", "60"]
     train += ["--rules", str(folder / "house.json"), "--hidden", "4", "--iteration-limit", "3"]
     route = ["route", str(folder / "small.json"), "--demands", "2", "--hidden", "6"]
-    for name, command in (
-        ("train", train),
-        ("route", [*route, *sets(ROUTE)]),
-        ("digits", ["digits", "hard", "--n", "20", *sets(DIGITS)]),
+    for name, program, command in (
+        ("train", main, train),
+        ("route", main, [*route, *sets(ROUTE)]),
+        ("digits", digits_main, ["hard", "--n", "20", *sets(DIGITS)]),
     ):
-        assert main([*command, *common, str(folder / name)]) == 0
+        assert program([*command, *common, str(folder / name)]) == 0
     (folder / "small.json").unlink()  # from now on the folder of the run must do

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cg4ai.apps.digits.members import blurred, picture_side
 from cg4ai.colgen.pricing.gradient.training import LossOf, Training, train
 from cg4ai.members import NetworkArchitecture, NetworkMembers
 from cg4ai.protocols import Parameters
@@ -26,6 +25,7 @@ from experiments.baselines.records import (
     Predict,
 )
 from experiments.baselines.rule import LabelRule
+from experiments.digits.members import blurred, picture_side
 
 
 @dataclass(frozen=True)

@@ -1,151 +1,80 @@
-"""`python -m experiments.digits`: the paper's experiments on digits, tables and figures."""
+"""`python -m experiments.digits`: digit classifiers trained, used and compared with the paper's."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, cast
+from typing import Any
 
-import typer
+from typer.core import TyperGroup
 
-from cg4ai.errors import InvalidInput
-from cg4ai.report.tables import plain
-from experiments.command import (
-    INTERRUPTED,
-    KEPT,
-    NOT_KEPT,
-    Again,
-    Device,
-    Folder,
-    Images,
-    Jobs,
-    Lean,
-    Quiet,
-    ReportOnly,
-    StopAfter,
-    Threads,
-    command,
-    say,
-    silent,
-)
-from experiments.digits import figures, reproduce, tables
-from experiments.digits.reproduce import Outcome, Plan
-from experiments.digits.units import SEEDS, Mode, ended
-from experiments.side_by_side import cores, moment_after
+from cg4ai.cli.options import Given, settings_command
+from cg4ai.cli.program import add_run_commands, epilog, guarded, new_program
+from cg4ai.cli.training import train_application
+from cg4ai.settings import RunOptions
+from experiments.digits import NAME, PROGRAM
+from experiments.digits.command import EXAMPLE, reproduce
+from experiments.digits.settings import DigitsSettings
 
-QUICK_NOTE = "Trained far too little (--quick): these figures mean nothing."
+EXAMPLES = {
+    "train": (
+        f"{PROGRAM} hard --n 100 --rule margin --augment --out classifier",
+        f"{PROGRAM} train --resume --out classifier",
+    ),
+    "predict": (f"{PROGRAM} predict classifier images.csv",),
+    "serve": (f"{PROGRAM} serve classifier",),
+    "audit": (f"{PROGRAM} audit classifier --data images.csv",),
+    "patch": (f"{PROGRAM} patch classifier --add wrong.json --out patched",),
+    "show": (f"{PROGRAM} show classifier",),
+    "explore": (f"{PROGRAM} explore classifier",),
+    "report": (f"{PROGRAM} report classifier",),
+    "certify": (f"{PROGRAM} certify classifier",),
+    "export": (f"{PROGRAM} export classifier --onnx model.onnx",),
+}
 
 
-def digits(
-    parts: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[PART ...]",
-            help="main, splits, sizes, methods, robust, correct, relabel, ablation or a single "
-            "variant such as margin-only; all if left out.",
-        ),
-    ] = None,
-    *,
-    out: Folder = Path("reproduce-digits"),
-    mode: Annotated[
-        str, typer.Option(help="ours, or paper: the method as published, into the same tables.")
-    ] = "ours",
-    seeds: Annotated[
-        list[str] | None, typer.Option(metavar="S,S", help="42,43,44 if left out.")
-    ] = None,
-    sizes: Annotated[
-        list[str] | None,
-        typer.Option(metavar="N,N", help="Training images; 100,1000 (sizes: 10 to 1000)."),
-    ] = None,
-    data: Images = None,
-    device: Device = "cpu",
-    jobs: Jobs = None,
-    threads: Threads = 1,
-    stop_after: StopAfter = None,
-    time_limit: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Stop training each after this time.")
-    ] = None,
-    lean: Lean = False,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Train far too little: to see that all works.")
-    ] = False,
-    report_only: ReportOnly = False,
-    force: Again = False,
-    quiet: Quiet = False,
-) -> None:
-    """Train and measure everything of the paper's section on digits, resuming what was stopped.
+class Commands(TyperGroup):
+    """What begins with no command's name is for `train`: a scenario, or an option of it."""
 
-    Units run side by side, each on one thread; several commands may share DIR. Writes DIR/tables
-    (our figures beside the paper's) and DIR/figures, from all that has ended there. Exit code 0:
-    every required image of these parts is answered as demanded; 3: some are not, or a unit ended
-    with an error, which does not end the others; 130: stopped.
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["train", *args]
+        return super().parse_args(ctx, args)
+
+
+def train(given: Given, options: RunOptions) -> int:
+    """Train a mixture of small networks on images of digits, with rules on listed images.
+
+    Scenarios: plain (no rules), hard (listed images must be right), robust (attacked images too),
+    correct (what the base member gets wrong), relabel (a 3 becomes a 2). Exit code 0: every
+    required image is answered as demanded; 3: some are not; 2: bad input; 130: interrupted
+    (continue with --resume --out DIR).
     """
-    plan = Plan(
-        out=out,
-        seeds=numbers(seeds, "--seeds") if seeds else SEEDS,
-        sizes=numbers(sizes, "--sizes") if sizes else None,
-        data=data,
-        device=device,
-        threads=threads,
-        quick=quick,
-        mode=cast(Mode, mode),
-        jobs=cores() if jobs is None else jobs,
-        until=moment_after(stop_after),
-        time_limit_s=time_limit,
-        lean=lean,
-    )
-    raise typer.Exit(
-        run(tuple(parts or ()), plan, report_only=report_only, force=force, quiet=quiet)
-    )
+    return train_application(NAME, given, options)
 
 
-def run(names: Sequence[str], plan: Plan, *, report_only: bool, force: bool, quiet: bool) -> int:
-    """Run the parts that are missing, then tables and figures of all that is there."""
-    outcome = Outcome()
-    if report_only and (names or force):
-        raise InvalidInput("--report-only runs nothing, so give neither parts nor --force with it")
-    if report_only and not any(ended(plan.folder)):
-        raise InvalidInput(
-            f"{plan.folder} holds no run of `python -m experiments.digits` that has ended, so "
-            "there is nothing to report"
-        )
-    if not report_only:
-        outcome = reproduce.reproduce(names, plan, force=force, say=silent if quiet else say)
-    saved = tables.write_tables(plan.folder, note=QUICK_NOTE if plan.quick else "")
-    drawn = figures.all_figures(plan.folder, plan.folder / "figures")
-    print(plain(tables.totals(saved)))
-    print(f"Tables: {plan.folder / tables.FOLDER / 'tables.md'}; figures: {len(drawn)}")
-    if outcome.left:
-        print(f"Left to other processes or for later: {len(outcome.left)}", file=sys.stderr)
-    if outcome.interrupted:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
-        return INTERRUPTED
-    if outcome.failed:
-        names_of_them = ", ".join(unit.name for unit in outcome.failed)
-        print(f"Ended with an error: {names_of_them}", file=sys.stderr)
-        return NOT_KEPT
-    kept = all(
-        summary["rows_satisfied"] == summary["rows"]
-        for summary in outcome.done.values()
-        if "rows" in summary
-    )
-    return KEPT if kept else NOT_KEPT
-
-
-def numbers(texts: Sequence[str], name: str) -> tuple[int, ...]:
-    """Whole numbers of an option that may be repeated, and hold several with commas."""
-    parts = [part.strip() for text in texts for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise InvalidInput(f"{name} must be whole numbers such as 42,43, got {' '.join(texts)!r}")
-    return tuple(int(part) for part in parts)
+app = new_program(
+    "Digit classifiers that answer listed images right, and the paper's experiments on them. A "
+    "scenario in place of a command trains: see train --help.",
+    cls=Commands,
+    add_completion=False,  # which is for installed programs
+)
+settings_command(
+    app,
+    DigitsSettings,
+    train,
+    short_help="Train a digit classifier that answers listed images right.",
+    epilog=epilog(EXAMPLES["train"]),
+)
+add_run_commands(app, EXAMPLES)
+app.command(
+    short_help="The paper's experiments: train, tables, figures.", epilog=epilog([EXAMPLE])
+)(reproduce)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
-    return command(
-        digits, "python -m experiments.digits", "main --seeds 42 --sizes 100 --out runs", arguments
-    )
+    """Run one command and return its exit code; `arguments` are the process's own if None."""
+    return guarded(app, arguments, PROGRAM)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,6 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linprog
 
-from cg4ai.apps.digits.app import DigitsApplication
-from cg4ai.apps.digits.evaluate import TOLERANCE, Prepared, accuracy, required
-from cg4ai.apps.digits.journal import Journal
-from cg4ai.apps.digits.problem import listed
 from cg4ai.apps.protocol import Evaluation, Solved, Task
 from cg4ai.clock import Deadline, Review
 from cg4ai.colgen.pricing.reduced_cost import row_values
@@ -21,6 +17,10 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import SolverFailure
 from cg4ai.members.mixture import Part
 from cg4ai.records import Array
+from experiments.digits.app import DigitsApplication
+from experiments.digits.evaluate import TOLERANCE, Prepared, accuracy, required
+from experiments.digits.journal import Journal
+from experiments.digits.problem import listed
 
 MOST_ROWS = 2000  # with more the programs take longer than the answer is worth
 PROGRAM_S, STUDY_S = 10.0, 60.0  # of one program and of all of them; else the count is not known

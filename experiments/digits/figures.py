@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps.digits.data import CLASSES, digits
-from cg4ai.apps.digits.problem import RELABELLED, RELABELLED_AS
 from cg4ai.apps.folders import ARRAYS
 from cg4ai.errors import RunFolderError
+from experiments.digits.data import CLASSES, digits
 from experiments.digits.paper import ACCURACY, COMPARED_ACCURACY, COMPARED_SATISFACTION, PAPER_SIZES
+from experiments.digits.problem import RELABELLED, RELABELLED_AS
 from experiments.digits.results import SavedUnits, Spread, accuracy, compared, satisfied
 from experiments.digits.units import (
     CURVES,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cg4ai.apps.digits.data import CLASSES
+from experiments.digits.data import CLASSES
 from experiments.digits.results import (
     NOT_RUN,
     Measure,

@@ -13,12 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.apps.digits.data import CLASSES
-from cg4ai.apps.digits.evaluate import Prepared
-from cg4ai.apps.digits.members import network
-from cg4ai.apps.digits.problem import Demand, listed
-from cg4ai.apps.digits.separation import Withstand, attacked
-from cg4ai.apps.digits.settings import DigitsSettings, Recipe
 from cg4ai.apps.protocol import Task
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
@@ -30,7 +24,13 @@ from cg4ai.rules import Margin, Probability
 from cg4ai.rules.rows import Rows
 from cg4ai.seeds import derived_seed
 from cg4ai.settings import Settings, hidden_setting
+from experiments.digits.data import CLASSES
+from experiments.digits.evaluate import Prepared
 from experiments.digits.fewest import Study
+from experiments.digits.members import network
+from experiments.digits.problem import Demand, listed
+from experiments.digits.separation import Withstand, attacked
+from experiments.digits.settings import DigitsSettings, Recipe
 
 EPOCHS, PATIENCE, LEARNING_RATE = 1000, 50, 1e-3
 

@@ -16,11 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.apps.digits.app import alone
-from cg4ai.apps.digits.data import CLASSES, Split, digits
-from cg4ai.apps.digits.members import network
-from cg4ai.apps.digits.problem import Demand, DigitLoss, digits_problem
-from cg4ai.apps.digits.settings import DigitsSettings, Recipe
 from cg4ai.apps.folders import ARRAYS, asked_of, complete
 from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidInput, RunFolderError, did_you_mean
@@ -30,8 +25,13 @@ from cg4ai.runs.folder import FolderLock, Run
 from cg4ai.seeds import generator
 from cg4ai.settings import Settings
 from experiments.baselines import BaselineData, compare
+from experiments.digits.app import alone
+from experiments.digits.data import CLASSES, Split, digits
 from experiments.digits.fewest import Study
+from experiments.digits.members import network
 from experiments.digits.paper_mode import PublishedDigits, PublishedSettings
+from experiments.digits.problem import Demand, DigitLoss, digits_problem
+from experiments.digits.settings import DigitsSettings, Recipe
 from experiments.digits.units import (
     GROUPS,
     SEEDS,
@@ -249,7 +249,7 @@ def line(summary: Mapping[str, Any]) -> str:
 
 
 def wanted_mixture(unit: Unit, plan: Plan) -> DigitsSettings:
-    """What `cg4ai digits` would be asked for."""
+    """What `train` would be asked for."""
     kind = VARIANTS[unit.variant]
     if not isinstance(kind, Mixture):
         raise InvalidInput(f"{unit.variant} is a baseline, not a mixture")

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.apps.digits.data import CLASSES
-from cg4ai.apps.digits.problem import RELABELLED
 from cg4ai.report.tables import cell, csv_text
 from cg4ai.runs import files
+from experiments.digits.data import CLASSES
 from experiments.digits.paper import (
     COMPARED_ACCURACY,
     PAPER_SIZES,
@@ -23,6 +22,7 @@ from experiments.digits.paper import (
     paper_comparison,
     paper_satisfaction,
 )
+from experiments.digits.problem import RELABELLED
 from experiments.digits.results import (
     NOT_RUN,
     SETTINGS,

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from cg4ai.apps.digits.data import CLASSES
-from cg4ai.apps.digits.settings import Rule, Scenario
 from cg4ai.apps.folders import complete
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.runs import files
 from experiments.baselines import METHODS
+from experiments.digits.data import CLASSES
+from experiments.digits.settings import Rule, Scenario
 
 SEEDS = (42, 43, 44)
 SIZES = (100, 1000)
@@ -32,7 +32,7 @@ LEAST_FOR_CHOOSING = 50  # settings are chosen on a fifth of the images of each 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """A mixture under rules: the options of `cg4ai digits` that make it.
+    """A mixture under rules: the options of `train` that make it.
 
     `hard_tenths` of each class are the hard set and the others are trained on; None: all are both.
     `literal`: not tenths but so many images of each class. `published`: by the paper's method.

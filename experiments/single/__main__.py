@@ -10,14 +10,14 @@ from typing import Annotated, Literal
 import typer
 
 from cg4ai import Result, StopReason, solve
-from cg4ai.apps.digits.app import DigitsApplication
-from cg4ai.apps.digits.settings import DigitsSettings
 from cg4ai.compile.problem import Problem
 from cg4ai.records import IterationRecord
 from cg4ai.routing.app import Routing
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.settings import Settings
 from experiments.command import KEPT, NOT_KEPT, Seed, command, say
+from experiments.digits.app import DigitsApplication
+from experiments.digits.settings import DigitsSettings
 from experiments.single.cases import SETTINGS, brute_force, random_case
 
 CLOSE = 1e-6

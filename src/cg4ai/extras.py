@@ -10,7 +10,6 @@ from cg4ai.errors import MissingExtra
 EXTRA_OF = {
     "fastapi": "serve",
     "matplotlib": "plots",
-    "mlxtend": "digits",
     "networkx": "routing",
     "nlopt": "routing",
     "onnx": "onnx",

@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 
 import cg4ai
 from cg4ai.cli import demo, demo_tumours
-from cg4ai.cli.main import app, guarded, main
+from cg4ai.cli.main import app, main
+from cg4ai.cli.program import guarded
 from small_network import NETWORK
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "rule-files.md"
@@ -107,7 +108,6 @@ def test_every_command_has_help_with_an_example() -> None:
         "export",
         "certify",
         "check",
-        "digits",
         "demo",
         "doctor",
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, from_sklearn
 from cg4ai.members.mixture import Mixture, Part
 from elsewhere import DEVICE, NAME, Elsewhere, is_elsewhere
+from experiments.digits.__main__ import main as digits_main
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +38,13 @@ def _any_device(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def run_elsewhere(out: Path, *arguments: str, **sizes: int) -> None:
+def run_elsewhere(
+    out: Path, *arguments: str, program: Callable[[list[str]], int] = main, **sizes: int
+) -> None:
     """Train by a command and check that members were elsewhere and that all was evaluated."""
     small = [word for name, size in sizes.items() for word in ("--set", f"{name}={size}")]
     with Elsewhere() as mode:
-        code = main([*arguments, *small, "--out", str(out), "--device", NAME, "--quiet"])
+        code = program([*arguments, *small, "--out", str(out), "--device", NAME, "--quiet"])
     assert code in (0, 3)  # 3: trained too little to keep the rule, which is not the question
     assert mode.moved > 100
     assert json.loads((out / "summary.json").read_text(encoding="utf-8"))["cut"] == []
@@ -79,8 +83,8 @@ def test_a_mixture_lives_where_its_members_do() -> None:
     [("hard", "margin"), ("robust", "margin"), ("hard", "probability")],
 )
 def test_digits(scenario: str, rule: str, tmp_path: Path) -> None:
-    arguments = ["digits", scenario, "--rule", rule, "--n", "10", "--hidden", "2"]
-    run_elsewhere(tmp_path / "run", *arguments, "--threads", "1", rounds=1, group=5)
+    arguments = [scenario, "--rule", rule, "--n", "10", "--hidden", "2", "--threads", "1"]
+    run_elsewhere(tmp_path / "run", *arguments, program=digits_main, rounds=1, group=5)
 
 
 @pytest.mark.parametrize("guarantee", ["attacked", "shielded", "certified"])

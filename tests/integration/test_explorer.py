@@ -26,6 +26,7 @@ from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.pages.program import array_data
 from cg4ai.routing.network.description import Router
+from experiments.digits.__main__ import main as digits_main
 from small_network import NETWORK, TINY
 
 QUICK = {**TINY, "validation": 100, "shield_inputs": 400, "timed": 20}
@@ -499,8 +500,8 @@ def test_an_image_is_drawn_and_recognised(browser: Any, tmp_path: Path) -> None:
     small = {"group": 6, "steps": 40, "batch_size": 16}
     further = [part for name, value in small.items() for part in ("--set", f"{name}={value}")]
     run = str(tmp_path / "run")
-    main(["digits", "hard", "--n", "10", "--seed", "1", "--out", run, "--quiet", *further])
-    assert main(["explore", run]) == 0
+    digits_main(["hard", "--n", "10", "--seed", "1", "--out", run, "--quiet", *further])
+    assert digits_main(["explore", run]) == 0
     ensemble = cg4ai.load(run)
     browser.get((tmp_path / "run" / "explorer.html").as_uri())
     images = np.random.default_rng(0).uniform(0, 1, (20, 784))

@@ -27,6 +27,7 @@ from cg4ai.runs.files import (
     write_json,
 )
 from cg4ai.runs.folder import Run
+from experiments.digits.__main__ import main as digits_main
 from pages_read import Page
 
 HOSTILE = '<script>alert("1")</script> & $x_1$'
@@ -97,10 +98,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     commands = {
         "train": train,
         "route": [*route, "--guarantee", "attacked", *sets(ROUTE)],
-        "digits": ["digits", "hard", "--n", "20", *sets(DIGITS)],
     }
     for name, command in commands.items():
         assert main([*command, *common, str(folder / name)]) in (0, 3)
+    images = ["hard", "--n", "20", *sets(DIGITS), *common, str(folder / "digits")]
+    assert digits_main(images) in (0, 3)
     added = ["patch", str(folder / "train"), "--add", str(folder / "more.json")]
     assert main([*added, "--out", str(folder / "patched")]) in (0, 3)
     return folder
@@ -134,8 +136,9 @@ def test_every_run_writes_a_whole_page_with_figures(runs: Path, kind: str) -> No
     for title in ("What was asked", "What was established", "How training went", "How to use it"):
         assert title in page.texts["h2"]
     assert f'cg4ai.load("{kind}")' in page.words
+    program = "python -m experiments.digits" if kind == "digits" else "cg4ai"
     for command in ("predict", "audit", "explore", "serve", "export"):
-        assert f"cg4ai {command} {kind}" in page.words
+        assert f"{program} {command} {kind}" in page.words
     assert str(runs.parent) not in text  # it is sent around, and folders are nobody else's
 
 

@@ -69,7 +69,7 @@ def test_readme_names_every_page() -> None:
         ("cg4ai", cg4ai.__all__),
         *(
             (package, importlib.import_module(package).__all__)
-            for package in ("cg4ai.plots", "cg4ai.routing", "cg4ai.apps.digits")
+            for package in ("cg4ai.plots", "cg4ai.routing")
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

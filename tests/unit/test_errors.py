@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import cg4ai
-from cg4ai.cli.main import BAD_INPUT, main
+from cg4ai.cli.main import main
+from cg4ai.cli.program import BAD_INPUT
 from cg4ai.errors import LONGEST_NAME, InvalidInput, check_names
 from cg4ai.routing import instance
 from small_network import NETWORK

@@ -72,7 +72,6 @@ def test_every_module_is_imported_without_extras_and_a_search_names_its_own() ->
     [
         ("topohub", "routing", ["route", "abilene", "--quiet"]),
         ("networkx", "routing", ["route", "abilene", "--quiet"]),
-        ("mlxtend", "digits", ["digits", "hard", "--n", "10", "--quiet"]),
         ("fastapi", "serve", ["serve", "."]),
         ("prometheus_client", "serve", ["serve", "."]),
         ("uvicorn", "serve", ["serve", "."]),

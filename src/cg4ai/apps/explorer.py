@@ -45,7 +45,7 @@ def explored(folder: Path, out: Path, *, most_mb: float = MOST_MB) -> float:
     if size > most_mb:
         raise InvalidInput(
             f"the page of {folder} has {size:.1f} MB, more than {most_mb:g}: allow it with "
-            f"--most-mb {size + 0.1:.1f}, or export the model (cg4ai export {folder} --onnx FILE)"
+            f"--most-mb {size + 0.1:.1f}, or export the model with export {folder} --onnx FILE"
         )
     files.write_bytes(out, data)
     return size

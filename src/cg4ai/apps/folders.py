@@ -5,11 +5,17 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
 from cg4ai.apps.protocol import Application, P, RunSettings, S, Trained
+from cg4ai.apps.registry import (
+    is_registered,
+    program_of,
+    registration,
+    registration_of_kind,
+    training_command,
+)
 from cg4ai.ensemble.saved import load
 from cg4ai.errors import InvalidSettings, RunFolderError
 from cg4ai.records import StopReason
@@ -26,12 +32,6 @@ ALL_ARCS = "all_arcs"  # in a description: of the network, on paths or not
 NOTES = "notes"  # in a description: what was left out, rescaled or assumed, in words
 PATCH_OF = "patch_of"  # in a description: the folder of the run that was patched
 PATCHES = "patches"  # in an ensemble's description: the files that were added, in order
-APPLICATIONS = {"train": "tabular", "route": "routing", "digits": "digits"}
-HOMES = {
-    "tabular": "cg4ai.apps.tabular.app",
-    "routing": "cg4ai.routing.app",
-    "digits": "cg4ai.apps.digits.app",
-}
 
 
 def check_application(run: Run, name: str) -> None:
@@ -44,15 +44,16 @@ def refuse_patched(run: Run) -> None:
     """Refuse to resume what a patch wrote: it is quick, and starts from the run it is of."""
     whole = (run.settings.get(DESCRIPTION) or {}).get(PATCH_OF)
     if whole is not None:
+        patch = f"{program_of(run.command)} patch"
         raise RunFolderError(
-            f"{run.folder} holds a patched run, which is not resumed: patch it further with cg4ai "
-            f"patch {run.folder}, or anew with cg4ai patch {whole} and another --out"
+            f"{run.folder} holds a patched run, which is not resumed: patch it further with "
+            f"{patch} {run.folder}, or anew with {patch} {whole} and another --out"
         )
 
 
 def about_of(app: Application[S, P], prepared: P) -> dict[str, Any]:
     """What a mixture says of itself: its application, and that one's description."""
-    return {"application": APPLICATIONS[app.name], **app.describe(prepared)}
+    return {"application": registration(app.name).kind, **app.describe(prepared)}
 
 
 def open_run(
@@ -117,7 +118,7 @@ def _located(settings: RunSettings) -> dict[str, Any]:
 def settings_in_words(run: Run) -> dict[str, Any]:
     """The settings as people read them: where 0 stands for something, that is said."""
     given = {name: value for name, value in run.settings.items() if name != DESCRIPTION}
-    if run.command not in APPLICATIONS:
+    if not is_registered(run.command):
         return given
     kind = application(run.command).settings
     return {name: in_words(kind, name, value) for name, value in given.items()}
@@ -129,14 +130,8 @@ def complete(summary: Mapping[str, Any]) -> bool:
 
 
 def application(name: str) -> Application[Any, Any]:
-    """The application whose command has this name."""
-    if name not in APPLICATIONS:
-        raise RunFolderError(
-            f"a run of {name!r} is of none of the applications {', '.join(APPLICATIONS)}; use "
-            "cg4ai.load in Python"
-        )
-    module = import_module(HOMES[APPLICATIONS[name]])
-    return cast("Application[Any, Any]", module.APPLICATION)
+    """The application that is registered by this name."""
+    return registration(name).load()
 
 
 def trained(folder: Path) -> tuple[Any, Trained]:
@@ -151,7 +146,7 @@ def trained(folder: Path) -> tuple[Any, Trained]:
             refuse_patched(run)
             raise RunFolderError(
                 f"the run in {folder} has not ended, so there is no mixture yet: continue it with "
-                f"cg4ai {run.command} --resume --out {folder}"
+                f"{training_command(run.command)} --resume --out {folder}"
             )
     ensemble = load(folder)
     about = ensemble.about
@@ -160,6 +155,5 @@ def trained(folder: Path) -> tuple[Any, Trained]:
             f"the ensemble in {folder} does not say of which application it is, so its inputs have "
             "no names; use cg4ai.load in Python instead"
         )
-    commands = [name for name, home in APPLICATIONS.items() if home == about["application"]]
-    app = application(commands[0] if commands else str(about["application"]))
+    app = registration_of_kind(str(about["application"])).load()
     return ensemble, app.restore(ensemble, about, settings)

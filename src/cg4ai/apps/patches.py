@@ -46,6 +46,7 @@ class PatchedRun:
     members: int
     changes: tuple[tuple[str, Changes], ...]
     void: tuple[str, ...]
+    command: str  # that of the run: the name of its application
     unreported: str = ""  # why there is no report
 
     @property
@@ -155,6 +156,7 @@ def patch_run(
             members,
             tuple((name, changes(before, result.ensemble, x)) for name, x in inputs),
             tuple(sorted(path.name for path in folder.glob(CERTIFICATES))),
+            run.command,
         )
         if new is not None:
             result.ensemble.save(new.folder)

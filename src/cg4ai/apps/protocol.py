@@ -324,7 +324,7 @@ P = TypeVar("P")
 
 
 class Application(Protocol[S, P]):
-    """One of the three applications, or an experiment's own variant; `P` is what it prepares."""
+    """What an application, or an experiment's variant of one, can do; `P` is what it prepares."""
 
     @property
     def name(self) -> str:

@@ -23,6 +23,7 @@ from typing import Any, Generic, cast
 from cg4ai import clock
 from cg4ai.apps.folders import ARRAYS, DESCRIPTION, REPORT, about_of, check_application, open_run
 from cg4ai.apps.protocol import Application, Evaluation, P, S, Task
+from cg4ai.apps.registry import program_of, registration, training_command
 from cg4ai.callbacks import TensorBoard
 from cg4ai.clock import Deadline, Review
 from cg4ai.colgen.loop import Callbacks
@@ -127,16 +128,16 @@ def execute(
             words = wrapped(words, shutil.get_terminal_size().columns)
         print(words)
         if options.out is not None:
-            print(f"\n{saved_in(options.out)}")
+            print(f"\n{saved_in(options.out, app.name)}")
     if outcome.unreported:
         print(outcome.unreported, file=sys.stderr)
     return KEPT if outcome.evaluation.kept else NOT_KEPT
 
 
-def saved_in(folder: Path) -> str:
-    """Where a run is, and what to do with it."""
+def saved_in(folder: Path, name: str) -> str:
+    """Where a run of the application with this name is, and what to do with it."""
     look = f" (open {folder / REPORT} to see it)" if (folder / REPORT).exists() else ""
-    return f"Saved in {folder}{look}; try: cg4ai explore {shlex.quote(str(folder))}"
+    return f"Saved in {folder}{look}; try: {program_of(name)} explore {shlex.quote(str(folder))}"
 
 
 def say_interrupted(name: str, out: Path | None) -> None:
@@ -144,7 +145,8 @@ def say_interrupted(name: str, out: Path | None) -> None:
     if out is not None:
         more = " before there was anything to save"
         if (out / "run.json").exists():
-            more = f"; continue with: cg4ai {name} --resume --out {shlex.quote(str(out))}"
+            again = f"{training_command(name)} --resume --out {shlex.quote(str(out))}"
+            more = f"; continue with: {again}"
     with uninterrupted():
         print(f"interrupted{more}", file=sys.stderr)
 
@@ -212,6 +214,7 @@ def perform(
     """
     import torch
 
+    registration(app.name)  # what nobody could read is refused before anything is trained
     screen = screen or Screen()
     started = clock.now() if started is None else started
     if settings.threads is None:

@@ -28,8 +28,7 @@ def audit(
     """Recompute rules from the predictions of the mixture in RUN, on any data.
 
     Of a router that is the capacity of every link, over the whole box or at the demands of
-    DATA.csv; of a digit classifier its demand on images (columns pixel 0 to 783 and label). Exit
-    code 0: all hold; 3: some do not.
+    DATA.csv. Exit code 0: all hold; 3: some do not.
     """
     from cg4ai.apps.csv_tables import read_csv
     from cg4ai.apps.folders import trained

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cg4ai.cli.completion import run_folders
+from cg4ai.cli.completion import RunFolder
 
 
 def certify(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN", help="Folder that route or train wrote.", autocompletion=run_folders
-        ),
-    ],
+    folder: RunFolder,
     *,
     time_limit: Annotated[
         float, typer.Option(metavar="SECONDS", help="Give up after this time.")

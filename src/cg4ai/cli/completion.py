@@ -66,9 +66,5 @@ def completion_of(kind: type, one: Field[Any]) -> Completion | None:
 
 RunFolder = Annotated[
     Path,
-    typer.Argument(
-        metavar="RUN",
-        help="Folder that train, route or digits wrote.",
-        autocompletion=run_folders,
-    ),
+    typer.Argument(metavar="RUN", help="Folder of a run.", autocompletion=run_folders),
 ]

@@ -101,7 +101,7 @@ def run(folder: Path, *, seed: int, force: bool) -> int:
     print(_counterexample(rules[1], single, mixture))
     print(APPLICATION.report(outcome.summary))
     print("\nNothing is guaranteed for the patients kept back; their numbers are measured.")
-    print(f"\n{saved_in(folder)}")
+    print(f"\n{saved_in(folder, APPLICATION.name)}")
     return KEPT if outcome.evaluation.kept else NOT_KEPT
 
 

@@ -27,8 +27,7 @@ def explore(
     computed in it, in double precision. Of a router: its network with every link's utilisation, a
     slider for each demand, how far from the optimum it is at most, the worst demands found for
     each link, failures that were studied, and in words what is guaranteed. Of a model: a form, the
-    prediction, and every rule with its slack at that input. Of a digit classifier: an image to
-    draw.
+    prediction, and every rule with its slack at that input.
     """
     from cg4ai.apps.explorer import explored
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cg4ai.cli.completion import run_folders
+from cg4ai.cli.completion import RunFolder
 
 if TYPE_CHECKING:
     from cg4ai.apps.protocol import Signature
@@ -19,14 +19,7 @@ COMPARED = 1000  # inputs at which a file is compared with predict
 
 
 def export(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN",
-            help="Folder that train, route or digits wrote.",
-            autocompletion=run_folders,
-        ),
-    ],
+    folder: RunFolder,
     *,
     onnx: Annotated[
         Path | None, typer.Option(metavar="FILE.onnx", help="One ONNX model, shield included.")

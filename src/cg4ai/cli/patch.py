@@ -20,7 +20,7 @@ def patch(
         list[Path],
         typer.Option(
             metavar="FILE",
-            help="Rules as for train; of digits images: CSV, or JSON with positions or a scenario.",
+            help="Rules or cases, in a file as the application reads them: rules as for train.",
         ),
     ],
     out: Annotated[
@@ -37,8 +37,8 @@ def patch(
 ) -> None:
     """Add rules or cases to the run in RUN, which stays as it is, without starting again.
 
-    The members there are get new weights; further ones are trained only if those do not suffice, of
-    digits a few in any case.
+    The members there are get new weights; further ones are trained only if those do not suffice, or
+    where the application asks for a few in any case.
     Earlier rules are kept, and the predictions that changed are reported. Exit code 0: all rules
     are kept; 3: some are not; 2: bad input.
     """
@@ -52,7 +52,7 @@ def patch(
         sys.stdout.write(files.json_line(made.summary).decode())
     else:
         print(made)
-        print(f"\n{saved_in(target)}")
+        print(f"\n{saved_in(target, made.command)}")
     if made.unreported:
         print(made.unreported, file=sys.stderr)
     raise typer.Exit(KEPT if made.kept else NOT_KEPT)

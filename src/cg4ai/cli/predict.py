@@ -72,7 +72,7 @@ def predict(
     --format json one object comes out, what cg4ai serve answers to the same rows.
 
     A model gives its prediction and scores, a router the share of each path of each demand
-    (columns are demands, such as a->d), a digit classifier the digit (columns pixel 0 to 783). The
+    (columns are demands, such as a->d). The
     last column, "outside the region", marks rows outside the regions of rules that hold most of the
     training data; --explain says for each row which rule holds. There a rule's slack is how far the
     answer is from breaking it, empty where it says nothing of that row alone; strengths are those

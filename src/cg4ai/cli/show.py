@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,8 @@ def show(
     folder: RunFolder,
 ) -> None:
     """Show the settings, the last iterations and the result of a run, finished or not."""
-    from cg4ai.apps.folders import APPLICATIONS, application, complete, settings_in_words
+    from cg4ai.apps.folders import application, complete, settings_in_words
+    from cg4ai.apps.registry import MOVED, is_registered, program_of, training_command, unknown
     from cg4ai.report.tables import cell, plain
     from cg4ai.runs.folder import Run
 
@@ -36,11 +38,13 @@ def show(
     if summary is None or not complete(summary):
         print(
             "The run has not ended: it is going on, or was stopped; in that case continue it with "
-            f"cg4ai {opened.command} --resume --out {folder}"
+            f"{training_command(opened.command)} --resume --out {folder}"
         )
+    elif opened.command in MOVED and not is_registered(opened.command):
+        print(unknown(opened.command, shlex.quote(str(folder))))
     elif not opened.bound:
-        print(_unbound(summary, folder))
-    elif opened.command in APPLICATIONS and "evaluation_s" in summary:
+        print(_unbound(summary, folder, program_of(opened.command)))
+    elif is_registered(opened.command) and "evaluation_s" in summary:
         print(_report(application(opened.command), summary, folder))
         _studies(folder)
     else:
@@ -59,7 +63,7 @@ def _studies(folder: Path) -> None:
         print(f"\nFailures of links\n{_indented(report(rows))}")
 
 
-def _unbound(summary: dict[str, Any], folder: Path) -> str:
+def _unbound(summary: dict[str, Any], folder: Path, program: str) -> str:
     """Of a run of an earlier version its numbers alone, and what its ensemble itself records."""
     from cg4ai.ensemble.saved import load
     from cg4ai.report.card import recorded
@@ -76,7 +80,7 @@ def _unbound(summary: dict[str, Any], folder: Path) -> str:
             _indented("\n".join(known or ["nothing"])),
             "Numbers of the summary, of whatever ensemble they are:",
             _indented("\n".join(f"{name} = {value}" for name, value in numbers.items())),
-            f"Recompute the rules with cg4ai audit {folder}.",
+            f"Recompute the rules with {program} audit {folder}.",
         ]
     )
 

@@ -1,4 +1,4 @@
-"""`cg4ai train`, `route` and `digits`: their help; the options are those of their settings."""
+"""`cg4ai train` and `route`: their help; the options are those of their settings."""
 
 from __future__ import annotations
 
@@ -22,10 +22,6 @@ Examples:
   cg4ai route abilene --sees source --out agents
   cg4ai route --resume --out router
 """
-DIGITS_EXAMPLE = """\b
-Example:
-  cg4ai digits hard --n 100 --rule margin --augment --out classifier
-"""
 
 
 def train(given: Given, options: RunOptions) -> int:
@@ -35,7 +31,7 @@ def train(given: Given, options: RunOptions) -> int:
     Exit code 0: all requirements are met; 3: some are not; 2: bad input; 130: interrupted (continue
     with --resume --out DIR).
     """
-    return _run("train", given, options)
+    return train_application("train", given, options)
 
 
 def route(given: Given, options: RunOptions) -> int:
@@ -51,18 +47,7 @@ def route(given: Given, options: RunOptions) -> int:
     if given.get("failures") is not None and options.out is None:
         raise InvalidInput("--failures makes routers of their own: say where to with --out DIR")
     started = clock.wall()
-    return _failures(_run("route", given, options), given, options, started)
-
-
-def digits(given: Given, options: RunOptions) -> int:
-    """Train a mixture of small networks on images of digits, with rules on listed images.
-
-    Scenarios: plain (no rules), hard (listed images must be right), robust (attacked images too),
-    correct (what the base member gets wrong), relabel (a 3 becomes a 2). Exit code 0: every
-    required image is answered as demanded; 3: some are not; 2: bad input; 130: interrupted
-    (continue with --resume --out DIR).
-    """
-    return _run("digits", given, options)
+    return _failures(train_application("route", given, options), given, options, started)
 
 
 def _failures(code: int, given: Given, options: RunOptions, started: float) -> int:
@@ -94,8 +79,11 @@ def _failures(code: int, given: Given, options: RunOptions, started: float) -> i
     return max(code, found)
 
 
-def _run(name: str, given: Given, options: RunOptions) -> int:
-    """The application of this command, with a screen to show itself on."""
+def train_application(name: str, given: Given, options: RunOptions) -> int:
+    """Train by the application that is registered by this name, showing how it goes on.
+
+    A program of an application outside the package makes its own command of it.
+    """
     started = clock.now()  # what is imported now takes seconds of a time limit
     from cg4ai.apps.folders import application
     from cg4ai.apps.runner import execute

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cg4ai.apps.folders import settings_in_words
+from cg4ai.apps.registry import program_of, training_command
 from cg4ai.plots.sources import recorded_kind, recorded_weights, seconds_of
 from cg4ai.plots.training import anything_lacked, plot_convergence, plot_time, plot_weights
 from cg4ai.report.story import Code, Drawing, Pairs, Part, Saved, Section, Table
@@ -144,7 +145,8 @@ def settings(saved: Saved) -> Section:
         for name, value in saved.description.items()
         if name.endswith("_sha256")
     ]
-    started = f"Started {header.get('created', 'at an unknown time')} by cg4ai {saved.run.command}."
+    command = training_command(saved.run.command)
+    started = f"Started {header.get('created', 'at an unknown time')} by {command}."
     parts: list[Part] = [started, Pairs(shown), "Versions of packages:", Pairs(versions), *digests]
     return Section("Settings and versions", tuple(parts))
 
@@ -161,18 +163,18 @@ def loading(saved: Saved) -> Section:
     """How to use what was trained."""
     if saved.ensemble is None:
         return Section("How to use it", ())
-    name = shlex.quote(saved.name)
+    name, program = shlex.quote(saved.name), program_of(saved.run.command)
     python = (
         f"import cg4ai\n\nmodel = cg4ai.load({json.dumps(saved.name, ensure_ascii=False)})\n"
         "model.predict(inputs)                # (n, d) -> (n, r)\n"
         "model.predict(inputs, explain=True)  # and how strongly each is covered"
     )
     commands = [
-        f"cg4ai predict {name} DATA.csv --explain",
-        f"cg4ai audit {name}",
-        f"cg4ai explore {name}",
-        f"cg4ai serve {name}",
-        f"cg4ai export {name} --onnx model.onnx",
+        f"{program} predict {name} DATA.csv --explain",
+        f"{program} audit {name}",
+        f"{program} explore {name}",
+        f"{program} serve {name}",
+        f"{program} export {name} --onnx model.onnx",
     ]
     commands += [
         f"cg4ai check {shlex.quote(f'{saved.name}/{file}')} --run {name}"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
+from cg4ai.apps.registry import training_command
 from cg4ai.errors import MissingExtra
 from cg4ai.pages import escaped, page
 from cg4ai.plots.drawing import SIZE, svg
@@ -75,7 +76,8 @@ def verdict(saved: Saved, story: Story) -> str:
 
 
 def _head(saved: Saved, story: Story) -> str:
-    made = f"cg4ai {saved.run.command} in {saved.name}, {saved.run.header.get('created', '')[:10]}"
+    command = training_command(saved.run.command)
+    made = f"{command} in {saved.name}, {saved.run.header.get('created', '')[:10]}"
     return (
         f'<header>\n<p class="quiet">{escaped(made)}</p>\n'
         f"<h1>{escaped(story.title)} {verdict(saved, story)}</h1>\n</header>"

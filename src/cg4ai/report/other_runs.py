@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cg4ai.apps.folders import PATCH_OF, PATCHES
+from cg4ai.apps.registry import program_of, training_command
 from cg4ai.records import StopReason, Strength
 from cg4ai.report.story import Finding, KeyFigure, Saved, Section, Story, Table
 from cg4ai.report.wording import STOPS, counted, remarks, stopped_because
@@ -20,8 +21,8 @@ UNBOUND = (
 
 def unfinished(saved: Saved) -> Story:
     """A run that is going on, or was stopped: what it was told, and how far it came."""
-    count, command = len(saved.history), saved.run.command
-    going = f"cg4ai {command} --resume --out {shlex.quote(saved.name)}"
+    count, command = len(saved.history), training_command(saved.run.command)
+    going = f"{command} --resume --out {shlex.quote(saved.name)}"
     parts = [
         "The run has not ended: it is going on, or was stopped; in that case continue it with "
         f"{going}, which also writes this report anew."
@@ -29,7 +30,7 @@ def unfinished(saved: Saved) -> Story:
     if saved.ensemble is not None:
         parts.append("The mixture that it had by then is saved, and nothing was measured of it.")
     return Story(
-        title=f"A run of cg4ai {command} that has not ended",
+        title=f"A run of {command} that has not ended",
         asked=("What was asked stands in the settings below.",),
         findings=(),
         figures=(KeyFigure(str(count), "iterations so far"),),
@@ -41,12 +42,13 @@ def unfinished(saved: Saved) -> Story:
 
 def unbound(saved: Saved) -> Story:
     """A run of an earlier version, whose summary does not say of which ensemble it speaks."""
+    audit = f"{program_of(saved.run.command)} audit"
     return Story(
-        title=f"A run of cg4ai {saved.run.command} by an earlier version",
+        title=f"A run of {training_command(saved.run.command)} by an earlier version",
         asked=("What was asked stands in the settings below.",),
         findings=(),
         figures=(KeyFigure(str(len(saved.history)), "iterations"),),
-        remarks=(f"{UNBOUND} cg4ai audit {shlex.quote(saved.name)} recomputes its rules.",),
+        remarks=(f"{UNBOUND} {audit} {shlex.quote(saved.name)} recomputes its rules.",),
         trained=(f"{counted(len(saved.history), 'iteration')}.",),
         nothing="Nothing is claimed: the summary is not bound to the ensemble in this folder.",
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from cg4ai.apps import register
+
 if TYPE_CHECKING:
     from cg4ai.routing.demands.traffic import Traffic
     from cg4ai.routing.demands.traffic_files import read_traffic
@@ -48,6 +50,15 @@ __all__ = [
     "read_traffic",
     "worst_optimum",
 ]
+
+
+def _application() -> Any:
+    from cg4ai.routing.app import APPLICATION
+
+    return APPLICATION
+
+
+register("route", kind="routing", load=_application)
 
 
 def __getattr__(name: str) -> Any:

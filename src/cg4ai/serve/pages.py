@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cg4ai.apps.protocol import Guarantee, InputColumn
+from cg4ai.apps.registry import training_command
 from cg4ai.pages import escaped, page
 from cg4ai.records import Strength
 from cg4ai.report.card import Card, meaning
@@ -150,7 +151,7 @@ def _facts(card: Card) -> list[tuple[str, str]]:
         for one in card.certificates
     ]
     return [
-        ("trained by", f"cg4ai {card.application}"),
+        ("trained by", training_command(card.application)),
         ("created", card.created),
         ("members in the mixture", str(card.members)),
         ("model", f"SHA-256 of ensemble.json {card.model}"),

@@ -11,13 +11,13 @@ import pytest
 
 import cg4ai
 from base_members import base_members_trained_once  # noqa: F401  # a fixture for all tests here
-from cg4ai.apps.digits import DigitsSettings, train
-from cg4ai.apps.digits.app import alone
-from cg4ai.apps.digits.data import builtin
-from cg4ai.apps.digits.members import base_member
 from cg4ai.apps.patches import patch_run
 from cg4ai.cli.main import main
 from cg4ai.errors import InvalidInput, RunFolderError
+from experiments.digits import DigitsSettings, train
+from experiments.digits.app import alone
+from experiments.digits.data import builtin
+from experiments.digits.members import base_member
 
 TINY: dict[str, Any] = {
     "group": 12,

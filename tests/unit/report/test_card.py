@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cg4ai.apps.digits.report import guarantees as digits_guarantees
 from cg4ai.apps.protocol import Guarantee, InputColumn
 from cg4ai.apps.tabular.description import Model
 from cg4ai.routing import instance
 from cg4ai.routing.network.description import Router
 from cg4ai.routing.pages.report import guarantees as router_guarantees
+from experiments.digits.report import guarantees as digits_guarantees
 from small_network import NETWORK
 
 COLUMNS = [

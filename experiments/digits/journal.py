@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cg4ai.apps.digits.data import PIXELS
-from cg4ai.apps.digits.separation import Withstand
 from cg4ai.colgen.pricing.defaults import WrappingPricer
 from cg4ai.colgen.pricing.probes import Probe
 from cg4ai.compile.problem import Problem
@@ -19,6 +17,8 @@ from cg4ai.protocols import Members, Pricer, PricingRequest
 from cg4ai.records import Array, IntArray, IterationRecord, PricingResult
 from cg4ai.rules.rows import LinearRows, Rows
 from cg4ai.runs.folder import Run
+from experiments.digits.data import PIXELS
+from experiments.digits.separation import Withstand
 
 
 class Journal:

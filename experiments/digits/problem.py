@@ -12,10 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cg4ai.apps.digits.data import CLASSES, Split
-from cg4ai.apps.digits.members import DigitPricer, SmoothNetwork
-from cg4ai.apps.digits.separation import Attack, PixelFlips, Withstand, attacked, broken
-from cg4ai.apps.digits.settings import Recipe, Scenario
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.colgen.separation import GradientAscent, MixedInteger
@@ -31,6 +27,10 @@ from cg4ai.rules.rows import Rows
 from cg4ai.rules.violations import Predictor
 from cg4ai.seeds import derived_seed, generator
 from cg4ai.settings import Settings
+from experiments.digits.data import CLASSES, Split
+from experiments.digits.members import DigitPricer, SmoothNetwork
+from experiments.digits.separation import Attack, PixelFlips, Withstand, attacked, broken
+from experiments.digits.settings import Recipe, Scenario
 
 RELABELLED, RELABELLED_AS = 3, 2
 ALONE_TRIES = 12

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cg4ai.apps.digits.evaluate import TOLERANCE
-from cg4ai.apps.digits.report import guarantee
 from cg4ai.apps.explanations import ListedSlack, listed_slack
 from cg4ai.apps.explorer import FOOT, listed_data, model_page
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.rules import Margin, Probability
+from experiments.digits.evaluate import TOLERANCE
+from experiments.digits.report import guarantee
 
 SIDE, CLASSES = 28, 10
 SHOWN = 20  # required images that travel with a page

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import cg4ai
-from cg4ai.apps.digits import digits
-from cg4ai.apps.digits.settings import Recipe
 from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
 from cg4ai.runs import files
 from cg4ai.runs.folder import FolderLock, Run
-from experiments.digits import paper, reproduce
-from experiments.digits.__main__ import main, numbers
+from experiments.digits import digits, paper, reproduce
+from experiments.digits.__main__ import main
+from experiments.digits.command import numbers
 from experiments.digits.reproduce import Outcome, Plan, baseline_data
 from experiments.digits.results import SavedUnits
+from experiments.digits.settings import Recipe
 from experiments.digits.tables import main_table
 from experiments.digits.units import (
     GROUPS,
@@ -335,7 +335,7 @@ def test_an_error_is_that_of_its_unit_alone(
     assert any("single-n50-s42: no result: RuntimeError: CUDA error" in text for text in said)
     FolderLock(reproduce._claims(Unit(50, 42, "single"), plan)).release()
     asked = ["single", "penalty", "--seeds", "42", "--sizes", "50", "--jobs", "1"]
-    assert main([*asked, "--out", str(tmp_path)]) == 3
+    assert main(["reproduce", *asked, "--out", str(tmp_path)]) == 3
     assert "Ended with an error: single-n50-s42" in capsys.readouterr().err
 
 
@@ -392,7 +392,7 @@ def test_command_writes_tables_and_says_whether_rows_are_kept(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     asked = ["margin-relabel", "--seeds", "42", "--sizes", "50", "--quick"]
-    code = main([*asked, "--jobs", "1", "--out", "all"])
+    code = main(["reproduce", *asked, "--jobs", "1", "--out", "all"])
     shown = capsys.readouterr()
     assert "[1/1] margin-relabel-n50-s42: " in shown.err
     table = (tmp_path / "all" / "quick" / "tables" / "tables.md").read_text()
@@ -404,9 +404,9 @@ def test_command_writes_tables_and_says_whether_rows_are_kept(
     monkeypatch.setattr(
         reproduce, "reproduce", lambda *a, **k: Outcome({Unit(50, 42, "margin-relabel"): kept})
     )
-    assert main([*asked, "--out", "all"]) == 3
+    assert main(["reproduce", *asked, "--out", "all"]) == 3
     monkeypatch.setattr(reproduce, "reproduce", lambda *a, **k: Outcome(interrupted=True))
-    assert main([*asked, "--out", "all"]) == 130
+    assert main(["reproduce", *asked, "--out", "all"]) == 130
     assert "goes on from here" in capsys.readouterr().err
 
 
@@ -432,7 +432,7 @@ def test_command_writes_tables_and_says_whether_rows_are_kept(
 def test_bad_requests(
     arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*arguments, "--out", str(tmp_path / "out")]) == 2
+    assert main(["reproduce", *arguments, "--out", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cg4ai.apps.digits.data import CLASSES, TEST_FILES, TRAIN_FILES, Digits, digits
 from cg4ai.errors import InvalidInput
+from experiments.digits.data import CLASSES, TEST_FILES, TRAIN_FILES, Digits, digits
 
 
 @pytest.mark.parametrize("n", [10, 100, 1000])

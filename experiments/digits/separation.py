@@ -15,8 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cg4ai.apps.digits.data import CLASSES, PIXELS
-from cg4ai.apps.digits.settings import Rule
 from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Mixture
 from cg4ai.protocols import SeparatorDefaults
@@ -26,6 +24,8 @@ from cg4ai.rules.regions import Box
 from cg4ai.rules.requirement import Requirement, RequirementDefaults
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, shortfall
 from cg4ai.rules.violations import Predictor, predictions
+from experiments.digits.data import CLASSES, PIXELS
+from experiments.digits.settings import Rule
 
 CHUNK = 1024  # images attacked at once
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.apps.digits.app import alone
-from cg4ai.apps.digits.data import digits
-from cg4ai.apps.digits.evaluate import robustness
-from cg4ai.apps.digits.separation import PixelFlips, SmallestChange, Withstand, broken, checked
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.rules.labels import member_margins
+from experiments.digits.app import alone
+from experiments.digits.data import digits
+from experiments.digits.evaluate import robustness
+from experiments.digits.separation import PixelFlips, SmallestChange, Withstand, broken, checked
 
 
 def two_classes(seed: int, bias: float) -> tuple[Ensemble, np.ndarray]:

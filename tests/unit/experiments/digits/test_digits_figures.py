@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cg4ai.apps.digits.data import digits
 from cg4ai.errors import RunFolderError
 from cg4ai.runs import files
 from experiments.digits import figures as digits_figures
 from experiments.digits import tables as digits_tables
+from experiments.digits.data import digits
 from experiments.digits.paper import paper_accuracy
 from experiments.digits.results import SavedUnits, Spread
 from experiments.digits.units import GROUPS, VARIANTS, Baseline, Unit, units

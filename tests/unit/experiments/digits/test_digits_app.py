@@ -11,21 +11,21 @@ import pytest
 
 import cg4ai
 from base_members import base_members_trained_once  # noqa: F401  # a fixture for all tests here
-from cg4ai.apps.digits import DigitsSettings, train
-from cg4ai.apps.digits.app import APPLICATION, alone
-from cg4ai.apps.digits.data import digits
-from cg4ai.apps.digits.members import base_member
-from cg4ai.apps.digits.problem import DigitLoss, demand, digit_settings, digits_problem
-from cg4ai.apps.digits.report import guarantee, report
-from cg4ai.apps.digits.separation import PixelFlips, broken
-from cg4ai.apps.digits.settings import Recipe
 from cg4ai.apps.explorer import explored
 from cg4ai.apps.runner import perform
-from cg4ai.cli import main as cli
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.records import IterationRecord
 from cg4ai.runs import files
+from experiments.digits import DigitsSettings, train
+from experiments.digits import __main__ as cli
+from experiments.digits.app import APPLICATION, alone
+from experiments.digits.data import digits
 from experiments.digits.fewest import Study, TooLong, fewest_columns
+from experiments.digits.members import base_member
+from experiments.digits.problem import DigitLoss, demand, digit_settings, digits_problem
+from experiments.digits.report import guarantee, report
+from experiments.digits.separation import PixelFlips, broken
+from experiments.digits.settings import Recipe
 
 TINY: dict[str, Any] = {
     "group": 12,
@@ -269,13 +269,10 @@ def _option(name: str, value: object) -> list[str]:
 
 def test_command_reports_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     short = [part for name, value in TINY.items() for part in _option(name, value)]
-    assert (
-        cli.main(["digits", "hard", "--n", "20", *short, "--quiet", "--out", str(tmp_path / "run")])
-        == 0
-    )
+    assert cli.main(["hard", "--n", "20", *short, "--quiet", "--out", str(tmp_path / "run")]) == 0
     text = capsys.readouterr().out
     assert "Kept (audited): at 20 of 20 images of the hard set" in text
-    assert "try: cg4ai explore" in text
+    assert "try: python -m experiments.digits explore" in text
     summary = files.read_json(tmp_path / "run" / "summary.json")
     if summary["equal_weights"]:
         assert "the same: this mixture weighs its members equally" in text
@@ -288,19 +285,19 @@ def test_command_reports_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "none found and none found" in report(stood)
     missed = guarantee({**summary, "rows_satisfied": 19})
     assert missed.startswith("NOT KEPT")
-    assert cli.main(["digits", "hard", "--n", "15", "--quiet"]) == 2
+    assert cli.main(["hard", "--n", "15", "--quiet"]) == 2
     assert "multiple of 10" in capsys.readouterr().err
-    assert cli.main(["digits", "hart", "--quiet"]) == 2
+    assert cli.main(["hart", "--quiet"]) == 2
     assert "did you mean 'hard'" in capsys.readouterr().err
-    assert cli.main(["digits", "hard", "--resume"]) == 2
-    assert cli.main(["digits", "hard", "--constraints-only", "--augment"]) == 2
+    assert cli.main(["hard", "--resume"]) == 2
+    assert cli.main(["hard", "--constraints-only", "--augment"]) == 2
     assert "leave out augment" in capsys.readouterr().err
     for wrong, message in (
         (["--seed", "-1"], "seed"),
         (["--device", "abacus"], "device must be cpu, cuda"),
         (["--attack", "both"], "belong to the scenario robust"),
     ):
-        assert cli.main(["digits", "hard", *wrong]) == 2
+        assert cli.main(["hard", *wrong]) == 2
         assert message in capsys.readouterr().err
 
 

@@ -11,8 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai.apps.digits.data import CLASSES, PIXELS
-from cg4ai.apps.digits.settings import Rule
 from cg4ai.colgen.pricing.defaults import PricerDefaults, WrappingPricer
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training, train
@@ -36,6 +34,8 @@ from cg4ai.protocols import (
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.rules.rows import Rows
 from cg4ai.seeds import derived_seed, generator
+from experiments.digits.data import CLASSES, PIXELS
+from experiments.digits.settings import Rule
 
 SIDE = 28
 FIRST = "weight_0"

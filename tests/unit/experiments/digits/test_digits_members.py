@@ -7,10 +7,6 @@ import pytest
 import torch
 from scipy import ndimage
 
-from cg4ai.apps.digits.app import alone
-from cg4ai.apps.digits.data import digits
-from cg4ai.apps.digits.members import DigitPricer, SmoothNetwork, base_member, network
-from cg4ai.apps.digits.problem import Affine, DigitLoss
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.errors import InvalidInput
@@ -20,6 +16,10 @@ from cg4ai.records import Duals
 from cg4ai.rules import Margin
 from cg4ai.rules.rows import RowSet
 from cg4ai.seeds import generator
+from experiments.digits.app import alone
+from experiments.digits.data import digits
+from experiments.digits.members import DigitPricer, SmoothNetwork, base_member, network
+from experiments.digits.problem import Affine, DigitLoss
 
 
 def test_copies_are_what_scipy_interpolates() -> None:

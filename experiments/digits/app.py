@@ -1,4 +1,4 @@
-"""The digits application: `cg4ai digits` from images to a classifier that answers some for sure."""
+"""The digits application: from images to a classifier that answers some for sure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.csv_tables import CsvTable, read_csv
-from cg4ai.apps.digits.data import CLASSES, PIXELS, Digits, Split, digits
-from cg4ai.apps.digits.evaluate import Prepared, evaluate
-from cg4ai.apps.digits.explorer import explorer
-from cg4ai.apps.digits.journal import Journal
-from cg4ai.apps.digits.members import base_member
-from cg4ai.apps.digits.problem import Demand, demand, digit_settings, digits_problem, listed
-from cg4ai.apps.digits.report import guarantees, report
-from cg4ai.apps.digits.separation import Attack, PixelFlips, SmallestChange
-from cg4ai.apps.digits.settings import DigitsSettings, Recipe
-from cg4ai.apps.digits.story import story
 from cg4ai.apps.protocol import (
     Evaluation,
     Guarantee,
@@ -48,6 +38,16 @@ from cg4ai.report.story import Saved, Story
 from cg4ai.rules import Margin, Probability
 from cg4ai.runs.files import read_given
 from cg4ai.runs.folder import Run
+from experiments.digits.data import CLASSES, PIXELS, Digits, Split, digits
+from experiments.digits.evaluate import Prepared, evaluate
+from experiments.digits.explorer import explorer
+from experiments.digits.journal import Journal
+from experiments.digits.members import base_member
+from experiments.digits.problem import Demand, demand, digit_settings, digits_problem, listed
+from experiments.digits.report import guarantees, report
+from experiments.digits.separation import Attack, PixelFlips, SmallestChange
+from experiments.digits.settings import DigitsSettings, Recipe
+from experiments.digits.story import story
 
 LABEL = "label"
 ADDED = ("correct", "relabel")  # scenarios that a patch adds to a run of another
@@ -172,7 +172,7 @@ class DigitsApplication:
         except (KeyError, TypeError, ValueError) as error:
             raise RunFolderError(
                 f"the run does not say what its classifier demands ({error}): name a folder that "
-                "cg4ai digits has written"
+                "python -m experiments.digits has written"
             ) from error
 
     def report(self, summary: Mapping[str, Any]) -> str:

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps.digits.report import (
+from cg4ai.ensemble.slack import Slack
+from cg4ai.plots.models import plot_confusion, plot_images
+from cg4ai.plots.rules import plot_slack
+from cg4ai.records import Array, Strength
+from cg4ai.report.story import Drawing, Finding, KeyFigure, Part, Saved, Section, Story, Table
+from cg4ai.report.wording import remarks
+from experiments.digits.report import (
     REQUIRED,
     accuracies,
     distance,
@@ -18,12 +24,6 @@ from cg4ai.apps.digits.report import (
     stopped,
     within,
 )
-from cg4ai.ensemble.slack import Slack
-from cg4ai.plots.models import plot_confusion, plot_images
-from cg4ai.plots.rules import plot_slack
-from cg4ai.records import Array, Strength
-from cg4ai.report.story import Drawing, Finding, KeyFigure, Part, Saved, Section, Story, Table
-from cg4ai.report.wording import remarks
 
 HARDEST = 6
 TOLERANCE = 1e-7  # what a recomputed row may lack

@@ -11,11 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai import clock
-from cg4ai.apps.digits.data import CLASSES, PIXELS, Split
-from cg4ai.apps.digits.journal import Journal
-from cg4ai.apps.digits.problem import RELABELLED, RELABELLED_AS, Demand, listed
-from cg4ai.apps.digits.separation import Attack, broken, checked
-from cg4ai.apps.digits.settings import DigitsSettings
 from cg4ai.apps.protocol import Evaluation
 from cg4ai.clock import Review
 from cg4ai.colgen.result import Result
@@ -26,6 +21,11 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array, IntArray, Strength
 from cg4ai.rules.regions import Box
 from cg4ai.rules.violations import Predictor
+from experiments.digits.data import CLASSES, PIXELS, Split
+from experiments.digits.journal import Journal
+from experiments.digits.problem import RELABELLED, RELABELLED_AS, Demand, listed
+from experiments.digits.separation import Attack, broken, checked
+from experiments.digits.settings import DigitsSettings
 
 TOLERANCE = 1e-7  # what a recomputed row may lack
 
