@@ -31,7 +31,7 @@ from cg4ai.colgen.result import Result
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.parallel import own_stream
 from cg4ai.records import IterationRecord, StopReason
-from cg4ai.report.tables import wrapped
+from cg4ai.report.terminal import UNBROKEN, render_text
 from cg4ai.report.wording import outcome_in_numbers
 from cg4ai.report.write import reported
 from cg4ai.runs import files
@@ -121,12 +121,10 @@ def execute(
     if options.json:
         sys.stdout.write(files.json_line({"event": "result", **outcome.summary}).decode())
     else:
-        words = app.report(outcome.summary)
-        if sys.stdout.isatty():
-            words = wrapped(words, shutil.get_terminal_size().columns)
-        print(words)
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNBROKEN
+        print(render_text(app.story(outcome.summary), verbose=options.verbose, width=width))
         if options.out is not None:
-            print(f"\n{saved_in(options.out)}")
+            print(saved_in(options.out))
     if outcome.unreported:
         print(outcome.unreported, file=sys.stderr)
     return KEPT if outcome.evaluation.kept else NOT_KEPT
@@ -134,8 +132,8 @@ def execute(
 
 def saved_in(folder: Path) -> str:
     """Where a run is, and what to do with it."""
-    look = f" (open {folder / REPORT} to see it)" if (folder / REPORT).exists() else ""
-    return f"Saved in {folder}{look}; try: cg4ai explore {shlex.quote(str(folder))}"
+    report = f" Report: {folder / REPORT}." if (folder / REPORT).exists() else ""
+    return f"Saved in {folder}.{report} Explore it: cg4ai explore {shlex.quote(str(folder))}"
 
 
 def say_interrupted(name: str, out: Path | None) -> None:

@@ -21,13 +21,11 @@ from cg4ai.apps.digits.explorer import explorer
 from cg4ai.apps.digits.journal import Journal
 from cg4ai.apps.digits.members import base_member
 from cg4ai.apps.digits.problem import Demand, demand, digit_settings, digits_problem, listed
-from cg4ai.apps.digits.report import guarantees, report
 from cg4ai.apps.digits.separation import Attack, PixelFlips, SmallestChange
 from cg4ai.apps.digits.settings import DigitsSettings, Recipe
 from cg4ai.apps.digits.story import story
 from cg4ai.apps.protocol import (
     Evaluation,
-    Guarantee,
     InputColumn,
     Interface,
     Proposition,
@@ -174,14 +172,8 @@ class DigitsApplication:
                 "cg4ai digits has written"
             ) from error
 
-    def report(self, summary: Mapping[str, Any]) -> str:
-        return report(summary)
-
-    def guarantees(self, summary: Mapping[str, Any]) -> list[Guarantee]:
-        return guarantees(summary)
-
-    def story(self, saved: Saved) -> Story:
-        return story(saved)
+    def story(self, summary: Mapping[str, Any], saved: Saved | None = None) -> Story:
+        return story(summary, saved)
 
 
 @dataclass(frozen=True)
