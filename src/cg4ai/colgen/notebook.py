@@ -47,6 +47,6 @@ def _audit(audit: Audit) -> str:
     )
     return (
         f'<li style="margin: 0.3em 0"><span style="{badge}">{escaped(strength)}</span> '
-        f"<b>{escaped(found.rule)}</b> {escaped(found.coverage)}"
+        f"<strong>{escaped(found.rule)}</strong>: {escaped(found.coverage)}"
         f"{_lines([*audit.missed(), *audit.rate_lines()])}</li>"
     )

@@ -194,7 +194,7 @@ class Result:
         models = "1 model has all the weight" if count == 1 else f"{count} models in the mixture"
         return [
             f"Loss on the objective's data: {self.loss:.6g}{without}",
-            f"Trained in {self.seconds:.1f} s; {models}.",
+            f"Trained in {self.seconds:.1f} s (stopped: {self.stop_reason.value}); {models}.",
         ]
 
     def warnings(self) -> list[str]:
@@ -204,11 +204,10 @@ class Result:
         return [*single, *conflict, *([f"Note: {self.note}."] if self.note else [])]
 
     def details(self) -> list[str]:
-        """How the run ended, the distance from the optimum, and how often the shield acts."""
+        """How large the master was, the distance from the optimum, and how often the shield acts."""
         gap = [] if self.single is not None else [f"Optimality gap: {self.distance}."]
         return [
-            f"Stopped ({self.stop_reason.value}) after {len(self.history)} iterations with "
-            f"{self.columns} columns and {self.rows} rows.",
+            f"{len(self.history)} iterations, {self.columns} columns, {self.rows} rows.",
             *gap,
             *([] if self.shield is None else [f"{self.shield}."]),
         ]

@@ -55,6 +55,8 @@ def coverage(
     worst_violation: float = 0.0,
 ) -> str:
     """Where a rule holds or is violated; `place` and the counts are those of its audit."""
+    if place.startswith("1 listed "):
+        place = place.removesuffix("s")
     if holds:
         where = "pairs of inputs" if place == "every input" else place
         return COVERAGE[strength].format(place=where)

@@ -20,8 +20,8 @@ LAST = 12  # iterations that the table shows
 FEW = 3  # iterations: of fewer the table says as much as figures of columns and rows
 CONVERGENCE = {
     "objective": "Objective of the best mixture, by iteration.",
-    "slack": "Slack of the worst row of the master, and the worst violation that a search found. The "
-    "scale is logarithmic; values of zero are drawn at its lower edge.",
+    "slack": "Slack of the worst row of the master, and the worst violation that a search found. "
+    "The scale is logarithmic; values of zero are drawn at its lower edge.",
     "columns": "Members in the master.",
     "rows": "Rows of the master: rules at single inputs, and pieces of the objective.",
 }

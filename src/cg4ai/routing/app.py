@@ -39,8 +39,9 @@ from cg4ai.routing.operate.answers import PRICES, LowerBound, stored_prices
 from cg4ai.routing.operate.later_traffic import OURS, PLAIN, Later
 from cg4ai.routing.operate.link_failures import failures_of
 from cg4ai.routing.options import ALL, AUTO, CAPACITIES_AUTO
+from cg4ai.routing.pages.guarantees import ratio_kept
 from cg4ai.routing.pages.journal import CutJournal
-from cg4ai.routing.pages.report import ratio_kept, story
+from cg4ai.routing.pages.report import story
 from cg4ai.routing.prove.guarantee import (
     LEAST_S,
     certified,

@@ -21,7 +21,7 @@ INPUTS = np.linspace(-1, 1, 8)[:, None]
 
 
 def lines_about_distance(summary: dict[str, Any]) -> list[str]:
-    return [line for line in wording.report(summary).splitlines() if "from optimal" in line]
+    return wording.optimality(summary, "the objective")
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +70,9 @@ def test_what_is_proven_by_a_floor_stands_under_gap_and_no_estimate_does(result:
 
 def test_reports_say_it_proven_estimated_or_not_estimated(result: Result) -> None:
     told = wording.summary(replace(result, audits=()), [])
-    assert lines_about_distance(told)[0].endswith(f"): {result.distance}.")
+    assert lines_about_distance(told)[0].endswith(f": {result.distance}.")
     for words in ("about 0.1, an ESTIMATE", "not estimated"):
         (line,) = lines_about_distance(told | {"distance": words})
-        assert line.endswith(f"): {words}.")
+        assert line.endswith(f": {words}.")
     single = told | {"single": {"text": "single model: gap 0"}}
     assert lines_about_distance(single) == []
