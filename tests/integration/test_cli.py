@@ -198,7 +198,10 @@ def test_regression_keeps_its_range(work: Path, capsys: pytest.CaptureFixture[st
     assert events[-1]["event"] == "result"
     summary = json.loads((work / "run" / "summary.json").read_text())
     del summary["sha256"], summary["speaks_of"]
+    verdict = events[-1].pop("verdict")
     assert {"event": "result", **summary} == events[-1]
+    known = [(one["requirement"], one["holds"], one["strength"]) for one in summary["audits"]]
+    assert [(one["rule"], one["holds"], one["strength"]) for one in verdict["rules"]] == known
     for name in ("stop_reason", "objective", "loss", "bound", "gap", "columns", "rows", "seconds"):
         assert name in summary
     assert summary["active_members"] >= 1
@@ -502,7 +505,7 @@ def test_demo(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = capsys.readouterr().out
     assert "Both rules hold." in output
     assert "plain network" in output
-    assert "kept at every input" in next(
+    assert "holds at every input" in next(
         line for line in output.splitlines() if line.startswith("mixture ")
     )
 

@@ -118,11 +118,13 @@ def execute(
     if outcome is None or outcome.evaluation is None:
         say_interrupted(app.name, options.out)
         return INTERRUPTED
+    story = app.story(outcome.summary)
     if options.json:
-        sys.stdout.write(files.json_line({"event": "result", **outcome.summary}).decode())
+        event = {"event": "result", "verdict": story.data, **outcome.summary}
+        sys.stdout.write(files.json_line(event).decode())
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNBROKEN
-        print(render_text(app.story(outcome.summary), verbose=options.verbose, width=width))
+        print(render_text(story, verbose=options.verbose, width=width))
         if options.out is not None:
             print(saved_in(options.out))
     if outcome.unreported:

@@ -137,11 +137,9 @@ class Result:
 
     @property
     def distance(self) -> str:
-        """In words how far from the best mixture this one can be."""
+        """In words how far above the best mixture of such members the objective can be."""
         if self.gap is not None:
-            return (
-                f"proven: at most {max(0.0, self.gap):.2g} above the best mixture of such members"
-            )
+            return f"at most {max(0.0, self.gap):.2g} (proven)"
         known = self.estimated
         return "not estimated" if known is None else known.distance(self.objective)
 
@@ -204,8 +202,12 @@ class Result:
         return [*single, *conflict, *([f"Note: {self.note}."] if self.note else [])]
 
     def details(self) -> list[str]:
-        """How large the master was, the distance from the optimum, and how often the shield acts."""
-        gap = [] if self.single is not None else [f"Optimality gap: {self.distance}."]
+        """The size of the master, the optimality gap, and how often the shield acts."""
+        gap = (
+            []
+            if self.single is not None
+            else [f"Optimality gap of the objective: {self.distance}."]
+        )
         return [
             f"{len(self.history)} iterations, {self.columns} columns, {self.rows} rows.",
             *gap,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,6 +143,12 @@ class Story:
     def headline(self) -> str:
         """Whether all rules hold, in one line."""
         return headline(self.verdicts) if self.findings else self.nothing
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The verdicts for programs, alike for every application."""
+        rules = [{**asdict(one.verdict), "rule": one.rule} for one in self.findings]
+        return {"headline": self.headline, "rules": rules}
 
 
 class Saved:

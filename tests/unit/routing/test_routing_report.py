@@ -66,10 +66,10 @@ def test_overloads_of_plain_networks_are_told_where_there_are_some(
     ("objective", "quantity"), [("mlu", "the mean MLU over"), ("cost", "the mean path cost")]
 )
 def test_the_distance_from_optimal_names_what_is_minimised(objective: str, quantity: str) -> None:
-    text = report(SUMMARY | {"objective": objective, "distance": "about 0.1, an ESTIMATE"})
+    text = report(SUMMARY | {"objective": objective, "distance": "about 0.1, estimated"})
     (line,) = [line for line in text.splitlines() if "Optimality gap" in line]
     assert quantity in line
-    assert line.endswith("about 0.1, an ESTIMATE.")
+    assert line.endswith("about 0.1, estimated.")
 
 
 def test_what_a_shield_moves_towards_fits_the_set_which_may_be_no_box() -> None:
