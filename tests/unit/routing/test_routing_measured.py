@@ -450,8 +450,9 @@ def test_what_a_run_is_judged_by_comes_first(done: Outcome[Prepared]) -> None:
     assert found["inside"] == done.summary["traffic"]["inside"]
     assert f"later matrices, to {judged} of 20" in review.cut
     assert f"MLUs are of {judged} of them" in " ".join(judged_on(found))
-    del summary["traffic"]
-    text = render_text(story(summary), verbose=True)
+    whole = {**done.summary, **summary}
+    del whole["traffic"]
+    text = render_text(story(whole), verbose=True)
     assert "Demands are in the units of the traffic" in text
     assert "mean ratio of MLU to the optimum on earlier matrices" in text
 
