@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from cg4ai.apps.csv_tables import CsvTable, read_csv
 from cg4ai.apps.protocol import (
     Evaluation,
-    Guarantee,
     InputColumn,
     Interface,
     Proposition,
@@ -44,7 +43,6 @@ from experiments.digits.explorer import explorer
 from experiments.digits.journal import Journal
 from experiments.digits.members import base_member
 from experiments.digits.problem import Demand, demand, digit_settings, digits_problem, listed
-from experiments.digits.report import guarantees, report
 from experiments.digits.separation import Attack, PixelFlips, SmallestChange
 from experiments.digits.settings import DigitsSettings, Recipe
 from experiments.digits.story import story
@@ -175,14 +173,8 @@ class DigitsApplication:
                 "python -m experiments.digits has written"
             ) from error
 
-    def report(self, summary: Mapping[str, Any]) -> str:
-        return report(summary)
-
-    def guarantees(self, summary: Mapping[str, Any]) -> list[Guarantee]:
-        return guarantees(summary)
-
-    def story(self, saved: Saved) -> Story:
-        return story(saved)
+    def story(self, summary: Mapping[str, Any], saved: Saved | None = None) -> Story:
+        return story(summary, saved)
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cg4ai.apps.protocol import Guarantee
-from cg4ai.records import StopReason, Strength
-from cg4ai.report.tables import plain
-from cg4ai.report.wording import (
-    STOPS,
-    counted,
-    cut_short,
-    distance_from_optimal,
-    preparing,
-    remarks,
-    single_model,
-    stopped_because,
-)
+from cg4ai.records import StopReason
+from cg4ai.report.wording import STOPS, optimality, seconds, stopped
 
 STOPPED = {
     **STOPS,
@@ -33,28 +22,6 @@ REQUIRED = {
 }
 
 
-def report(summary: Mapping[str, Any]) -> str:
-    """The result for people: a table of accuracies, what is guaranteed, where the time went."""
-    lines = [
-        *cut_short(summary),
-        f"{summary['scenario']}, {summary['rule']} rule: {summary['n']} training images of "
-        f"{summary['data']}, seed {summary['seed']}.",
-        stopped(summary),
-        "",
-        plain(accuracies(summary)),
-        guarantee(summary),
-        *scenario_lines(summary),
-        "",
-        *mixture(summary),
-        *distance(summary),
-        f"Seconds: {preparing(summary)}training {summary['pricing_s']:.1f}, attacks and scans "
-        f"{summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
-        f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}.",
-        *remarks(summary),
-    ]
-    return "\n".join(lines)
-
-
 def accuracies(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     """Test accuracies, a row for each classifier."""
     return [
@@ -67,30 +34,18 @@ def accuracies(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def stopped(summary: Mapping[str, Any]) -> str:
-    """When training ended, and why."""
-    reason, single = StopReason(summary["stop_reason"]), bool(summary.get("single"))
-    return (
-        f"Stopped after {counted(summary['iterations'], 'iteration')} and "
-        f"{summary['total_s']:.1f} s: {stopped_because(reason, single=single, words=STOPPED)}."
-    )
+def trained(summary: Mapping[str, Any]) -> list[str]:
+    """How training ended, how many members there are, and the seconds of each step.
 
-
-def mixture(summary: Mapping[str, Any]) -> list[str]:
-    """How many members there are."""
+    The optimality gap is that of the weights of least loss: those returned may be closer to equal.
+    """
+    loss = "mean loss over the training images at the weights of least loss"
     return [
+        stopped(summary, STOPPED),
         f"Members: {summary['columns']} trained, {summary['active_members']} in the mixture.",
-        *single_model(summary),
+        *([] if summary["constraints_only"] else optimality(summary, loss)),
+        seconds(summary, searching="attacks and scans"),
     ]
-
-
-def distance(summary: Mapping[str, Any]) -> list[str]:
-    """By the weights of least loss: those returned may be closer to equal, and lose some of it."""
-    if summary["constraints_only"]:
-        return ["Distance from optimal: there is no loss to minimise, only rows to meet."]
-    return distance_from_optimal(
-        summary, "mean loss over the training images at the weights of least loss"
-    )
 
 
 def guarantee(summary: Mapping[str, Any]) -> str:
@@ -111,15 +66,6 @@ def guarantee(summary: Mapping[str, Any]) -> str:
         f"{verdict} (audited): at {count} {what}, the class demanded was recomputed to {rule} "
         f"{summary['threshold']:g} or more{scale}.{others}"
     )
-
-
-def guarantees(summary: Mapping[str, Any]) -> list[Guarantee]:
-    """The demand on listed images; none of a mixture without rules."""
-    if not summary["rows"]:
-        return []
-    holds = summary["rows_satisfied"] == summary["rows"]
-    strength = Strength.AUDITED if holds else Strength.VIOLATED
-    return [Guarantee("required images", holds, str(strength), guarantee(summary))]
 
 
 def _average_name(summary: Mapping[str, Any]) -> str:

@@ -9,19 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.ensemble.slack import Slack
+from cg4ai.ensemble.verdict import coverage
 from cg4ai.plots.models import plot_confusion, plot_images
 from cg4ai.plots.rules import plot_slack
 from cg4ai.records import Array, Strength
 from cg4ai.report.story import Drawing, Finding, KeyFigure, Part, Saved, Section, Story, Table
-from cg4ai.report.wording import remarks
+from cg4ai.report.wording import closing, cut_short, remarks
 from experiments.digits.report import (
     REQUIRED,
     accuracies,
-    distance,
     guarantee,
-    mixture,
     scenario_lines,
-    stopped,
+    trained,
     within,
 )
 
@@ -30,17 +29,19 @@ TOLERANCE = 1e-7  # what a recomputed row may lack
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def story(saved: Saved) -> Story:
-    """Of a run that has ended."""
-    summary = saved.summary or {}
+def story(summary: Mapping[str, Any], saved: Saved | None = None) -> Story:
+    """Of a run that has ended; figures are drawn from its folder."""
+    arrays: Arrays = {} if saved is None else saved.arrays
     return Story(
         title=f"Digits, scenario {summary['scenario']}: {summary['n']} training images",
         asked=tuple(_asked(summary)),
         findings=tuple(_findings(summary)),
+        first=tuple(cut_short(summary)),
         figures=tuple(_figures(summary)),
-        remarks=(*remarks(summary), *distance(summary)),
-        sections=(_answers(summary, saved.arrays), _required(summary, saved.arrays)),
-        trained=(stopped(summary), *mixture(summary)),
+        closing=(*([] if "balls" in summary else scenario_lines(summary)), closing(summary)),
+        remarks=tuple(remarks(summary)),
+        sections=(_answers(summary, arrays), _required(summary, arrays)),
+        trained=tuple(trained(summary)),
     )
 
 
@@ -66,26 +67,34 @@ def _findings(summary: Mapping[str, Any]) -> Iterator[Finding]:
         return
     kept = summary["rows_satisfied"] == summary["rows"]
     strength = Strength.AUDITED if kept else Strength.VIOLATED
-    more = () if "balls" in summary else tuple(scenario_lines(summary))
-    yield Finding("Required images", strength, kept, guarantee(summary), more)
+    counts = {"rows": summary["rows"], "satisfied": summary["rows_satisfied"]}
+    where = coverage(
+        Strength.AUDITED,
+        f"{summary['rows']} listed images",
+        holds=kept,
+        worst_violation=summary["worst_violation"] or 0.0,
+        **counts,
+    )
+    yield Finding(
+        "required images",
+        strength,
+        kept,
+        guarantee(summary),
+        coverage=where.replace("inputs", "images"),
+    )
     if "balls" in summary:
         broken = summary["balls_violated"]
         bounded = summary["balls_bounded"] == summary["balls"]
         near = Strength.BOUNDED if bounded else Strength.ATTACKED
         sentence, *more_lines = within(summary)
         strength = Strength.VIOLATED if broken else near
-        yield Finding("Images near them", strength, not broken, sentence, tuple(more_lines))
+        yield Finding("images near them", strength, not broken, sentence, tuple(more_lines))
 
 
 def _figures(summary: Mapping[str, Any]) -> Iterator[KeyFigure]:
-    yield KeyFigure(f"{100 * summary['test_accuracy']:.2f} %", "test accuracy")
-    yield KeyFigure(f"{100 * summary['single_accuracy']:.2f} %", "of one member alone")
-    if summary["rows"]:
-        yield KeyFigure(
-            f"{summary['rows_satisfied']} of {summary['rows']}", "required images as demanded"
-        )
-    yield KeyFigure(f"{summary['active_members']}", "members in the mixture")
-    yield KeyFigure(f"{summary['total_s'] + summary['evaluation_s']:.0f} s", "whole run")
+    """The accuracy on test images, beside that of the plain average and of one member."""
+    accuracy, *others = ((row[""], row["test accuracy"]) for row in accuracies(summary))
+    yield KeyFigure(accuracy[1], "Accuracy on test images", tuple(others))
 
 
 def _answers(summary: Mapping[str, Any], arrays: Arrays) -> Section:

@@ -190,23 +190,20 @@ class Estimate:
         """In words how far this objective may be from the best."""
         if (floor := self.proven) is not None:
             words = (
-                f"proven: at most {max(0.0, objective - floor):.2g} above the best mixture, "
-                f"for none is below {floor:.6g}; "
+                f"at most {max(0.0, objective - floor):.2g} (proven: no mixture is below "
+                f"{floor:.6g}); "
             )
             words += (
                 f"not estimated more closely: {self.why}"
                 if self.value is None
-                else f"an ESTIMATE from the best of {self.basis} says no more"
+                else f"an estimate from the best of {self.basis} adds nothing"
             )
         elif self.value is None:
             words = f"not estimated: {self.why}"
         elif objective - self.value < 1e-9:
-            words = f"0 by ESTIMATE: none of {self.basis} improves it; no proof"
+            words = f"0, estimated: none of {self.basis} improves it"
         else:
-            words = (
-                f"about {objective - self.value:.2g} above the best mixture of such members at "
-                f"most, an ESTIMATE from the best of {self.basis}; no proof"
-            )
+            words = f"about {objective - self.value:.2g}, estimated from the best of {self.basis}"
         return words + self._exact_part(objective)
 
     @property

@@ -256,6 +256,7 @@ class RunOptions(Checked):
     force: bool = setting(False, "Replace an earlier run in DIR.")
     quiet: bool = setting(False, "Show no progress.")
     json: bool = setting(False, "Progress and result as JSON lines on stdout.")
+    verbose: bool = setting(False, "Print the details of the result, too.")
     no_report: bool = setting(False, "Write no report.html, which takes about a second.")
     log_tensorboard: Path | None = setting(
         None, "Write each iteration there for TensorBoard to show.", metavar="DIR"

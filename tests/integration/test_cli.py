@@ -143,7 +143,7 @@ def test_the_example_of_the_documentation(work: Path, capsys: pytest.CaptureFixt
     code = main([*found[1].split(), "--quiet", "--steps", "60", "--iteration-limit", "5"])
     output = capsys.readouterr().out
     assert code == 0
-    assert "4 of 4 requirements met" in output
+    assert output.startswith("All 4 rules hold.")
     assert "large and dense" in output
     assert "every input" in output
     summary = json.loads((work / "run" / "summary.json").read_text())
@@ -172,7 +172,7 @@ def predictions(work: Path, data: str, capsys: pytest.CaptureFixture[str]) -> li
 
 def audit_and_show(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "run", "--rules", "rules.json", "--data", "patients.csv"]) == 0
-    assert "4 of 4 requirements met" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("All 4 rules hold.")
     impossible = [{"rule": "probability", "rows": [1, 2], "label": "malignant", "at_least": 1.0}]
     (work / "impossible.json").write_text(json.dumps(impossible))
     command = ["audit", "run", "--rules", "impossible.json", "--data", "patients.csv"]
@@ -185,7 +185,7 @@ def audit_and_show(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "run"]) == 0
     shown = capsys.readouterr().out
     assert "target = diagnosis" in shown
-    assert "requirements met" in shown
+    assert "All 4 rules hold." in shown
 
 
 # ---- regression and the run folder ------------------------------------------------------------
@@ -198,7 +198,10 @@ def test_regression_keeps_its_range(work: Path, capsys: pytest.CaptureFixture[st
     assert events[-1]["event"] == "result"
     summary = json.loads((work / "run" / "summary.json").read_text())
     del summary["sha256"], summary["speaks_of"]
+    verdict = events[-1].pop("verdict")
     assert {"event": "result", **summary} == events[-1]
+    known = [(one["requirement"], one["holds"], one["strength"]) for one in summary["audits"]]
+    assert [(one["rule"], one["holds"], one["strength"]) for one in verdict["rules"]] == known
     for name in ("stop_reason", "objective", "loss", "bound", "gap", "columns", "rows", "seconds"):
         assert name in summary
     assert summary["active_members"] >= 1
@@ -298,7 +301,8 @@ def test_unmet_rules_are_named_worst_first(work: Path, capsys: pytest.CaptureFix
     code = main([*command, "--task", "regression", "--members", "affine"])
     output = capsys.readouterr().out
     assert code == 3
-    assert "Not met, worst first" in output
+    assert "NOT kept" in output.splitlines()[0]
+    assert "missed by" in output
     assert "line.csv, line " in output
     summary = json.loads((work / "run" / "summary.json").read_text())
     assert summary["feasible"] is False
@@ -309,7 +313,7 @@ def test_quantiles_in_a_range_are_trained_proven_and_predicted(
 ) -> None:
     (work / "house.json").write_text(json.dumps([{"rule": "range", "at_least": 0, "at_most": 2}]))
     assert main(house("--quantiles", "0.1,0.9")) == 0
-    assert "2 of 2 requirements met" in capsys.readouterr().out
+    assert "Both rules hold." in capsys.readouterr().out
     assert main(["certify", "run"]) == 0
     assert main(["check", "run/certificate.cg4ai", "--run", "run"]) == 0
     assert "At every input" in capsys.readouterr().out
@@ -499,9 +503,9 @@ def test_bad_input_through_the_process(work: Path) -> None:
 def test_demo(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--data", "cancer", "--out", "demo"]) == 0
     output = capsys.readouterr().out
-    assert "2 of 2 requirements met" in output
+    assert "Both rules hold." in output
     assert "plain network" in output
-    assert "kept at every input" in next(
+    assert "holds at every input" in next(
         line for line in output.splitlines() if line.startswith("mixture ")
     )
 

@@ -167,7 +167,7 @@ def test_a_limit_that_ends_training_is_in_the_first_line(monkeypatch: pytest.Mon
     result = solve(plain, Settings(time_limit_s=1.0))
     assert result.stop_reason is StopReason.TIME_LIMIT
     assert any(one.startswith("training") for one in result.cut)
-    assert str(result).splitlines()[0].startswith("cut short by the time limit: training")
+    assert str(result).splitlines()[0].startswith("Cut short by the time limit: training")
 
 
 def test_a_training_that_time_ends_is_no_proof_that_nothing_improves(
@@ -303,10 +303,10 @@ def test_a_limit_bounds_the_preparation_and_what_there_is_is_saved(
     assert any("constant split" in one for one in cut)
     assert (tmp_path / "run" / "summary.json").exists()
     assert (tmp_path / "run" / "ensemble.json").exists()
-    first = Routing().report(outcome.summary).splitlines()[0]
+    first = Routing().story(outcome.summary).first[0]
     assert first.startswith("Cut short by the time limit:")
     assert outcome.summary["strength"] == "shielded"
-    assert told(Saved(tmp_path / "run")).asked[0] == first
+    assert told(Saved(tmp_path / "run")).first[0] == first
 
 
 def test_a_preparation_that_nothing_comes_out_of_ends_at_the_limit(

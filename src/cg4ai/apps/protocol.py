@@ -1,4 +1,4 @@
-"""What it takes to be an application: prepare, problem, evaluate, describe, restore, report, story.
+"""What it takes to be an application: prepare, problem, evaluate, describe, restore, story.
 
 `runner` drives every application through these and owns all else: folders, resuming, interrupts,
 saving, exit codes. A run's folder keeps the description that `describe` gave, and `restore` makes
@@ -378,14 +378,6 @@ class Application(Protocol[S, P]):
         """What `describe` gave, as something that commands can ask."""
         ...
 
-    def report(self, summary: Mapping[str, Any]) -> str:
-        """The result for people."""
-        ...
-
-    def guarantees(self, summary: Mapping[str, Any]) -> list[Guarantee]:
-        """What the result says of each rule."""
-        ...
-
-    def story(self, saved: Saved) -> Story:
-        """What the report of a run that has ended tells, from its folder alone."""
+    def story(self, summary: Mapping[str, Any], saved: Saved | None = None) -> Story:
+        """What a run that has ended came to; with its folder also figures and what they need."""
         ...

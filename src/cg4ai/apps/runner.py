@@ -33,7 +33,7 @@ from cg4ai.compile.transformations import compile_problem
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.parallel import own_stream
 from cg4ai.records import IterationRecord, StopReason
-from cg4ai.report.tables import wrapped
+from cg4ai.report.terminal import UNBROKEN, render_text
 from cg4ai.report.wording import outcome_in_numbers
 from cg4ai.report.write import reported
 from cg4ai.runs import files
@@ -120,15 +120,15 @@ def execute(
     if outcome is None or outcome.evaluation is None:
         say_interrupted(app.name, options.out)
         return INTERRUPTED
+    story = app.story(outcome.summary)
     if options.json:
-        sys.stdout.write(files.json_line({"event": "result", **outcome.summary}).decode())
+        event = {"event": "result", "verdict": story.data, **outcome.summary}
+        sys.stdout.write(files.json_line(event).decode())
     else:
-        words = app.report(outcome.summary)
-        if sys.stdout.isatty():
-            words = wrapped(words, shutil.get_terminal_size().columns)
-        print(words)
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNBROKEN
+        print(render_text(story, verbose=options.verbose, width=width))
         if options.out is not None:
-            print(f"\n{saved_in(options.out, app.name)}")
+            print(saved_in(options.out, app.name))
     if outcome.unreported:
         print(outcome.unreported, file=sys.stderr)
     return KEPT if outcome.evaluation.kept else NOT_KEPT
@@ -136,8 +136,9 @@ def execute(
 
 def saved_in(folder: Path, name: str) -> str:
     """Where a run of the application with this name is, and what to do with it."""
-    look = f" (open {folder / REPORT} to see it)" if (folder / REPORT).exists() else ""
-    return f"Saved in {folder}{look}; try: {program_of(name)} explore {shlex.quote(str(folder))}"
+    report = f" Report: {folder / REPORT}." if (folder / REPORT).exists() else ""
+    explore = f"{program_of(name)} explore {shlex.quote(str(folder))}"
+    return f"Saved in {folder}.{report} Explore it: {explore}"
 
 
 def say_interrupted(name: str, out: Path | None) -> None:

@@ -33,7 +33,9 @@ def audit(
     from cg4ai.apps.csv_tables import read_csv
     from cg4ai.apps.folders import trained
     from cg4ai.apps.patches import rules_added
+    from cg4ai.ensemble.verdict import headline
     from cg4ai.report import wording
+    from cg4ai.report.terminal import finding_lines
     from cg4ai.runs import files
 
     ensemble, described = trained(folder)
@@ -47,5 +49,8 @@ def audit(
     if json:
         sys.stdout.write(files.json_line({"feasible": holds, "audits": entries}).decode())
     else:
-        print(wording.audit_report(entries, checked[0].outputs if checked else ()))
+        findings = [wording.finding_of(entry) for entry in entries]
+        outputs = checked[0].outputs if checked else ()
+        lines = [headline([one.verdict for one in findings]), *finding_lines(findings)]
+        print("\n".join([*lines, *wording.class_names(findings, outputs)]))
     raise typer.Exit(MET if holds else NOT_MET)

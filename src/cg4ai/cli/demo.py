@@ -1,4 +1,4 @@
-"""`cg4ai demo`: a router of the research network Abilene that overloads no link, in a minute.
+"""`cg4ai demo`: a router of the network Abilene that overloads no link, in half a minute.
 
 The other demonstration, a tumour classifier, is in demo_tumours.py.
 """
@@ -15,19 +15,17 @@ import typer
 from cg4ai.errors import InvalidInput, RunFolderError
 
 INTRODUCTION = """\
-Abilene, a research network: 12 cities, 15 links. Its 10 largest demands can each be split over
-three paths. A neural network sees the demands and chooses the splits. It must overload no link,
-for EVERY vector of demands between zero and the largest: at the largest, even the best splits
-fill some link to 99 %.
+Abilene is a research network with 12 cities and 15 links. Each of its 10 largest demands is split
+over three paths. A neural network reads the demands and chooses the splits. Rule: no link may be
+overloaded at ANY demands between zero and their largest volumes. At the largest volumes even the
+best splits load some link to 99 %.
 
-Two routers learn from the best splits of many demand vectors, none of which overload anything: a
-plain network, and one of the same kind under that rule.
+Two routers learn from optimal splits: a plain network, and one trained under the rule.
 """
 
 FOLDER = Path("demo-run")
 
-# as `cg4ai route` trains it, in about half a minute on one core; networks that imitate what keeps
-# a rule break it rarely, and where random vectors hardly show it
+# as `cg4ai route` trains it, in about half a minute on one core
 ASKED = {
     "network": "abilene",
     "demands": 10,
@@ -37,11 +35,10 @@ ASKED = {
 }
 
 MEANING = """
-What this means: for any demands up to these sizes the splits come at once, without solving
-anything, and no link can be overloaded: splits that would are moved towards constant ones that
-are known to fit. A plain network is shown only splits that fit, too, and can break the rule all
-the same, so rarely that tests at random vectors may miss it. Distances from optimal are measured
-on 10,000 vectors that training never saw."""
+What this means: the router answers at once, without solving a program, and no link can be
+overloaded. A shield moves splits that would overload a link towards constant splits that fit. The
+plain network learned from the same data and can still overload a link, so rarely that tests at
+random demands may miss it."""
 
 
 def demo(

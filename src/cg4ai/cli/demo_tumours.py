@@ -28,6 +28,7 @@ from cg4ai.errors import FitWarning
 from cg4ai.estimators.estimators import ConstrainedClassifier
 from cg4ai.records import Array, IntArray, Strength
 from cg4ai.report.tables import plain
+from cg4ai.report.terminal import render_text
 from cg4ai.rules import Requirement
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
@@ -46,15 +47,15 @@ FEATURES = (
 RADIUS, CONCAVITY = 20.0, 0.2  # no patient of the data with at least these has a benign tumour
 
 INTRODUCTION = """\
-A tumour classifier for {train} patients on record; {unseen} more are kept back. Features:
+A tumour classifier is trained on {train} patients; {unseen} more are held out. Features:
   {names}
 
-Two rules, which a good score on the records does not imply:
-  1. every malignant tumour on record gets a probability of being malignant >= 0.6;
-  2. EVERY tumour with worst radius >= {radius:g} and worst concave points >= {concavity:g},
-     whatever its other features are within the range of the data, gets >= 0.9.
+Two rules, which a good score does not imply:
+  1. The probability of "malignant" is at least 0.6 for every malignant tumour in the data.
+  2. It is at least 0.9 for EVERY tumour with worst radius >= {radius:g} and worst concave points
+     >= {concavity:g}, whatever its other features in the range of the data.
 
-A mixture of networks is trained under the rules, and then a plain network without them.
+A mixture of networks is trained under the rules, and a plain network without them.
 """
 
 
@@ -99,9 +100,8 @@ def run(folder: Path, *, seed: int, force: bool) -> int:
     audits = [[audit(rule, model) for rule in rules] for model in (single, mixture)]
     print(_comparison(study, single, mixture, audits))
     print(_counterexample(rules[1], single, mixture))
-    print(APPLICATION.report(outcome.summary))
-    print("\nNothing is guaranteed for the patients kept back; their numbers are measured.")
-    print(f"\n{saved_in(folder, APPLICATION.name)}")
+    print(render_text(APPLICATION.story(outcome.summary)))
+    print(saved_in(folder, APPLICATION.name))
     return KEPT if outcome.evaluation.kept else NOT_KEPT
 
 
@@ -136,7 +136,7 @@ def _table(study: _Study) -> str:
 
 
 def _rules() -> list[dict[str, Any]]:
-    """Both rules, as docs/rule-files.md has them."""
+    """Both rules, in the format of docs/rule-files.md."""
     lower = {"worst radius": RADIUS, "worst concave points": CONCAVITY}
     return [
         {
@@ -169,7 +169,7 @@ def _comparison(
                 "": name,
                 "rule 1: on record": f"{known.satisfied} of {known.rows}",
                 "rule 2: large and jagged": _kept(large),
-                "kept-back patients right": f"{right.sum()} of {len(right)}",
+                "held-out patients right": f"{right.sum()} of {len(right)}",
                 "malignant missed": int(missed.sum()),
             }
         )
@@ -179,9 +179,9 @@ def _comparison(
 def _kept(found: Audit) -> str:
     """What is known of a rule over a region, in a few words."""
     if not found.holds:
-        return f"broken by {found.worst_violation:.2g}"
+        return f"violated by {found.worst_violation:.2g}"
     everywhere = (Strength.SHIELDED, Strength.CERTIFIED, Strength.CONSTRUCTED)
-    return "kept at every input" if found.strength in everywhere else "no violation found"
+    return "holds at every input" if found.strength in everywhere else "no violation found"
 
 
 def _counterexample(rule: Requirement, single: Ensemble, mixture: Ensemble) -> str:
@@ -189,14 +189,14 @@ def _counterexample(rule: Requirement, single: Ensemble, mixture: Ensemble) -> s
     search = default_separator(rule, ensemble_differentiable=True)
     found = search.find(single, rule, seed=0, limit=1, tolerance=1e-6)
     if found.rows is None:
-        return "No tumour was found for which the plain network breaks rule 2.\n"
+        return "No tumour was found at which the plain network violates rule 2.\n"
     point = found.rows.inputs[:1]
     values = ", ".join(
         f"{name} {value:.3g}" for name, value in zip(FEATURES, point[0], strict=True)
     )
     chances = [float(model.predict(point)[0, MALIGNANT]) for model in (single, mixture)]
     return (
-        f"A tumour for which the plain network breaks rule 2: {values}.\n"
+        f"A tumour at which the plain network violates rule 2: {values}.\n"
         f"Probability of being malignant: plain network {chances[0]:.2g}, mixture "
         f"{chances[1]:.2g}.\n"
     )

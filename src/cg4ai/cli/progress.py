@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: a live table, plain lines, JSON lines or nothing.
+"""The progress of a run: a live table, plain lines, JSON lines or nothing.
 
 `progress(mode)` picks one. People get the table or the lines on standard error, so that standard
 output stays free for the result; programs get JSON lines on standard output.
@@ -37,7 +37,7 @@ WIDTHS = {
 }
 LEAST_WIDTHS = (9, 9, 8, 9, 7, 6, 9, 7, 7)  # in a table, where words may wrap
 EVERY_S = 5.0  # between two remarks on how far a group is
-FOREVER = 1e7  # seconds that say nothing to anyone
+FOREVER = 1e7  # seconds: a longer rest is not shown
 
 
 class Progress(Screen):
@@ -54,7 +54,7 @@ class Progress(Screen):
         self.message(words)
 
     def step(self, done: int, steps: int) -> None:
-        """Say now and then how far the training of one group is, and what it still takes."""
+        """Print now and then how far the training of one group is, and the seconds left."""
         now = clock.now()
         if done == 0:
             self._group_began = self._said = now
@@ -63,7 +63,7 @@ class Progress(Screen):
             left_s = (now - self._group_began) * (steps - done) / done
             left = f"about {left_s:.0f} s left of this group"
             if now + left_s > self._ends:
-                left = f"the time limit ends it in {max(0.0, self._ends - now):.0f} s or before"
+                left = f"at most {max(0.0, self._ends - now):.0f} s left until the time limit"
             self.passing(f"training: step {done} of {steps}, {left}")
 
     def passing(self, text: str) -> None:
@@ -197,7 +197,7 @@ def cells(record: IterationRecord) -> list[str]:
 
 
 def left(record: IterationRecord, shown: Progress) -> str:
-    """What the rest of training takes at most, if iterations go on as they did; often it is less.
+    """Seconds that the rest of training takes at most, at the pace of its iterations so far.
 
     A dash where nothing limits the iterations.
     """
@@ -208,7 +208,7 @@ def left(record: IterationRecord, shown: Progress) -> str:
 
 
 def _or_dash(value: float | None, *, digits: int = 3) -> str:
-    """A dash for what is not known, and for the stand-ins used before the first member."""
+    """A dash for unknown values, and for the placeholders used before the first member."""
     known = value is not None and not abs(value) >= STAND_IN  # NaN is shown
     return cell(value, digits=digits) if known else "-"
 

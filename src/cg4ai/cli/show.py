@@ -1,10 +1,12 @@
-"""`cg4ai show`: settings, last iterations and result of a run folder, also while it runs."""
+"""`cg4ai show`: result, settings and last iterations of a run folder, also while it runs."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from cg4ai.cli.completion import RunFolder
 from cg4ai.errors import RunFolderError
@@ -18,26 +20,24 @@ COLUMNS = ("iteration", "objective", "slack", "worst_violation", "columns", "row
 
 def show(
     folder: RunFolder,
+    *,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show all details.")] = False,
 ) -> None:
-    """Show the settings, the last iterations and the result of a run, finished or not."""
+    """Show the result, the settings and the last iterations of a run, finished or not."""
     from cg4ai.apps.folders import application, complete, settings_in_words
     from cg4ai.apps.registry import MOVED, is_registered, program_of, training_command, unknown
+    from cg4ai.report.story import Saved
     from cg4ai.report.tables import cell, plain
+    from cg4ai.report.terminal import render_text
+    from cg4ai.report.write import told
     from cg4ai.runs.folder import Run
 
     opened = Run.open(folder, read_only=True)
     history, summary = opened.history(), opened.summary()
     print(f"{opened.command} in {folder}, created {opened.header['created']}\n")
-    print("Settings")
-    for name, value in settings_in_words(opened).items():
-        if value not in (None, "", [], {}):
-            print(f"  {name} = {value if isinstance(value, list) else cell(value, digits=12)}")
-    print(f"\nHistory ({len(history)} iterations)")
-    print(_indented(plain([_shown(record) for record in history[-LAST:]])))
-    print()
     if summary is None or not complete(summary):
         print(
-            "The run has not ended: it is going on, or was stopped; in that case continue it with "
+            "The run has not ended: it is going on or was stopped. Continue a stopped run with "
             f"{training_command(opened.command)} --resume --out {folder}"
         )
     elif opened.command in MOVED and not is_registered(opened.command):
@@ -45,18 +45,23 @@ def show(
     elif not opened.bound:
         print(_unbound(summary, folder, program_of(opened.command)))
     elif is_registered(opened.command) and "evaluation_s" in summary:
-        print(_report(application(opened.command), summary, folder))
+        print(_result(application(opened.command), summary, folder, verbose=verbose))
         _studies(folder)
+    elif (saved := Saved(folder)).patched:
+        print(render_text(told(saved), verbose=verbose))
     else:
         for name, value in summary.items():
-            lines = [f"{name} = {value}"]
-            if name == "audits" and all(isinstance(entry, dict) for entry in value):
-                lines = [entry.get("statement", "") for entry in value]
-            print(_indented("\n".join(lines)))
+            print(f"  {name} = {value}")
+    print("\nSettings")
+    for name, value in settings_in_words(opened).items():
+        if value not in (None, "", [], {}):
+            print(f"  {name} = {value if isinstance(value, list) else cell(value, digits=12)}")
+    print(f"\nHistory ({len(history)} iterations)")
+    print(_indented(plain([_shown(record) for record in history[-LAST:]])))
 
 
 def _studies(folder: Path) -> None:
-    """What was found out about the run after its end."""
+    """Studies that were made after the run's end."""
     from cg4ai.routing.operate.failure_study import FOLDER, known, report
 
     if (folder / FOLDER).is_dir() and (rows := known(folder)):
@@ -64,7 +69,7 @@ def _studies(folder: Path) -> None:
 
 
 def _unbound(summary: dict[str, Any], folder: Path, program: str) -> str:
-    """Of a run of an earlier version its numbers alone, and what its ensemble itself records."""
+    """Of a run of an earlier version: what its ensemble records, and the summary's numbers."""
     from cg4ai.ensemble.saved import load
     from cg4ai.report.card import recorded
     from cg4ai.report.other_runs import UNBOUND
@@ -78,16 +83,20 @@ def _unbound(summary: dict[str, Any], folder: Path, program: str) -> str:
             UNBOUND,
             "Recorded in the ensemble itself:",
             _indented("\n".join(known or ["nothing"])),
-            "Numbers of the summary, of whatever ensemble they are:",
+            "Numbers of the summary, which may describe another ensemble:",
             _indented("\n".join(f"{name} = {value}" for name, value in numbers.items())),
             f"Recompute the rules with {program} audit {folder}.",
         ]
     )
 
 
-def _report(app: Application[Any, Any], summary: dict[str, Any], folder: Path) -> str:
+def _result(
+    app: Application[Any, Any], summary: dict[str, Any], folder: Path, *, verbose: bool
+) -> str:
+    from cg4ai.report.terminal import render_text
+
     try:
-        return app.report(summary)
+        return render_text(app.story(summary), verbose=verbose)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise RunFolderError(
             f"{folder / 'summary.json'} is not the result of a run of {app.name!r} "

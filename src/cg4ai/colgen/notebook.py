@@ -1,9 +1,11 @@
-"""A result as notebooks show it: what is established about each rule, and how it ended."""
+"""A result as notebooks show it: whether the rules hold, the loss and the time; details to open."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cg4ai.ensemble.verdict import headline
 from cg4ai.pages import escaped
 from cg4ai.records import Strength
 
@@ -18,26 +20,33 @@ TONES = {Strength.VIOLATED: BAD, Strength.UNVERIFIED: WARN, Strength.ATTACKED: W
 
 def result_html(result: Result) -> str:
     """One element without scripts or style sheets; every text of the user's is escaped."""
-    first, *more = result.outcome()
-    audits = "".join(map(_audit, result.audits)) or "<li>no rules: nothing is guaranteed</li>"
-    further = "".join(f"<div>{escaped(line)}</div>" for line in (*more, *result.further()))
+    first = [*result.cut_short(), headline([one.verdict for one in result.audits])]
+    statements = [line for one in result.audits for line in str(one).splitlines()]
     return (
         '<div style="font-family: sans-serif; font-size: 0.9em; max-width: 60em; margin: 0.5em 0">'
-        f'<ul style="list-style: none; margin: 0; padding: 0">{audits}</ul>'
-        f"<details><summary>{escaped(first)}</summary>{further}</details></div>"
+        f"{_lines(first)}"
+        f'<ul style="list-style: none; margin: 0; padding: 0">'
+        f"{''.join(map(_audit, result.audits))}</ul>"
+        f"{_lines([*result.score_and_time(), *result.warnings()])}"
+        f"<details><summary>Details</summary>{_lines([*statements, *result.details()])}</details>"
+        "</div>"
     )
 
 
+def _lines(texts: Sequence[str]) -> str:
+    return "".join(f"<div>{escaped(text.strip())}</div>" for text in texts)
+
+
 def _audit(audit: Audit) -> str:
-    strength = audit.strength if audit.holds else Strength.VIOLATED
-    tone = WARN if audit.doubtful else TONES.get(strength, GOOD)
+    found = audit.verdict
+    strength = found.strength if found.holds else Strength.VIOLATED
+    tone = WARN if found.doubtful else TONES.get(strength, GOOD)
     badge = (
         f"border: 1px solid {tone}; color: {tone}; border-radius: 1em; padding: 0 0.6em; "
         "font-weight: bold"
     )
-    first, *more = str(audit).splitlines()
-    lines = "".join(f"<div>{escaped(line.strip())}</div>" for line in more)
     return (
         f'<li style="margin: 0.3em 0"><span style="{badge}">{escaped(strength)}</span> '
-        f"{escaped(first)}{lines}</li>"
+        f"<strong>{escaped(found.rule)}</strong>: {escaped(found.coverage)}"
+        f"{_lines([*audit.missed(), *audit.rate_lines()])}</li>"
     )

@@ -25,6 +25,7 @@ from cg4ai.ensemble.claims import record_constructed
 from cg4ai.ensemble.constructed import Built
 from cg4ai.ensemble.decision_rule import Decider
 from cg4ai.ensemble.ensemble import DECISIONS, Ensemble, record_regions
+from cg4ai.ensemble.verdict import coverage_lines, headline
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.records import (
     Array,
@@ -73,7 +74,7 @@ class ShieldUse:
 
     def __str__(self) -> str:
         return (
-            f"shield: moves {100 * self.moved:.1f} % of {self.inputs} inputs of the objective, by "
+            f"Shield: moves {100 * self.moved:.1f} % of {self.inputs} inputs of the objective, by "
             f"{self.mean:.3f} of the way to the anchor on average, {self.largest:.3f} at most; "
             f"{100 * self.edge:.1f} % at the ends of the regions"
         )
@@ -138,11 +139,9 @@ class Result:
 
     @property
     def distance(self) -> str:
-        """In words how far from the best mixture this one can be."""
+        """In words how far above the best mixture of such members the objective can be."""
         if self.gap is not None:
-            return (
-                f"proven: at most {max(0.0, self.gap):.2g} above the best mixture of such members"
-            )
+            return f"at most {max(0.0, self.gap):.2g} (proven)"
         known = self.estimated
         return "not estimated" if known is None else known.distance(self.objective)
 
@@ -173,41 +172,49 @@ class Result:
         }
 
     def __str__(self) -> str:
-        audits = [str(audit) for audit in self.audits]
-        return "\n".join([*self.outcome(), *audits, *self.further()])
+        verdicts = [one.verdict for one in self.audits]
+        lines = [headline(verdicts)]
+        for line, one in zip(coverage_lines(verdicts), self.audits, strict=True):
+            lines += [line, *(f"  {text}" for text in (*one.missed(), *one.rate_lines()))]
+        return "\n".join([*self.cut_short(), *lines, *self.score_and_time(), *self.warnings()])
 
     def _repr_html_(self) -> str:
         from cg4ai.colgen.notebook import result_html
 
         return result_html(self)
 
-    def outcome(self) -> list[str]:
-        """What the time limit cut, if it did; how the run ended, and what the mixture is."""
-        gap = "" if self.gap is None else f", proven gap {self.gap:.2g}"
-        cut = [f"cut short by the time limit: {'; '.join(self.cut)}"] if self.cut else []
+    def cut_short(self) -> list[str]:
+        """What the time limit ended or left out: the first line of a result."""
+        return [f"Cut short by the time limit: {'; '.join(self.cut)}."] if self.cut else []
+
+    def score_and_time(self) -> list[str]:
+        """The loss with and without the rules, and the time."""
+        without = "" if self.plain is None else f" ({self.plain.loss:.6g} without rules)"
+        count = len(self.ensemble)
+        models = "1 model has all the weight" if count == 1 else f"{count} models in the mixture"
         return [
-            *cut,
-            f"stopped: {self.stop_reason.value} after {len(self.history)} iterations, "
-            f"{self.columns} columns, {self.rows} rows, {self.seconds:.1f} s",
-            f"mixture: {len(self.ensemble)} active members, loss {self.loss:.6g}{gap}",
+            f"Loss on the objective's data: {self.loss:.6g}{without}",
+            f"Trained in {self.seconds:.1f} s (stopped: {self.stop_reason.value}); {models}.",
         ]
 
-    def further(self) -> list[str]:
-        """Lines on what is known beside the audits: distance from optimal, shield, conflict."""
-        lines = []
-        if self.single is not None:
-            lines.append(str(self.single))
-        elif self.gap is None:
-            lines.append(f"distance from optimal: {self.distance}")
-        if self.plain is not None:
-            lines.append(f"without the rules: loss {self.plain.loss:.6g}")
-        if self.shield is not None:
-            lines.append(str(self.shield))
-        if self.conflict is not None:
-            lines.append(f"conflict: {self.conflict}")
-        if self.note:
-            lines.append(f"note: {self.note}")
-        return lines
+    def warnings(self) -> list[str]:
+        """What is known of the one model that was asked for, of conflicts, and notes."""
+        single = [] if self.single is None else [f"{self.single}."]
+        conflict = [] if self.conflict is None else [f"Conflict: {self.conflict}."]
+        return [*single, *conflict, *([f"Note: {self.note}."] if self.note else [])]
+
+    def details(self) -> list[str]:
+        """The size of the master, the optimality gap, and how often the shield acts."""
+        gap = (
+            []
+            if self.single is not None
+            else [f"Optimality gap of the objective: {self.distance}."]
+        )
+        return [
+            f"{len(self.history)} iterations, {self.columns} columns, {self.rows} rows.",
+            *gap,
+            *([] if self.shield is None else [f"{self.shield}."]),
+        ]
 
 
 def finish(run: RunState, reason: StopReason) -> Result:

@@ -15,6 +15,7 @@ from cg4ai.data.arrays import among
 from cg4ai.ensemble import shapes
 from cg4ai.ensemble.constructed import Pointwise, constructed
 from cg4ai.ensemble.rates import GroupRate, group_rates
+from cg4ai.ensemble.verdict import Verdict, coverage
 from cg4ai.objectives import votes
 from cg4ai.records import Array, IntArray, SeparationResult, Strength
 from cg4ai.rules import DecisionRate, OutputRule, Rate, Shape
@@ -79,6 +80,19 @@ class Audit:
         """Whether it holds at the listed inputs, and held-out ones say that it will not at new."""
         return self.holds and any(rate.doubtful for rate in self.rates)
 
+    @property
+    def verdict(self) -> Verdict:
+        """Whether it holds, where, and how that was established, in a few words."""
+        where = coverage(
+            self.strength,
+            self.place,
+            holds=self.holds,
+            rows=self.rows,
+            satisfied=self.satisfied,
+            worst_violation=self.worst_violation,
+        )
+        return Verdict(self.requirement, self.holds, self.strength, where, self.doubtful)
+
     def __str__(self) -> str:
         said = {
             Strength.AUDITED: self._audited,
@@ -86,21 +100,28 @@ class Audit:
             Strength.CERTIFIED: self._proven,
             Strength.BOUNDED: self._bounded,
         }
-        lines = [said.get(self.strength, self._searched)()]
-        for text, size in zip(self.descriptions[:SHOWN], self.violations, strict=False):
-            lines.append(f"  missed by {size:.3g}: {text}")
-        if len(self.descriptions) > SHOWN:
-            lines.append(f"  and {len(self.descriptions) - SHOWN} more")
-        lines += [f"  {rate}" for rate in self.rates]
+        statement = said.get(self.strength, self._searched)()
+        return "\n".join([statement, *self.missed(), *self.rate_lines()])
+
+    def missed(self) -> list[str]:
+        """A line for each of the worst violated rows."""
+        worst = zip(self.descriptions[:SHOWN], self.violations, strict=False)
+        lines = [f"  missed by {size:.3g}: {text}" for text, size in worst]
+        more = len(self.descriptions) - SHOWN
+        return [*lines, f"  and {more} more"] if more > 0 else lines
+
+    def rate_lines(self) -> list[str]:
+        """A line for each rate that the rule binds, and one for rates of decisions."""
+        lines = [f"  {rate}" for rate in self.rates]
         if self.decision_rates:
             rates = ", ".join(f"{name}: {rate:.4g}" for name, rate in self.decision_rates.items())
             lines.append(
                 f"  decisions at threshold {self.threshold:g} (not bound by the rule): {rates}"
             )
-        return "\n".join(lines)
+        return lines
 
     def _worst(self, name: str) -> str:
-        """The worst violation under this name; what is to spare where there is none."""
+        """The worst violation under this name; the margin that is left where there is none."""
         if self.worst_violation < 0:
             return f"{-self.worst_violation:.3g} to spare"
         return f"{name} {self.worst_violation:.3g}"
@@ -111,14 +132,14 @@ class Audit:
         return (
             f"{self.requirement} {verdict} (audited){where}: {self.satisfied} of {self.rows} rows "
             f"at {self.place} satisfied within {self.tolerance:g}, "
-            f"{self._worst('worst violation')}; nothing is said about other inputs"
+            f"{self._worst('worst violation')}; other inputs are not covered"
         )
 
     def _built(self) -> str:
         return (
-            f"{self.requirement} holds (constructed) at every input: every member keeps it by how "
-            f"it is built; rounding leaves {self.worst_violation:.3g} at "
-            f"{self.effort['evaluations']} inputs that were looked at"
+            f"{self.requirement} holds (constructed) at every input: the structure of every member "
+            f"guarantees it; the largest rounding error is {self.worst_violation:.3g} at "
+            f"{self.effort['evaluations']} tested inputs"
         )
 
     def _proven(self) -> str:
@@ -133,7 +154,7 @@ class Audit:
         return (
             f"{self.requirement} holds (bounded) at every input of {self.place}: branch and bound "
             f"leaves no violation above {self.effort['bound']:.3g} "
-            f"({self._worst('worst found')}; {effort}); the solver's word, which certify can prove"
+            f"({self._worst('worst found')}; {effort}); nothing checked the solver, certify can"
         )
 
     def _searched(self) -> str:
@@ -141,7 +162,7 @@ class Audit:
         if self.holds and self.room is not None:
             return (
                 f"{self.requirement} holds (shielded) at every input of {self.place}: predictions "
-                f"that would break it are moved to an anchor with proven room {self.room:.3g} "
+                f"that would violate it are moved to an anchor with proven margin {self.room:.3g} "
                 f"({self._worst('worst violation found')}; {effort})"
             )
         if self.holds:

@@ -1,4 +1,4 @@
-"""A model card: what a finished run is, what goes in and out, and what is known of its rules.
+"""A model card: what a finished run is, its inputs and outputs, and what its rules guarantee.
 
 Plain data for pages and servers, taken from the run's own files; no path of this machine is in it.
 """
@@ -19,9 +19,10 @@ from cg4ai.ensemble.audit import LISTED_ONLY
 from cg4ai.ensemble.claims import WEAKEST_FIRST, mixture_digest
 from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
 from cg4ai.ensemble.shield import anchor_checks
+from cg4ai.ensemble.verdict import STRENGTHS
 from cg4ai.errors import RunFolderError
 from cg4ai.records import Strength
-from cg4ai.report.wording import STRENGTHS, guarantee_of
+from cg4ai.report.wording import finding_of
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from cg4ai_checker.file import FIRST_LINE
@@ -66,10 +67,8 @@ class Card:
         broken = [one.rule for one in self.guarantees if not one.holds]
         if not kept and not broken:
             return "No rule is known to hold, so nothing is guaranteed."
-        if not broken:
-            return f"Kept: {', '.join(kept)}."
-        beside = f" Kept: {', '.join(kept)}." if kept else ""
-        return f"NOT KEPT: {', '.join(broken)}.{beside}"
+        parts = [("NOT KEPT", broken), ("Kept", kept)]
+        return " ".join(f"{words}: {', '.join(rules)}." for words, rules in parts if rules)
 
     def as_data(self) -> dict[str, Any]:
         """As JSON."""
@@ -91,12 +90,7 @@ class Card:
 
 def meaning(one: Guarantee) -> str:
     """What the strength of a guarantee says, whatever the rule."""
-    if one.strength in map(str, STRENGTHS):
-        return STRENGTHS[Strength(one.strength)]
-    return {
-        str(Strength.VIOLATED): "an input was found at which it is broken",
-        str(Strength.UNVERIFIED): "nothing is recorded about it",
-    }.get(one.strength, "")
+    return STRENGTHS[Strength(one.strength)] if one.strength in map(str, STRENGTHS) else ""
 
 
 def card_of(folder: Path, predictor: Predictor) -> Card:
@@ -121,8 +115,10 @@ def _guarantees(run: Run | None, ensemble: Ensemble) -> list[Guarantee]:
         return recorded(ensemble)
     try:
         if "evaluation_s" in summary:
-            return application(run.command).guarantees(summary)
-        return [guarantee_of(entry) for entry in summary["audits"]]  # a patched run's
+            findings = application(run.command).story(summary).findings
+        else:  # a patched run's
+            findings = tuple(map(finding_of, summary["audits"]))
+        return [one.guarantee for one in findings]
     except (AttributeError, KeyError, TypeError, ValueError):
         return recorded(ensemble)  # of an earlier version, or interrupted
 

@@ -20,16 +20,16 @@ from cg4ai.report.tables import cell
 LAST = 12  # iterations that the table shows
 FEW = 3  # iterations: of fewer the table says as much as figures of columns and rows
 CONVERGENCE = {
-    "objective": "The objective of the best mixture of the members there were, by iterations.",
-    "slack": "What the worst row of the master lacked, and the worst violation that a search found "
-    "before it became a row; on a logarithmic scale what is met stands at the lower edge.",
-    "columns": "Members that the master could choose from.",
+    "objective": "Objective of the best mixture, by iteration.",
+    "slack": "Slack of the worst row of the master, and the worst violation that a search found. "
+    "The scale is logarithmic; values of zero are drawn at its lower edge.",
+    "columns": "Members in the master.",
     "rows": "Rows of the master: rules at single inputs, and pieces of the objective.",
 }
 SHOWN = {
     "iteration": "iteration",
     "objective": "objective",
-    "slack": "lacking",
+    "slack": "slack",
     "columns": "members",
     "rows": "rows",
     "total_s": "seconds",
@@ -39,12 +39,12 @@ EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
 def training(saved: Saved, sentences: Sequence[str]) -> Section:
-    """How the run went on, by iterations."""
+    """The run by iterations."""
     parts: list[Part] = list(sentences)
     tolerance = _tolerance(saved)
     lacking = anything_lacked(saved.history, tolerance)
     if saved.history and not lacking:
-        parts.append("Every row of the master was met in every iteration.")
+        parts.append("The slack was zero in every iteration.")
     if saved.history:
         parts += [
             Drawing(caption, partial(_converged, saved, what, tolerance))
@@ -89,13 +89,13 @@ def time_spent(saved: Saved) -> Section:
     if not seconds:
         return Section("Time spent", ())
     total = sum(seconds.values())
-    words = f"{total:.1f} s in all, the evaluation after training included."
-    caption = "Seconds of wall-clock time by steps; searching is for violated inputs."
+    words = f"{total:.1f} s in total, with the evaluation after training."
+    caption = "Wall-clock seconds of each step; searching is for violated inputs."
     return Section("Time spent", (words, Drawing(caption, lambda ax: plot_time(summary, ax=ax))))
 
 
 def members(saved: Saved, block_names: Sequence[str] = ()) -> Section:
-    """What the mixture is made of."""
+    """Members of the mixture and their weights."""
     record = saved.ensemble
     if record is None:
         return Section("Members and weights", ())
@@ -104,9 +104,9 @@ def members(saved: Saved, block_names: Sequence[str] = ()) -> Section:
     parts: list[Part] = [Table(list(_stacks(record)))]
     if len(weighted) == len(blocks):
         each = " in each block" if len(blocks) > 1 else ""
-        parts.append(f"One member has all the weight{each}: predictions are its own.")
+        parts.append(f"One member has all the weight{each}.")
     else:
-        caption = "Weights of the members; those of a block sum to one."
+        caption = "Weights of the members; the weights of a block sum to one."
         height = min(6.0, 1.6 + 0.24 * max(len(blocks), 4))
         draw = partial(_weights, saved, block_names)
         parts.append(Drawing(caption, draw, height if len(blocks) > 1 else 3.1))
@@ -135,7 +135,7 @@ def _stacks(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def settings(saved: Saved) -> Section:
-    """What makes the run again: settings, versions, digests of the data."""
+    """What is needed to repeat the run: settings, versions, digests of the data."""
     given = settings_in_words(saved.run)
     shown = {name: _value(value) for name, value in given.items() if value not in EMPTY}
     header = saved.run.header
@@ -160,14 +160,14 @@ def _value(value: Any) -> str:
 
 
 def loading(saved: Saved) -> Section:
-    """How to use what was trained."""
+    """How to use the model."""
     if saved.ensemble is None:
         return Section("How to use it", ())
     name, program = shlex.quote(saved.name), program_of(saved.run.command)
     python = (
         f"import cg4ai\n\nmodel = cg4ai.load({json.dumps(saved.name, ensure_ascii=False)})\n"
         "model.predict(inputs)                # (n, d) -> (n, r)\n"
-        "model.predict(inputs, explain=True)  # and how strongly each is covered"
+        "model.predict(inputs, explain=True)  # with the guarantee of each"
     )
     commands = [
         f"{program} predict {name} DATA.csv --explain",
@@ -183,7 +183,7 @@ def loading(saved: Saved) -> Section:
     return Section(
         "How to use it",
         (
-            "From the folder above the run's, in Python:",
+            "In Python, from the folder that holds the run's:",
             Code(python),
             "On the command line:",
             Code("\n".join(commands)),

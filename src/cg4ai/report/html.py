@@ -24,7 +24,6 @@ from cg4ai.report.story import (
     Story,
     Table,
 )
-from cg4ai.report.wording import STRENGTHS
 
 STYLES = ("report.css",)
 # what data that do not fit each other end in, of which other figures know nothing
@@ -61,7 +60,7 @@ def report_page(saved: Saved, story: Story) -> str:
 
 def verdict(saved: Saved, story: Story) -> str:
     """A badge with the whole in three words; a search is no proof, and is not called one."""
-    tone, words = "good", "All rules kept"
+    tone, words = "good", "All rules hold"
     if saved.summary is None:
         tone, words = "warn", "Not ended"
     elif not saved.run.bound:
@@ -69,9 +68,13 @@ def verdict(saved: Saved, story: Story) -> str:
     elif not story.findings:
         tone, words = "warn", "No rules"
     elif not all(finding.kept for finding in story.findings):
-        tone, words = "bad", "Not all rules kept"
+        tone, words = "bad", "Not all rules hold"
+    elif any(finding.asked for finding in story.findings):
+        tone, words = "bad", "Not as strong as was asked"
     elif any(TONES[finding.strength] != "good" for finding in story.findings):
         tone, words = "warn", "No violation found, not proven"
+    elif any(finding.doubtful for finding in story.findings):
+        tone, words = "warn", "Likely violated on new rows"
     return f'<span class="badge {tone}">{words}</span>'
 
 
@@ -95,45 +98,53 @@ def _anchor(title: str) -> str:
 
 
 def _summary(story: Story, missing: str) -> str:
-    asked = "\n".join(f"<p>{escaped(text)}</p>" for text in story.asked)
     remarks = [*story.remarks, *([missing] if missing else [])]
+    items = "\n".join(f"<li>{tables.unbroken(text)}</li>" for text in remarks)
+    findings = "\n".join(map(_finding, story.findings))
     parts = [
         '<section id="summary">',
-        f"<h2>What was asked</h2>\n{asked}",
+        _paragraphs(story.first),
         "<h2>What was established</h2>",
-        _findings(story),
+        f"<p><strong>{escaped(story.headline)}</strong></p>",
+        f'<ul class="findings">\n{findings}\n</ul>' if findings else "",
         _figures(story.figures),
+        _paragraphs(story.closing),
+        f'<ul class="remarks">\n{items}\n</ul>' if remarks else "",
+        "<h2>What was asked</h2>",
+        _paragraphs(story.asked),
     ]
-    if remarks:
-        items = "\n".join(f"<li>{tables.unbroken(text)}</li>" for text in remarks)
-        parts.append(f'<h3>To be kept in mind</h3>\n<ul class="remarks">\n{items}\n</ul>')
     return "\n".join([*filter(None, parts), "</section>"])
 
 
-def _findings(story: Story) -> str:
-    if not story.findings:
-        return f"<p>{escaped(story.nothing)}</p>"
-    return '<ul class="findings">\n' + "\n".join(map(_finding, story.findings)) + "\n</ul>"
+def _paragraphs(texts: Sequence[str]) -> str:
+    return "\n".join(f"<p>{tables.unbroken(text)}</p>" for text in texts)
 
 
 def _finding(found: Finding) -> str:
-    tone = TONES[found.strength] if found.kept else "bad"
-    more = "".join(f'<p class="quiet">{escaped(text)}</p>' for text in found.more)
+    tone = TONES[found.strength] if found.kept and not found.asked else "bad"
+    tone = "warn" if found.doubtful and tone == "good" else tone
+    verdict, details = found.verdict, (found.statement, *found.more)
+    more = "".join(f'<p class="quiet">{tables.unbroken(text)}</p>' for text in details)
     return (
         f'<li class="{tone}"><p><span class="badge {tone}">{escaped(found.strength)}</span> '
-        f'<strong>{escaped(found.rule)}</strong> <span class="quiet">'
-        f"{escaped(STRENGTHS[found.strength])}</span></p>\n"
-        f"<p>{tables.unbroken(found.statement)}</p>{more}</li>"
+        f"<strong>{escaped(verdict.rule)}</strong>: {tables.unbroken(verdict.coverage)}</p>\n"
+        f"{more}</li>"
     )
 
 
 def _figures(figures: Sequence[KeyFigure]) -> str:
     if not figures:
         return ""
-    cards = "\n".join(
-        f"<div><dt>{escaped(one.label)}</dt><dd>{escaped(one.value)}</dd></div>" for one in figures
-    )
+    cards = "\n".join(map(_card, figures))
     return f'<dl class="cards">\n{cards}\n</dl>'
+
+
+def _card(one: KeyFigure) -> str:
+    beside = "".join(
+        f'<dd class="beside">{escaped(label)} <span>{escaped(value)}</span></dd>'
+        for label, value in one.beside
+    )
+    return f"<div><dt>{escaped(one.label)}</dt><dd>{escaped(one.value)}</dd>{beside}</div>"
 
 
 def _section(section: Section, drawn: _Drawn) -> str:

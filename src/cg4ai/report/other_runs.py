@@ -1,4 +1,4 @@
-"""Runs that no application tells of: those that have not ended, and those that a patch made."""
+"""Runs that no application describes: those that have not ended, and those that a patch made."""
 
 from __future__ import annotations
 
@@ -9,29 +9,27 @@ from typing import Any
 
 from cg4ai.apps.folders import PATCH_OF, PATCHES
 from cg4ai.apps.registry import program_of, training_command
-from cg4ai.records import StopReason, Strength
+from cg4ai.records import Strength
 from cg4ai.report.story import Finding, KeyFigure, Saved, Section, Story, Table
-from cg4ai.report.wording import STOPS, counted, remarks, stopped_because
+from cg4ai.report.wording import closing, counted, finding_of, remarks, stopped
 
 UNBOUND = (
-    "The summary is not bound to this ensemble: an earlier version wrote it, which did not note of "
-    "which ensemble it speaks, so what it says may be of another."
+    "The summary is not bound to this ensemble. An earlier version wrote it without a record of "
+    "the ensemble, so it may describe another."
 )
+SETTINGS = ("The settings below say what was asked.",)
 
 
 def unfinished(saved: Saved) -> Story:
-    """A run that is going on, or was stopped: what it was told, and how far it came."""
+    """A run that is going on or was stopped: its settings, and how far it is."""
     count, command = len(saved.history), training_command(saved.run.command)
     going = f"{command} --resume --out {shlex.quote(saved.name)}"
-    parts = [
-        "The run has not ended: it is going on, or was stopped; in that case continue it with "
-        f"{going}, which also writes this report anew."
-    ]
+    parts = [f"The run is going on or was stopped. Continue a stopped run with {going}."]
     if saved.ensemble is not None:
-        parts.append("The mixture that it had by then is saved, and nothing was measured of it.")
+        parts.append("Its latest mixture is saved; it was not evaluated.")
     return Story(
         title=f"A run of {command} that has not ended",
-        asked=("What was asked stands in the settings below.",),
+        asked=SETTINGS,
         findings=(),
         figures=(KeyFigure(str(count), "iterations so far"),),
         remarks=tuple(parts),
@@ -41,11 +39,11 @@ def unfinished(saved: Saved) -> Story:
 
 
 def unbound(saved: Saved) -> Story:
-    """A run of an earlier version, whose summary does not say of which ensemble it speaks."""
+    """A run of an earlier version, whose summary does not name the ensemble it describes."""
     audit = f"{program_of(saved.run.command)} audit"
     return Story(
         title=f"A run of {training_command(saved.run.command)} by an earlier version",
-        asked=("What was asked stands in the settings below.",),
+        asked=SETTINGS,
         findings=(),
         figures=(KeyFigure(str(len(saved.history)), "iterations"),),
         remarks=(f"{UNBOUND} {audit} {shlex.quote(saved.name)} recomputes its rules.",),
@@ -61,39 +59,30 @@ def patched(saved: Saved) -> Story:
     about = (saved.ensemble or {}).get("about", {})
     added = [Path(str(one["file"])).name for one in about.get(PATCHES, [])]
     trained = int(summary["trained"])
-    how = f"{counted(trained, 'member')} trained for it" if trained else "new weights, none trained"
-    reason = stopped_because(
-        StopReason(summary["stop_reason"]), single=bool(summary.get("single")), words=STOPS
-    )
+    how = f"{counted(trained, 'new member')}" if trained else "new weights, no new members"
     return Story(
         title=f"{whole}, patched",
         asked=(
-            f"Add {', '.join(added) or 'further rules'} to the run in {whole}, all of whose rules "
-            "stay.",
+            f"Add {', '.join(added) or 'further rules'} to the run in {whole} and keep all its "
+            "rules.",
         ),
         findings=tuple(_findings(summary)),
-        figures=(
-            KeyFigure(str(trained), "members trained for it"),
-            KeyFigure(str(summary["active_members"]), "members with weight"),
-            KeyFigure(f"{summary['total_s']:.1f} s", "whole patch"),
-        ),
+        closing=(f"Patched with {how}. {closing(summary)}",),
         remarks=(*_void(summary), *remarks(summary)),
         sections=(Section("What changed", (Table(_changes(summary)),)),),
-        trained=(f"Patched by {how}; it stopped because: {reason}.",),
+        trained=(stopped(summary),),
     )
 
 
 def _findings(summary: Mapping[str, Any]) -> Iterator[Finding]:
     for audit in summary["audits"]:
-        rule = _by_words(audit) if isinstance(audit, str) else audit
-        kept = bool(rule["holds"])
-        strength = Strength(rule["strength"]) if kept else Strength.VIOLATED
-        when = "added" if rule.get("added") else "earlier"
-        yield Finding(f"{rule['requirement']} ({when})", strength, kept, f"{rule['statement']}.")
+        entry = _by_words(audit) if isinstance(audit, str) else audit
+        when = "added" if entry.get("added") else "earlier"
+        yield finding_of(entry, rule=f"{entry['requirement']} ({when})")
 
 
 def _by_words(statement: str) -> dict[str, Any]:
-    """What a statement of before 0.7, when it was all that was kept, says of itself."""
+    """The fields of a statement, which is all that versions before 0.7 kept."""
     strengths = [one for one in Strength if f"({one})" in statement]
     name = statement.partition(" holds (")[0].partition(" is violated (")[0]
     return {
@@ -121,6 +110,6 @@ def _void(summary: Mapping[str, Any]) -> list[str]:
     if not summary.get("void"):
         return []
     return [
-        "Certificates of the run that was patched speak of its own mixture and are void here: "
-        f"{', '.join(summary['void'])}; prove anew with cg4ai certify."
+        "Certificates of the original run are void, since they are about its own mixture: "
+        f"{', '.join(summary['void'])}. Prove the rules again with cg4ai certify."
     ]

@@ -1,13 +1,14 @@
-"""What a report tells, before it is a page: what was asked, what was found, figures and tables.
+"""What a run came to, as data: verdicts on the rules, scores, time, then chapters of details.
 
-Applications tell their part as a `Story`; texts are plain, and whoever makes the page escapes them.
+Every application describes its runs as a `Story`. `terminal` and `html` render it; texts are plain,
+and the page escapes them.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from cg4ai.apps.folders import ARRAYS, DESCRIPTION, PATCH_OF, complete
+from cg4ai.apps.protocol import Guarantee
+from cg4ai.ensemble.verdict import STRENGTHS, Verdict, headline
 from cg4ai.records import Strength
 from cg4ai.report.tables import TableRows
 from cg4ai.runs import files
@@ -26,21 +29,45 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finding:
-    """What was established about one rule, how strongly, and whether that is what was asked."""
+    """What was established about one rule, and how strongly.
+
+    `statement` has the numbers, `coverage` says in a few words where the rule holds and how that is
+    known. `title`: what people read instead of the rule's name. `doubtful`: it holds on the listed
+    rows and is likely violated on new ones. `asked`: the stronger guarantee that was asked for and
+    is missing, empty where none is.
+    """
 
     rule: str
     strength: Strength
     kept: bool
     statement: str
     more: tuple[str, ...] = ()
+    coverage: str = ""
+    title: str = ""
+    doubtful: bool = False
+    asked: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        where = self.coverage or STRENGTHS[self.strength]
+        if self.asked:
+            where += f"; NOT {self.asked}, as was asked"
+        return Verdict(self.title or self.rule, self.kept, self.strength, where, self.doubtful)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The same for programs: of model cards and servers."""
+        words = self.statement.removesuffix(".")
+        return Guarantee(self.rule, self.kept, str(self.strength), words, doubtful=self.doubtful)
 
 
 @dataclass(frozen=True)
 class KeyFigure:
-    """One number that a reviewer looks for first."""
+    """One number that a reader looks for first; `beside`: labels and values to compare it with."""
 
     value: str
     label: str
+    beside: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,22 +114,41 @@ class Section:
 
 @dataclass(frozen=True)
 class Story:
-    """What one run has to tell; what is common to all applications is added to it.
+    """What one run came to; what is common to all applications is added to it.
 
-    `remarks`: what a reader must know to take the findings for what they are. `trained`: sentences
-    on how training went and ended. `blocks`: what the blocks of members are called. `nothing`: what
-    is said where there are no findings.
+    `first`: what was scaled, left out, cut short or held constant; nothing stands before it.
+    `figures`: scores with and without rules. `closing`: time and size in a sentence or two.
+    `remarks`: what a reader must know to take the findings for what they are. `sections`: chapters
+    of details. `trained`: sentences on how training went and ended. `blocks`: what the blocks of
+    members are called. `nothing`: what is said where there are no findings.
     """
 
     title: str
     asked: tuple[str, ...]
     findings: tuple[Finding, ...]
+    first: tuple[str, ...] = ()
     figures: tuple[KeyFigure, ...] = ()
+    closing: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     sections: tuple[Section, ...] = ()
     trained: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
-    nothing: str = "There were no rules, so nothing is guaranteed."
+    nothing: str = headline(())
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        return tuple(one.verdict for one in self.findings)
+
+    @property
+    def headline(self) -> str:
+        """Whether all rules hold, in one line."""
+        return headline(self.verdicts) if self.findings else self.nothing
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The verdicts for programs, alike for every application."""
+        rules = [{**asdict(one.verdict), "rule": one.rule} for one in self.findings]
+        return {"headline": self.headline, "rules": rules}
 
 
 class Saved:

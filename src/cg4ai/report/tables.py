@@ -10,7 +10,6 @@ import csv
 import io
 import json
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -143,14 +142,3 @@ def _exact(value: object) -> object:
 
 def _piped(text: str) -> str:
     return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split())
-
-
-def wrapped(text: str, width: int) -> str:
-    """The same with sentences broken between words; the lines of tables stay as they are."""
-    lines = []
-    for line in text.split("\n"):
-        if len(line) <= width or "  " in line.strip():
-            lines.append(line)
-        else:
-            lines += textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Results in words and numbers: the summary that a run keeps, and the report people read."""
+"""Results in numbers, as a run's summary keeps them, and the words that all applications use."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from cg4ai.apps.protocol import Guarantee, Rule
+from cg4ai.apps.protocol import Rule
 from cg4ai.colgen.result import Result
 from cg4ai.ensemble.audit import Audit
+from cg4ai.ensemble.verdict import coverage
 from cg4ai.records import StopReason, Strength
-from cg4ai.report.tables import plain
+from cg4ai.report.story import Finding
 
-SHOWN = 5  # violated rows of each requirement that the report names
+SHOWN = 5  # violated rows of each rule that are named
 
 STOPS = {
     StopReason.OPTIMAL: "proven: no further member of this kind can improve the mixture",
@@ -32,16 +33,6 @@ SINGLE_STOPS = {
     StopReason.INFEASIBLE: "proven: no single member of this kind can keep all rules",
     StopReason.NO_IMPROVING_COLUMN: "training found no better single member",
 }
-STRENGTHS = {
-    Strength.VIOLATED: "found broken",
-    Strength.UNVERIFIED: "nothing is established",
-    Strength.AUDITED: "recomputed at every listed input; says nothing of other inputs",
-    Strength.ATTACKED: "violations were searched for in the region; a search is no proof",
-    Strength.BOUNDED: "a solver's bound excludes violations in the region; unchecked",
-    Strength.CERTIFIED: "proven at every input of the region",
-    Strength.CONSTRUCTED: "kept at every input by how every member is built",
-    Strength.SHIELDED: "kept at every input of the region by correcting predictions",
-}
 
 
 def counted(number: int, what: str) -> str:
@@ -51,22 +42,39 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}"
 
 
-def preparing(summary: Mapping[str, Any]) -> str:
-    """What came before the first iteration, as the start of a list of seconds."""
-    return f"preparing {summary['preparing_s']:.1f}, "
+def stopped(summary: Mapping[str, Any], words: Mapping[StopReason, str] = STOPS) -> str:
+    """When training ended and why, in these words, or in those about a single model."""
+    reason = StopReason(summary["stop_reason"])
+    why = SINGLE_STOPS.get(reason, words[reason]) if summary.get("single") else words[reason]
+    return (
+        f"Stopped after {counted(summary['iterations'], 'iteration')} and "
+        f"{summary['total_s']:.1f} s: {why}."
+    )
 
 
-def stopped_because(
-    reason: StopReason, *, single: bool, words: Mapping[StopReason, str] = STOPS
-) -> str:
-    """Why a run ended, in these words, or in those about single members."""
-    return SINGLE_STOPS.get(reason, words[reason]) if single else words[reason]
+def optimality(summary: Mapping[str, Any], quantity: str) -> list[str]:
+    """How far the quantity that was minimised can be from its optimum; single models say it."""
+    if summary.get("single"):
+        return []
+    return [f"Optimality gap of {quantity}: {summary['distance']}."]
 
 
-def single_model(summary: Mapping[str, Any]) -> list[str]:
-    """One sentence on the one model that was asked for, if it was."""
-    single = summary.get("single")
-    return [f"{single['text'][0].upper()}{single['text'][1:]}."] if single else []
+def seconds(summary: Mapping[str, Any], searching: str = "separation") -> str:
+    """The seconds of each step."""
+    return (
+        f"Seconds: preparing {summary['preparing_s']:.1f}, pricing {summary['pricing_s']:.1f}, "
+        f"{searching} {summary['separation_s']:.1f}, master {summary['master_s']:.1f}, total "
+        f"{summary['total_s']:.1f}; evaluation {summary['evaluation_s']:.1f}."
+    )
+
+
+def closing(summary: Mapping[str, Any], members: str = "") -> str:
+    """The time that training took, and how many members the mixture has."""
+    count = summary["active_members"]
+    model = members or (
+        "1 model has all the weight" if count == 1 else f"{count} models in the mixture"
+    )
+    return f"Trained in {summary['total_s']:.0f} s; {model}."
 
 
 def cut_short(summary: Mapping[str, Any]) -> list[str]:
@@ -75,19 +83,18 @@ def cut_short(summary: Mapping[str, Any]) -> list[str]:
     return [f"Cut short by the time limit: {'; '.join(cut)}."] if cut else []
 
 
-def contradicting(summary: Mapping[str, Any]) -> list[str]:
-    """One sentence on the rules that cannot all be kept, if some were found."""
-    conflict = summary.get("conflict")
-    return [f"Conflict: {conflict}."] if conflict else []
-
-
 def remarks(summary: Mapping[str, Any]) -> list[str]:
-    """What whoever reads a result must keep in mind, beside what was cut."""
-    note = summary.get("note")
+    """Rules that contradict each other, the one model that was asked for, and notes of the run."""
+    conflict, note, single = (summary.get(name) for name in ("conflict", "note", "single"))
     return [
-        *contradicting(summary),
+        *([_sentence(single["text"])] if single else []),
+        *([f"Conflict: {conflict}."] if conflict else []),
         *([f"Note: {note}."] if note else []),
     ]
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
 
 
 def outcome_in_numbers(result: Result, *, preparing_s: float = 0.0) -> dict[str, Any]:
@@ -124,18 +131,13 @@ def _distance(result: Result) -> dict[str, Any]:
     }
 
 
-def distance_from_optimal(summary: Mapping[str, Any], quantity: str) -> list[str]:
-    """One sentence on that distance in the quantity minimised; single models have their own."""
-    if summary.get("single"):
-        return []
-    return [f"Distance from optimal, in {quantity}: {summary['distance']}."]
-
-
 def summary(result: Result, rules: Sequence[Rule]) -> dict[str, Any]:
     """What summary.json holds: the result in numbers and words, without the members."""
     return {
         "stop_reason": result.stop_reason.value,
-        "stopped_because": stopped_because(result.stop_reason, single=result.single is not None),
+        "stopped_because": (SINGLE_STOPS if result.single is not None else {}).get(
+            result.stop_reason, STOPS[result.stop_reason]
+        ),
         "feasible": result.feasible,
         "objective": result.objective,
         "loss": result.loss,
@@ -185,85 +187,45 @@ def audit_entry(audit: Audit, rule: Rule) -> dict[str, Any]:
     }
 
 
-def guarantee_of(entry: Mapping[str, Any]) -> Guarantee:
-    """One audit of a summary, for whoever is told what holds."""
-    strength = entry["strength"] if entry["holds"] else Strength.VIOLATED
-    return Guarantee(
-        entry["requirement"],
-        entry["holds"],
-        str(strength),
-        entry["statement"],
-        doubtful=bool(entry.get("doubtful")),
+def finding_of(entry: Mapping[str, Any], *, rule: str = "") -> Finding:
+    """What one audit of a summary establishes; of earlier versions' patches the statement alone."""
+    strength, kept = Strength(entry["strength"]), bool(entry["holds"])
+    doubtful, where = bool(entry.get("doubtful")), ""
+    if "place" in entry:
+        counts = {name: entry[name] for name in ("rows", "satisfied", "worst_violation")}
+        where = coverage(strength, entry["place"], holds=kept, **counts)
+    more = [f"missed by {one['missed_by']:.3g}: {_where(one)}" for one in _worst(entry)[:SHOWN]]
+    if len(_worst(entry)) > SHOWN:
+        more.append(f"and {len(_worst(entry)) - SHOWN} more")
+    more += [rate["text"] for rate in entry.get("rates", ())]
+    if rates := entry.get("decision_rates"):
+        shares = ", ".join(f"{name}: {rate:.4g}" for name, rate in rates.items())
+        more.append(f"decisions at one half (not bound by the rule): {shares}")
+    return Finding(
+        rule=rule or str(entry["requirement"]),
+        strength=strength if kept else Strength.VIOLATED,
+        kept=kept,
+        statement=f"{entry['statement']}.",
+        more=tuple(more),
+        coverage=where,
+        doubtful=doubtful,
     )
 
 
-def report(result: dict[str, Any]) -> str:
-    """The report on a summary."""
-    lines = trained(result)
-    lines += contradicting(result)
-    if result["note"]:
-        lines.append(f"Note: {result['note']}.")
-    if result["audits"]:
-        lines += ["", audit_report(result["audits"], result["outputs"])]
-    else:
-        lines += ["", "There were no rules, so nothing is guaranteed."]
-    return "\n".join(lines)
+def _worst(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return list(entry.get("violated", ()))
 
 
-def trained(result: Mapping[str, Any]) -> list[str]:
-    """How training ended, and what came of it."""
-    lines = [
-        f"Stopped after {counted(result['iterations'], 'iteration')} and "
-        f"{result['seconds']:.1f} s: {result['stopped_because']}.",
-        f"{_members(result)}; its loss on the data is {result['loss']:.5g}.",
-        *single_model(result),
-        *distance_from_optimal(result, f"the objective (here {result['objective']:.5g})"),
-    ]
-    if result.get("shield"):
-        lines.append(f"{result['shield'].capitalize()}.")
-    return lines
+def _where(one: Mapping[str, Any]) -> str:
+    return f"{one['text']} ({one['source']})" if one["source"] else str(one["text"])
 
 
-def _members(result: Mapping[str, Any]) -> str:
-    """Which of the members that were trained predict."""
-    active, trained = result["active_members"], result["columns"]
-    if active == 1:
-        return f"One of {counted(trained, 'trained member')} makes up the model"
-    return f"Of {trained} trained members {active} make up the mixture"
-
-
-def audit_report(entries: Sequence[dict[str, Any]], outputs: Sequence[str] = ()) -> str:
-    """A table of the requirements, what each strength means, and the rows that are violated."""
-    table = plain([audit_row(entry) for entry in entries], digits=3)
-    broken = [entry for entry in entries if not entry["holds"]]
-    met = len(entries) - len(broken)
-    lines = [f"{met} of {len(entries)} requirements met", ""]
-    lines += [f"  {line}" for line in table.splitlines()]
-    searched = [one["requirement"] for one in entries if one["strength"] == "attacked"]
-    if searched:
-        lines += ["", f"NOT PROVEN at every input: {', '.join(searched)} (searched only)"]
-    doubtful = [one["requirement"] for one in entries if one.get("doubtful")]
-    if doubtful:
-        lines += ["", f"LIKELY VIOLATED on new rows: {', '.join(doubtful)} (by held-out rows)"]
-    lines += ["", "What this means"]
-    for strength in dict.fromkeys(entry["strength"] for entry in entries):
-        lines.append(f"  {strength}: {STRENGTHS[Strength(strength)]}")
-    for entry in entries:
-        lines.append(f"  - {entry['statement']}")
-        lines += [f"    {rate['text']}" for rate in entry["rates"]]
-        if entry["decision_rates"]:
-            rates = ", ".join(
-                f"{name}: {rate:.4g}" for name, rate in entry["decision_rates"].items()
-            )
-            lines.append(f"    decisions at one half (not bound by the rule): {rates}")
-    if broken:
-        lines += ["", "Not met, worst first"]
-        for entry in broken:
-            lines += [f"  {line}" for line in violated(entry)]
-        if len(outputs) > 1:
-            names = ", ".join(f"{number} = {name}" for number, name in enumerate(outputs))
-            lines.append(f"  (classes: {names})")
-    return "\n".join(lines)
+def class_names(findings: Sequence[Finding], outputs: Sequence[str]) -> list[str]:
+    """The names of the classes that rows of violated rules count, where there are some."""
+    if len(outputs) < 2 or all(one.kept for one in findings):
+        return []
+    names = ", ".join(f"{number} = {name}" for number, name in enumerate(outputs))
+    return [f"Classes, as violated rows count them: {names}."]
 
 
 def audit_row(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -271,20 +233,9 @@ def audit_row(entry: Mapping[str, Any]) -> dict[str, Any]:
     listed = entry["strength"] == Strength.AUDITED
     worst, holds = entry["worst_violation"], entry["holds"]
     return {
-        "requirement": entry["requirement"],
-        "met": "NO" if not holds else "listed rows only" if entry.get("doubtful") else "yes",
+        "rule": entry["requirement"],
+        "holds": "NO" if not holds else "listed rows only" if entry.get("doubtful") else "yes",
         "strength": entry["strength"],
-        "rows met": f"{entry['satisfied']} of {entry['rows']}" if listed else "",
-        "closest": f"{max(0.0, -worst):.3g} to spare" if holds else f"missed by {worst:.3g}",
+        "rows that hold": f"{entry['satisfied']} of {entry['rows']}" if listed else "",
+        "margin": f"{max(0.0, -worst):.3g}" if holds else f"missed by {worst:.3g}",
     }
-
-
-def violated(entry: Mapping[str, Any]) -> list[str]:
-    """The worst rows that one requirement misses, and how many there are."""
-    lines = []
-    for one in entry["violated"][:SHOWN]:
-        source = f" ({one['source']})" if one["source"] else ""
-        lines.append(f"missed by {one['missed_by']:.3g}: {one['text']}{source}")
-    if len(entry["violated"]) > SHOWN:
-        lines.append(f"and {len(entry['violated']) - SHOWN} more of {entry['requirement']}")
-    return lines

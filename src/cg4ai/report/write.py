@@ -17,7 +17,6 @@ from cg4ai.report import chapters as common
 from cg4ai.report.html import FAULTS, report_page
 from cg4ai.report.other_runs import patched, unbound, unfinished
 from cg4ai.report.story import Saved, Story
-from cg4ai.report.wording import cut_short
 from cg4ai.runs import files
 
 UNWANTED = "CG4AI_NO_REPORT"
@@ -73,19 +72,15 @@ def told(saved: Saved, app: Application[Any, Any] | None = None) -> Story:
         elif saved.patched:
             story = patched(saved)
         else:
-            story = (app or application(saved.run.command)).story(saved)
-        return replace(
-            story,
-            asked=(*cut_short(saved.summary or {}), *story.asked),
-            sections=(
-                *story.sections,
-                common.training(saved, story.trained),
-                common.time_spent(saved),
-                common.members(saved, story.blocks),
-                common.settings(saved),
-                common.loading(saved),
-            ),
+            story = (app or application(saved.run.command)).story(saved.summary, saved)
+        chapters = (
+            common.loading(saved),
+            common.members(saved, story.blocks),
+            common.settings(saved),
+            common.time_spent(saved),
+            common.training(saved, story.trained),
         )
+        return replace(story, sections=(*story.sections, *chapters))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import numpy as np
 
 from cg4ai import clock
 from cg4ai.apps.folders import about_of
-from cg4ai.apps.protocol import Evaluation, Guarantee, Solved, Solver, Task, solve_plainly
+from cg4ai.apps.protocol import Evaluation, Solved, Solver, Task, solve_plainly
 from cg4ai.clock import Review
 from cg4ai.colgen.loop import Callbacks, solve
 from cg4ai.compile.problem import Problem
@@ -38,9 +38,9 @@ from cg4ai.routing.operate.answers import PRICES, LowerBound, stored_prices
 from cg4ai.routing.operate.later_traffic import OURS, PLAIN, Later
 from cg4ai.routing.operate.link_failures import failures_of
 from cg4ai.routing.options import ALL, AUTO, CAPACITIES_AUTO
+from cg4ai.routing.pages.guarantees import ratio_kept
 from cg4ai.routing.pages.journal import CutJournal
-from cg4ai.routing.pages.report import guarantees, ratio_kept, report
-from cg4ai.routing.pages.story import story
+from cg4ai.routing.pages.report import story
 from cg4ai.routing.prove.guarantee import (
     LEAST_S,
     certified,
@@ -333,14 +333,8 @@ class Routing:
         agents = local is not None or settings.get("sees", "all") != "all"
         return Router(made, local, bound, agents)
 
-    def report(self, summary: Mapping[str, Any]) -> str:
-        return report(summary)
-
-    def guarantees(self, summary: Mapping[str, Any]) -> list[Guarantee]:
-        return guarantees(summary)
-
-    def story(self, saved: Saved) -> Story:
-        return story(saved)
+    def story(self, summary: Mapping[str, Any], saved: Saved | None = None) -> Story:
+        return story(summary, saved)
 
 
 def _bound(made: Instance, prices: Any) -> LowerBound | None:

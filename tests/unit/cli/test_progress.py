@@ -150,9 +150,9 @@ def test_the_time_left_of_a_group_is_that_of_the_limit_where_it_comes_first(
     now = 165.0
     shown.step(2499, 2500)
     assert stream.getvalue().splitlines()[1:] == [
-        "training: step 50 of 2500, the time limit ends it in 50 s or before",
-        "training: step 2000 of 2500, the time limit ends it in 5 s or before",
-        "training: step 2499 of 2500, the time limit ends it in 0 s or before",
+        "training: step 50 of 2500, at most 50 s left until the time limit",
+        "training: step 2000 of 2500, at most 5 s left until the time limit",
+        "training: step 2499 of 2500, at most 0 s left until the time limit",
     ]
 
 

@@ -163,7 +163,7 @@ def test_what_the_ending_had_no_time_for_is_named_and_audits_look_in_any_case() 
     training = "training, after 1 iteration"
     left_out = (training, "the choice of final weights", "the thorough last search", PART)
     assert result.cut == left_out
-    assert f"cut short by the time limit: {training}; the choice" in str(result)
+    assert str(result).startswith(f"Cut short by the time limit: {training}; the choice")
     assert search.last == []
     assert search.shown == []  # the audit's look is a brief one
     assert result.audits[0].effort["evaluations"] > 0

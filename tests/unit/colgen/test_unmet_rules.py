@@ -89,7 +89,7 @@ def test_what_no_line_can_do_is_a_conflict_of_the_class() -> None:
     assert result.stop_reason is StopReason.INFEASIBLE
     assert result.conflict.scope is Scope.CLASS
     assert result.conflict.requirements == (0, 1, 2)
-    assert "conflict: no mixture of members of this kind can keep these 3" in str(result)
+    assert "Conflict: no mixture of members of this kind can keep these 3" in str(result)
 
 
 def test_members_that_were_trained_speak_for_themselves_alone() -> None:

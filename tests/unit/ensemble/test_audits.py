@@ -60,7 +60,7 @@ def test_a_rule_that_holds_says_so_and_no_more() -> None:
     result = audit(Linear(X, [1.0, 0.0], F[:, 0].min()), affine(MATRIX))
     assert result.holds
     assert result.satisfied == result.rows
-    assert "nothing is said about other inputs" in str(result)
+    assert "other inputs are not covered" in str(result)
 
 
 def test_tolerance_decides() -> None:

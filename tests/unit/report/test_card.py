@@ -13,8 +13,8 @@ from cg4ai.apps.protocol import Guarantee, InputColumn
 from cg4ai.apps.tabular.description import Model
 from cg4ai.routing import instance
 from cg4ai.routing.network.description import Router
-from cg4ai.routing.pages.report import guarantees as router_guarantees
-from experiments.digits.report import guarantees as digits_guarantees
+from cg4ai.routing.pages.guarantees import findings
+from experiments.digits.app import APPLICATION as DIGITS
 from small_network import NETWORK
 
 COLUMNS = [
@@ -66,22 +66,23 @@ def test_the_example_of_a_router_lies_in_its_set(tmp_path: Path, limits: dict[st
 
 def test_a_router_that_overloads_a_link_keeps_nothing(finished_runs: Path) -> None:
     summary = json.loads((finished_runs / "route" / "summary.json").read_text())
-    (kept,) = router_guarantees(summary)
+    (kept,) = (one.guarantee for one in findings(summary))
     assert (kept.rule, kept.holds, kept.strength) == ("capacity", True, "shielded")
-    (broken,) = router_guarantees({**summary, "worst_utilisation": 1.2})
-    assert (broken.holds, broken.strength) == (False, "violated")
-    assert broken.words.startswith("NOT KEPT")
+    (broken,) = findings({**summary, "worst_utilisation": 1.2})
+    assert (broken.kept, broken.strength) == (False, "violated")
+    assert (broken.guarantee.holds, broken.verdict.holds) == (False, False)
     ratio = {"ratio": 1.1, "ratio_leaves": 3, "ratio_whole": 1.2}
     for status, strength in (("proven", "certified"), ("rejected", "unverified")):
         proof = {"status": status, "file": "ratio.cg4ai", "note": "why"}
-        _, far = router_guarantees({**summary, **ratio, "ratio_proof": proof})
-        assert (far.rule, far.holds, far.strength) == ("ratio", status == "proven", strength)
+        _, far = findings({**summary, **ratio, "ratio_proof": proof})
+        assert (far.rule, far.kept, far.strength) == ("ratio", status == "proven", strength)
 
 
 def test_images_that_are_answered_otherwise_are_not_kept(finished_runs: Path) -> None:
     summary = json.loads((finished_runs / "digits" / "summary.json").read_text())
-    assert digits_guarantees({**summary, "rows": 0}) == []
-    (broken,) = digits_guarantees({**summary, "rows_satisfied": 19})
+    assert DIGITS.story({**summary, "rows": 0}).findings == ()
+    (found,) = DIGITS.story({**summary, "rows_satisfied": 19}).findings
+    broken = found.guarantee
     assert isinstance(broken, Guarantee)
     assert (broken.holds, broken.strength) == (False, "violated")
     assert "19 of 20" in broken.words

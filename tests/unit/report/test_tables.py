@@ -1,20 +1,7 @@
-"""Text for people: sentences fit the terminal, tables keep their columns."""
+"""Tables for people: columns and cells of text, Markdown and HTML."""
 
 from cg4ai.report import tables
-from cg4ai.report.tables import wrapped
 from pages_read import Page
-
-
-def test_sentences_are_broken_between_words_and_tables_are_left_alone() -> None:
-    table = "name        " + "1.0   " * 10
-    text = "no demand vector of the box overloads a link\n" + table + "\nshort"
-    assert wrapped(text, 20).split("\n") == [
-        "no demand vector of",
-        "the box overloads a",
-        "link",
-        table,
-        "short",
-    ]
 
 
 def test_html_tables_hold_texts_as_they_are_and_numbers_to_the_right() -> None:

@@ -358,8 +358,8 @@ def test_a_run_claims_no_more_than_the_checker_accepts(
     with pytest.raises(InvalidInput, match="which agents do not know"):
         router.answered(vectors, splits, fallback=0.02)
     assert outcome.evaluation.kept == ("certificate" in summary) == (strength == "shielded")
-    said = APPLICATION.report(json.loads((tmp_path / "run" / "summary.json").read_text()))
-    assert ("NOT PROVEN" in said) == (strength == "unverified")
+    said = APPLICATION.story(json.loads((tmp_path / "run" / "summary.json").read_text()))
+    assert ("NOT PROVEN" in said.headline) == (strength == "unverified")
     router, described = trained(tmp_path / "run")
     (rule,) = described.rules(None, None)
     assert rule.requirement.name == "capacity by budgets"

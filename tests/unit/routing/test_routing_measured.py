@@ -25,6 +25,7 @@ from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.objectives import Epigraph
 from cg4ai.report.card import card_of
 from cg4ai.report.story import Saved
+from cg4ai.report.terminal import render_text
 from cg4ai.routing import Traffic, instance
 from cg4ai.routing.app import Prepared, Routing
 from cg4ai.routing.demands.measured import Measured, evenly, measured_instance, thinned
@@ -32,7 +33,7 @@ from cg4ai.routing.demands.sets import FreshDemands
 from cg4ai.routing.network.description import Router, described, restored
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.operate.later_traffic import OURS, PLAIN, Later, figures, judged_on
-from cg4ai.routing.pages.report import about, distance, guarantees, report
+from cg4ai.routing.pages.report import story
 from cg4ai.routing.prove.unroutable import CannotBeRouted
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.routing.train.rare_demands import LeastMlu
@@ -280,11 +281,11 @@ def test_a_run_learns_from_earlier_and_is_judged_by_later_matrices(
     assert ratio[OURS]["mean"] < ratio["shortest paths (ECMP)"]["mean"]
     assert found["inside"] == made.region.contains(measured.later).mean()
     assert found["worst_optimum"] <= found["level"] + 1e-9
-    text = report(summary)
+    text = render_text(story(summary), verbose=True)
     assert "judged on 20 later ones (40 to 59)" in text
     assert "previous optimum" in text
     assert "Demands are in the units of the traffic." in text
-    assert "mean MLU over the optimum of earlier matrices" in text
+    assert "mean ratio of MLU to the optimum on earlier matrices" in text
 
 
 def test_the_worst_utilisation_is_of_all_vectors_that_the_run_knows(
@@ -342,10 +343,10 @@ def test_scaled_capacities_are_said_wherever_a_utilisation_stands(
     assert row[f"mlu of {rule}"] == pytest.approx(row["mlu"] / factor)
     assert row[f"{rule}: slack"] == pytest.approx(1 - row["mlu"] / factor)
     assert [*found.paths.values()] == [list(path) for path in made.paths]
-    lines = report(summary).splitlines()
+    lines = render_text(story(summary)).splitlines()
     scaled = f"SCALED CAPACITIES: every link is counted with {said} times its capacity"
     assert lines[0].startswith(scaled)
-    assert lines[1].startswith("Returned")
+    assert story(summary).first[0] == lines[0]
     assert summary["capacity_factor"] == factor
     real = summary["of_real_capacities"]
     for key in ("worst_utilisation", "mean_mlu_gap", "corner_mlu"):
@@ -358,15 +359,16 @@ def test_scaled_capacities_are_said_wherever_a_utilisation_stands(
     assert all({*mix} == {*MLU_FIGURES} for mix in real["mixes"].values())
     level = f"{factor * summary['traffic']['level']:.4f}"
     assert any(f"keeps 0.9900 of {rule} ({level} of the real one)" in line for line in lines)
-    (kept,) = guarantees(summary)
+    (kept,) = (one.guarantee for one in story(summary).findings)
     assert kept.rule == rule
     assert f"No link carries more than {said} times its real capacity." in kept.words
     card = card_of(folder, predictor)
     assert rule in card.interface.title
     assert card.sentence == f"Kept: {rule} (shielded)."
-    story = Routing().story(Saved(folder))
-    assert story.asked[0] == lines[0]
-    assert f"{factor * summary['worst_utilisation']:.4f}" in {one.value for one in story.figures}
+    told = Routing().story(summary, Saved(folder))
+    assert told.first[0] == lines[0]
+    beside = {value for one in told.figures for _, value in one.beside}
+    assert f"{factor * summary['worst_utilisation']:.4f}" in beside
     fresh = Predictor.of(folder)  # that has computed nothing yet
     page = fresh.described.explorer(fresh.ensemble, folder, summary)
     assert scaled in page
@@ -390,7 +392,7 @@ def test_runs_that_did_not_keep_their_factor_say_so(done: Outcome[Prepared]) -> 
     assert "mlu" not in row
     assert row["mlu of a scaled capacity"] > 0
     summary = {name: one for name, one in done.summary.items() if name != "capacity_factor"}
-    text = report(summary)
+    text = render_text(story(summary), verbose=True)
     assert text.splitlines()[0].startswith("SCALED CAPACITIES: this run, of an earlier version,")
     assert "Of a scaled capacity: no demand vector of the set can overload a link" in text
 
@@ -404,8 +406,8 @@ def test_a_run_on_real_capacities_says_nothing_of_factors(tmp_path: Path) -> Non
     np.testing.assert_array_equal(made.capacity, 10.0)
     assert outcome.summary["capacity_factor"] == 1.0
     assert "of_real_capacities" not in outcome.summary
-    text = report(outcome.summary)
-    assert "Demands are in the units of the traffic, capacities as given." in text
+    text = render_text(story(outcome.summary), verbose=True)
+    assert "Demands are in the units of the traffic; capacities are as given." in text
     assert "real" not in text
     demands = dict(zip(made.demand_names, made.region.middle.tolist(), strict=True))
     (row,) = Predictor.of(tmp_path / "run").predict(table_of(demands), Asked(details=True)).rows
@@ -449,10 +451,11 @@ def test_what_a_run_is_judged_by_comes_first(done: Outcome[Prepared]) -> None:
     assert found["inside"] == done.summary["traffic"]["inside"]
     assert f"later matrices, to {judged} of 20" in review.cut
     assert f"MLUs are of {judged} of them" in " ".join(judged_on(found))
-    del summary["traffic"]
-    text = " ".join([*about(summary), *distance(summary | {"distance": "unknown"})])
+    whole = {**done.summary, **summary}
+    del whole["traffic"]
+    text = render_text(story(whole), verbose=True)
     assert "Demands are in the units of the traffic" in text
-    assert "mean MLU over the optimum of earlier matrices" in text
+    assert "mean ratio of MLU to the optimum on earlier matrices" in text
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from cg4ai.apps.csv_tables import CsvTable, read_csv
-from cg4ai.apps.protocol import Evaluation, Guarantee, Rule, Solved, Task
+from cg4ai.apps.protocol import Evaluation, Rule, Solved, Task
 from cg4ai.apps.tabular.data import CLASSIFICATION, REGRESSION, features_of, targets_of, task_of
 from cg4ai.apps.tabular.description import Model, described, implied_rules, rules_digest
 from cg4ai.apps.tabular.encoding import Encoding
 from cg4ai.apps.tabular.evaluate import figure_arrays, held_out_scores
-from cg4ai.apps.tabular.report import report
+from cg4ai.apps.tabular.report import story
 from cg4ai.apps.tabular.rulefile import Subject, read_rules
 from cg4ai.apps.tabular.settings import TrainSettings
-from cg4ai.apps.tabular.story import story
 from cg4ai.clock import Review
 from cg4ai.compile.problem import Problem
 from cg4ai.ensemble.ensemble import Ensemble
@@ -135,14 +134,8 @@ class Tabular:
             )
         return model
 
-    def report(self, summary: Mapping[str, Any]) -> str:
-        return report(summary)
-
-    def guarantees(self, summary: Mapping[str, Any]) -> list[Guarantee]:
-        return [wording.guarantee_of(entry) for entry in summary["audits"]]
-
-    def story(self, saved: Saved) -> Story:
-        return story(saved)
+    def story(self, summary: Mapping[str, Any], saved: Saved | None = None) -> Story:
+        return story(summary, saved)
 
 
 def estimator_of(

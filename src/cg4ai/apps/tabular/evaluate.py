@@ -1,4 +1,4 @@
-"""How good a mixture for a table is, beside a plain model and beside guessing."""
+"""The score of a mixture for a table, with that of a linear model and of guessing."""
 
 from __future__ import annotations
 

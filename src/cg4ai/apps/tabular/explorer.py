@@ -1,4 +1,4 @@
-"""The page of a model of a table: a form for its columns, the prediction, every rule at that input.
+"""The page of a model of a table: a form for its columns, its prediction, and the rules there.
 
 `pages/model.js` shows it.
 """
@@ -73,7 +73,7 @@ def explorer(model: Model, ensemble: Ensemble, name: str, summary: Mapping[str, 
 
 
 def _rules(model: Model) -> tuple[list[Rule], str]:
-    """The rules that the run was trained under; fewer, and why, where they cannot be read."""
+    """The rules of the run; only those it implies, and why, where its file cannot be read."""
     try:
         return model.rules(None, None), ""
     except InvalidInput as error:
@@ -96,12 +96,12 @@ def _entry(audit: Mapping[str, Any], traced: Sequence[Rule]) -> dict[str, Any]:
 def _silence(rule: Rule | None, known: ListedSlack | None) -> str:
     """Why no slack of a rule is shown at any input."""
     if rule is None:
-        return "The rule itself is not at hand, only what was established of it: no slack is shown."
+        return "The rule's file cannot be read, so no slack is shown."
     if isinstance(rule.requirement, Shape):
-        return "It is about how predictions change: there is no slack at one input."
+        return "The rule compares inputs, so it has no slack at one input."
     if known is None:
-        return "It is about many inputs together: there is no slack at one input."
-    return f"It lists {len(known.inputs):,} inputs, too many for this page: no slack is shown."
+        return "The rule is about many inputs together, so it has no slack at one input."
+    return f"The rule lists {len(known.inputs):,} inputs, too many to show their slack here."
 
 
 def _columns(subject: Subject) -> list[Column]:

@@ -12,7 +12,6 @@ from cg4ai import clock
 from cg4ai.clock import Deadline, Review
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array, IntArray
-from cg4ai.report.tables import plain
 from cg4ai.report.wording import counted
 from cg4ai.routing.demands.measured import Measured, evenly, thinned
 from cg4ai.routing.demands.scaling import both
@@ -152,16 +151,6 @@ def _solved(instance: Instance, later: Array, review: Review) -> tuple[IntArray,
             review.cut.append(f"later matrices, to {len(best)} of {len(later)}")
         return at[: len(best)], best
     return at, instance.optimal(later).mlu
-
-
-def in_words(found: Mapping[str, Any], factor: float | None = 1.0) -> list[str]:
-    """The `traffic` of a summary for people; capacities are counted `factor` times."""
-    return [
-        "",
-        *judged_on(found, factor),
-        "MLU over the optimum on the later matrices:",
-        plain(rows(found)),
-    ]
 
 
 def rows(found: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -39,21 +39,21 @@ SCREENED, CLIMBED, STEP = 4096, 40, 0.25  # vectors looked at for each link, ste
 WORDS = {
     Strength.SHIELDED: (
         "good",
-        "No link is overloaded here, nor at any demands of the set: a shield moves splits that "
-        "would overload one towards constant splits that fit.",
+        "No link can be overloaded at any demands of the set: a shield moves splits that would "
+        "overload one towards constant splits that fit.",
     ),
     Strength.CERTIFIED: (
         "good",
-        "No link is overloaded here, nor at any demands of the set: that is proven, in a "
-        "certificate that cg4ai check verifies.",
+        "No link is overloaded at any demands of the set. A certificate proves it; verify it with "
+        "cg4ai check.",
     ),
     Strength.ATTACKED: (
         "warn",
-        "No overload was found in the set, by search alone: nothing is proven.",
+        "A search found no overload in the set; that is not proven.",
     ),
-    Strength.VIOLATED: ("bad", "An overload was found in the set: the capacities are not kept."),
+    Strength.VIOLATED: ("bad", "A search found demands of the set that overload a link."),
 }
-NOTHING = ("warn", "Nothing is established about the capacities.")
+NOTHING = ("warn", "Nothing is known about overloads.")
 
 
 def explorer(router: Router, ensemble: Ensemble, folder: Path, summary: Mapping[str, Any]) -> str:

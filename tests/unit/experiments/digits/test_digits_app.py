@@ -15,6 +15,7 @@ from cg4ai.apps.explorer import explored
 from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.records import IterationRecord
+from cg4ai.report.terminal import render_text
 from cg4ai.runs import files
 from experiments.digits import DigitsSettings, train
 from experiments.digits import __main__ as cli
@@ -23,9 +24,10 @@ from experiments.digits.data import digits
 from experiments.digits.fewest import Study, TooLong, fewest_columns
 from experiments.digits.members import base_member
 from experiments.digits.problem import DigitLoss, demand, digit_settings, digits_problem
-from experiments.digits.report import guarantee, report
+from experiments.digits.report import guarantee
 from experiments.digits.separation import PixelFlips, broken
 from experiments.digits.settings import Recipe
+from experiments.digits.story import story
 
 TINY: dict[str, Any] = {
     "group": 12,
@@ -267,19 +269,25 @@ def _option(name: str, value: object) -> list[str]:
     return ["--threads", str(value)] if name == "threads" else ["--set", f"{name}={value}"]
 
 
+def report(summary: dict[str, Any]) -> str:
+    return render_text(story(summary), verbose=True)
+
+
 def test_command_reports_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     short = [part for name, value in TINY.items() for part in _option(name, value)]
     assert cli.main(["hard", "--n", "20", *short, "--quiet", "--out", str(tmp_path / "run")]) == 0
     text = capsys.readouterr().out
-    assert "Kept (audited): at 20 of 20 images of the hard set" in text
-    assert "try: python -m experiments.digits explore" in text
+    assert "on the 20 listed images (recomputed)" in text
+    assert "python -m experiments.digits explore" in text
     summary = files.read_json(tmp_path / "run" / "summary.json")
     if summary["equal_weights"]:
         assert "the same: this mixture weighs its members equally" in text
         assert summary["average_accuracy"] == summary["test_accuracy"]
     assert "equally" not in report({**summary, "equal_weights": False})
-    assert f"at the weights of least loss: {summary['distance']}." in text
-    assert "no loss to minimise" in report({**summary, "constraints_only": True})
+    said = f"at the weights of least loss: {summary['distance']}."
+    assert said in report(summary)
+    assert said not in text
+    assert said not in report({**summary, "constraints_only": True})
     stood = {**summary, "scenario": "robust"}
     stood |= {f"change_{end}": None for end in ENDS} | {f"withstand_{end}": 1.0 for end in ENDS}
     assert "none found and none found" in report(stood)
