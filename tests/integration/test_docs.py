@@ -108,7 +108,9 @@ def _run_snippets(page: Path, namespace: dict[str, object]) -> None:
             assert shown(text).search(printed), f"{page.name}:{line} shows\n{text}got\n{printed}"
 
 
-@pytest.mark.parametrize("page", [*PAGES, *STUDIES], ids=lambda page: f"{page.parent.name}-{page.name}")
+@pytest.mark.parametrize(
+    "page", [*PAGES, *STUDIES], ids=lambda page: f"{page.parent.name}-{page.name}"
+)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
@@ -119,7 +121,9 @@ def test_settings_of_the_guide_exist_with_their_defaults() -> None:
     text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
     table = text.partition("## Settings")[2].partition("\n## ")[0]
     documented = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", table, re.MULTILINE))
-    defaults = {field.name: repr(field.default).replace("'", '"') for field in fields(cg4ai.Settings)}
+    defaults = {
+        field.name: repr(field.default).replace("'", '"') for field in fields(cg4ai.Settings)
+    }
     assert len(documented) > 5
     assert documented == {name: defaults[name] for name in documented}
 

@@ -61,7 +61,9 @@ def test_home_and_the_reference_name_every_page() -> None:
 
     pages = {page for page in written() if "/" not in page and page != "index.md"}
     assert named("index.md") >= pages
-    reference = {page for page in written() if page.startswith("reference/") and "index" not in page}
+    reference = {
+        page for page in written() if page.startswith("reference/") and "index" not in page
+    }
     assert {f"reference/{page}" for page in named("reference/index.md")} == reference
 
 
