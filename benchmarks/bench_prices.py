@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/bench_prices.py [--rows 2000] [--seeds 3]
 
 Made-up houses (area, age, distance to the centre, rooms); the price must never fall with the area
-or rise with the age and the distance. Each line gives the mean over seeds of R2 on 20,000 unseen houses, the seconds of `fit`
-and the share of unseen houses whose predicted price breaks the rule when one feature is moved by
-one to fifty per cent of its range.
+or rise with the age and the distance. Each line gives means over seeds: R2 on 20,000 unseen houses,
+the share of them whose predicted price breaks the rule when one feature is moved by one to fifty
+per cent of its range, and the seconds of `fit`.
 """
 
 from __future__ import annotations
