@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import load_breast_cancer
 
-from cg4ai import Box, ConstrainedClassifier, FitWarning, Probability
+from cg4ai import ConstrainedClassifier, FitWarning
 from cg4ai.cli.main import main as cg4ai
 from cg4ai.plots import (
     plot_calibration,
@@ -33,6 +33,7 @@ from cg4ai.plots import (
 )
 from cg4ai.plots.drawing import figure_of, styled
 from cg4ai.routing import instance
+from cg4ai.rules import Box, Probability
 
 GALLERY = Path(__file__).parents[1] / "gallery"
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")

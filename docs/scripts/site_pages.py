@@ -22,15 +22,9 @@ BESIDE = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
-    "benchmarks/results-rebuild.md": "results-rebuild.md",
 }
 EXAMPLES = "examples.md"
-ALONE = (
-    "index.md",
-    "getting-started.md",
-    "gallery.md",
-    "changelog.md",
-)  # no other page beside them
+ALONE = ("index.md", "getting-started.md")  # no other page beside them
 HOME = "README.md"
 PICTURES = ROOT / "docs" / "gallery" / "pictures.json"
 GALLERY = re.compile(r"<!-- gallery: ([\w-]+) -->")

@@ -1,7 +1,7 @@
 """The paper's second application: digit classifiers that answer listed images right.
 
 An application outside the package: it registers itself, and its command line is made from parts of
-the package's. docs/digits.md has its use, and the paper's experiments.
+the package's. experiments/digits/README.md has its use, and the paper's experiments.
 """
 
 from __future__ import annotations

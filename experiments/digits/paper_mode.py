@@ -2,7 +2,7 @@
 
 One 784-4-10 network per pricing, trained on the reduced cost alone (Adam at 1e-3, at most 1,000
 epochs, early stopping at patience 50), the average of the members' losses as the objective, at
-most 400 columns, the master's own weights; cuts after column generation has ended. docs/digits.md
+most 400 columns, the master's own weights; cuts after column generation has ended. experiments/digits/README.md
 lists what the paper leaves open.
 """
 

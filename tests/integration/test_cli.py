@@ -23,7 +23,7 @@ from cg4ai.cli.main import app, main
 from cg4ai.cli.program import guarded
 from small_network import NETWORK
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "rule-files.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "rules.md"
 HEAVY = ("torch", "numpy", "sklearn", "pandas", "scipy", "highspy", "matplotlib", "rich")
 
 
@@ -33,7 +33,7 @@ def files_of(folder: Path) -> set[str]:
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the example of docs/rule-files.md, and a regression."""
+    """A folder with the example of docs/rules.md, and a regression."""
     text = DOCUMENT.read_text()
     for name in ("patients.csv", "rules.json"):
         found = re.search(rf"<!-- example: {name} -->\n```\w+\n(.*?)```", text, re.DOTALL)
@@ -118,7 +118,7 @@ def test_every_command_has_help_with_an_example() -> None:
 
 
 def test_the_document_names_every_command() -> None:
-    document = (DOCUMENT.parent / "command-line.md").read_text()
+    document = (DOCUMENT.parent / "runs.md").read_text()
     for name in get_command(app).commands:  # type: ignore[attr-defined]
         assert f"| `cg4ai {name}` |" in document
 

@@ -1,4 +1,4 @@
-"""The documentation is true: its snippets run, print what is shown, and cover all public names."""
+"""The documentation is true: its snippets run, print what is shown, and its names exist."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "reference").glob("*.md")),
 ]
+STUDIES = sorted((ROOT / "experiments").rglob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DOTTED = re.compile(r"(?<![\w./-])((?:cg4ai|experiments)(?:\.[A-Za-z_]\w*)+)")
 COMMAND = re.compile(r"^(?:cg4ai |make |python -m experiments\.).*")
@@ -107,34 +108,29 @@ def _run_snippets(page: Path, namespace: dict[str, object]) -> None:
             assert shown(text).search(printed), f"{page.name}:{line} shows\n{text}got\n{printed}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*PAGES, *STUDIES], ids=lambda page: f"{page.parent.name}-{page.name}"
+)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def headings() -> list[str]:
-    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    return re.findall(r"^### `?(\w+)", text, re.MULTILINE)
-
-
-def test_every_public_name_has_a_heading() -> None:
-    assert sorted(set(cg4ai.__all__) - set(headings())) == []
-
-
-def test_every_setting_is_documented_with_its_default() -> None:
-    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    documented = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", text, re.MULTILINE))
-    for field in fields(cg4ai.Settings):
-        assert field.name in documented, f"docs/api.md lacks the setting {field.name}"
-        assert documented[field.name] == repr(field.default).replace("'", '"'), field.name
+def test_settings_of_the_guide_exist_with_their_defaults() -> None:
+    """The guide lists those worth changing; the reference is made of all."""
+    text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    table = text.partition("## Settings")[2].partition("\n## ")[0]
+    documented = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", table, re.MULTILINE))
+    defaults = {
+        field.name: repr(field.default).replace("'", '"') for field in fields(cg4ai.Settings)
+    }
+    assert len(documented) > 5
+    assert documented == {name: defaults[name] for name in documented}
 
 
 def test_every_stop_reason_is_explained() -> None:
-    for page in ("tutorial.md", "api.md"):
-        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-        missing = [reason.name for reason in cg4ai.StopReason if f"`{reason.name}`" not in text]
-        assert missing == [], page
+    text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    assert [reason.name for reason in cg4ai.StopReason if f"`{reason.name}`" not in text] == []
 
 
 def resolved(name: str) -> bool:
@@ -246,11 +242,11 @@ def _walks() -> dict[str, list[str]]:
     return {name: re.findall(r"`([\w/]+\.py)`", walk) for name, walk in found}
 
 
-@pytest.mark.parametrize("name", ["routing", "fit"])
-def test_walks_name_each_file_once_and_go_downwards(name: str) -> None:
+@pytest.mark.parametrize(("name", "most"), [("routing", 33), ("fit", 40)])
+def test_walks_name_each_file_once_and_go_downwards(name: str, most: int) -> None:
     files = _walks()[name]
     package = Path(cg4ai.__file__).parent
-    assert len(files) > 10
+    assert 10 < len(files) <= most
     assert [file for file in files if not (package / file).is_file()] == []
     assert len(files) == len(set(files))
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
@@ -258,7 +254,7 @@ def test_walks_name_each_file_once_and_go_downwards(name: str) -> None:
     level = {
         package.strip(): number
         for number, layer in enumerate(layered["layers"])
-        for package in layer.split("|")
+        for package in re.split(r"[|:]", layer)
     }
     levels = [level[file.split("/")[0].removesuffix(".py")] for file in files]
     assert levels == sorted(levels)

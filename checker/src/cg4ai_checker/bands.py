@@ -2,7 +2,7 @@
 
 A band around f on [low, high] is `slope * t + floor <= f(t) <= slope * t + ceiling` for every t
 in it. Slopes are those of the chord, where the band of a convex or concave curve is narrowest;
-any slope would be sound, floor and ceiling are what must hold. docs/certificates.md has the
+any slope would be sound, floor and ceiling are what must hold. docs/mathematics.md has the
 proofs. All functions work on arrays of any common shape.
 """
 

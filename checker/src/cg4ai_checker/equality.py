@@ -137,7 +137,7 @@ class EqualityVerdict:
                 "the sizes of its terms,",
                 f"  predicted by every mixture of members of {len(claim.forms)} form(s), whatever "
                 "they compute; rounding of the",
-                "  prediction aside: see 'Equalities' in docs/certificates.md.",
+                "  prediction aside: see 'Structure' in docs/mathematics.md.",
                 *(f"  {line}" for line in lines),
                 f"  Coefficients keep them to {self.worst:.2g}, {self.seconds:.1f} s.",
                 f"  Certificate sha256 {self.digest}.",

@@ -1,6 +1,6 @@
 """Read what a run's folder holds, by a reader that shares nothing with the one that loads it.
 
-docs/format.md states every field with its JSON type and every array with its dtype. Whatever could
+docs/runs.md states every field with its JSON type and every array with its dtype. Whatever could
 be read in two ways is refused here: a number for a text, 1 for 1.0, a key that stands twice, an
 unknown field. What loads the folder is as strict, so that both speak of the same mixture.
 """

@@ -203,7 +203,7 @@ class OutputVerdict:
                 "sizes of its terms,",
                 f"  predicted by every mixture of members of {len(claim.form_list)} form(s), "
                 "whatever they compute; rounding of the",
-                "  prediction aside: see 'Outputs' in docs/certificates.md.",
+                "  prediction aside: see 'Structure' in docs/mathematics.md.",
                 *(f"  {line}" for line in lines),
                 f"  Forms keep them to {self.worst:.2g}, {self.seconds:.1f} s.",
                 f"  Certificate sha256 {self.digest}.",

@@ -259,7 +259,7 @@ class RatioVerdict:
                 f"  the least possible maximum over these {claim.output_size} paths, whatever is "
                 "predicted behind a shield with",
                 "  this bound and these flows; rounding of the prediction aside: see 'Ratios' in "
-                "docs/certificates.md.",
+                "docs/mathematics.md.",
                 "  A further shield of the capacities keeps that: where it acts the optimum is "
                 f"above 1 / {ratio}, and the answer at most 1.",
                 f"  Demands: {ends(claim.region)}.",

@@ -1,7 +1,7 @@
 """Which magnitudes the checker works with: beyond these, proofs about rounding would not hold.
 
 Within them no product or sum of float64 inference overflows unless the checker's own do, and all
-that underflow can lose is below `UNDERFLOW`. docs/certificates.md has the argument.
+that underflow can lose is below `UNDERFLOW`. docs/mathematics.md has the argument.
 """
 
 from __future__ import annotations

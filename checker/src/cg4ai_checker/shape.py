@@ -213,7 +213,7 @@ class ShapeVerdict:
                 f"Proven: {claim.requirement!r} of {claim.title}.",
                 f"  At every input of numbers up to {LARGEST_INPUT:g} in size, predicted by every "
                 f"mixture of these {self.members} members;",
-                "  rounding of the prediction aside: see 'Shapes' in docs/certificates.md.",
+                "  rounding of the prediction aside: see 'Structure' in docs/mathematics.md.",
                 f"  {claim}",
                 f"  Read off the signs of all weights, {self.seconds:.1f} s.",
                 f"  Certificate sha256 {self.digest}.",

@@ -49,7 +49,7 @@ def predicted(claim: Claim, digest: str) -> list[str]:
     return [
         f"predicted {moved[claim.shield]} towards",
         f"the anchor with sha256 {digest}, which keeps them; rounding of the",
-        "prediction aside: see 'Shields' in docs/certificates.md.",
+        "prediction aside: see 'Shields' in docs/mathematics.md.",
         *more,
     ]
 

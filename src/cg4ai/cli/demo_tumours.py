@@ -136,7 +136,7 @@ def _table(study: _Study) -> str:
 
 
 def _rules() -> list[dict[str, Any]]:
-    """Both rules, in the format of docs/rule-files.md."""
+    """Both rules, in the format of docs/rules.md."""
     lower = {"worst radius": RADIUS, "worst concave points": CONCAVITY}
     return [
         {

@@ -98,7 +98,7 @@ def _refuse_other(read: Description, written: Description) -> None:
     """InvalidInput unless what was read is what would be written, in every type and dtype.
 
     Nothing is turned into something else while it is read, so that all who read a folder by
-    docs/format.md, as the checker does, read the same.
+    docs/runs.md, as the checker does, read the same.
     """
     stated = {name: value for name, value in read.record.items() if name not in HEADER}
     own: dict[str, Any] = files.plain(written.record)
@@ -107,7 +107,7 @@ def _refuse_other(read: Description, written: Description) -> None:
         found = files.arrays_difference(read.arrays, written.arrays)
         found = found and f"{ARRAYS} {found}"
     if found:
-        raise InvalidInput(f"{found}, as docs/format.md has it")
+        raise InvalidInput(f"{found}, as docs/runs.md has it")
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:

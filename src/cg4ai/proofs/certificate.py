@@ -1,7 +1,7 @@
 """Write a proven certification as a file that `cg4ai check` can verify without trusting us.
 
 The file holds all that the claim is about: region, rules, members, weights, and for every rule
-the tree of cells that covers the region. docs/certificates.md describes it.
+the tree of cells that covers the region. docs/guarantees.md describes it.
 """
 
 from __future__ import annotations

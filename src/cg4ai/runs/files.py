@@ -10,7 +10,7 @@ JSON reader accepts and `read_json` turns back into floats. A text that is one o
 is written with an apostrophe before it, and so is one that begins with such apostrophes already.
 
 Files are regular files: links, pipes and devices are refused without waiting for them, and no more
-is read than a file's size. docs/format.md describes the files of a run field by field.
+is read than a file's size. docs/runs.md describes the files of a run field by field.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from cg4ai_checker import Rejected, check, command, verdict
 from cg4ai_checker.equality import components, forms_of
 
 MIB = 2**20
-PER_BYTE = 40  # docs/certificates.md
+PER_BYTE = 40  # docs/guarantees.md
 
 
 def constant(inputs, outputs=1, tree=(-1,)):

@@ -6,7 +6,7 @@ cell, `lines` gives slopes and offsets with, for every t in [l, u],
     f(c) + lower_slope (t - c) + lower_offset <= f(t) <= f(c) + upper_slope (t - c) + upper_offset.
 
 Slopes may be anything; offsets follow from them in closed form from where the derivative of f
-grows and falls, so no point is ever sampled. Proofs are in docs/certification.md.
+grows and falls, so no point is ever sampled. Proofs are in docs/mathematics.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How far rounding can move a prediction or a bound: the margin added to every bound.
 
-A running error analysis over the whole region: docs/certification.md states and proves it. It
+A running error analysis over the whole region: docs/mathematics.md states and proves it. It
 holds without overflow and underflow, so numbers whose products leave the range of float64 are
 refused.
 """

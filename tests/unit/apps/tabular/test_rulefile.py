@@ -428,7 +428,7 @@ def test_the_number_of_the_faulty_rule_is_named(tmp_path: Path, subject: Subject
 
 @pytest.mark.parametrize("name", ["rules.json", "affine.json", "quadratic.json"])
 def test_the_examples_of_the_documentation_are_rules(tmp_path: Path, name: str) -> None:
-    text = (Path(__file__).parents[4] / "docs" / "rule-files.md").read_text()
+    text = (Path(__file__).parents[4] / "docs" / "rules.md").read_text()
     for file in ("patients.csv", name):
         found = re.search(rf"<!-- example: {file} -->\n```\w+\n(.*?)```", text, re.DOTALL)
         assert found is not None

@@ -1,4 +1,4 @@
-"""Rules from a JSON file: each object of the list becomes one requirement (docs/rule-files.md).
+"""Rules from a JSON file: each object of the list becomes one requirement (docs/rules.md).
 
 The commands read data first and hand it here as a `Subject`; every error names the file, the
 rule's number and the key.
