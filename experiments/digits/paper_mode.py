@@ -2,8 +2,8 @@
 
 One 784-4-10 network per pricing, trained on the reduced cost alone (Adam at 1e-3, at most 1,000
 epochs, early stopping at patience 50), the average of the members' losses as the objective, at
-most 400 columns, the master's own weights; cuts after column generation has ended. experiments/digits/README.md
-lists what the paper leaves open.
+most 400 columns, the master's own weights; cuts after column generation has ended. What the paper
+leaves open is listed in experiments/digits/README.md.
 """
 
 from __future__ import annotations

@@ -275,6 +275,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
 
 
 def _conflict(run: RunState, reason: StopReason) -> Conflict | None:
+    from cg4ai.colgen.unmet_rules import conflict_of  # few runs need it
 
     return conflict_of(run, reason)
 

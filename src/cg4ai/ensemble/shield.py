@@ -1,8 +1,8 @@
 """`ShieldedEnsemble`: a mixture whose predictions are moved towards an anchor where rules ask it.
 
 At inference `(1 - theta) f(x) + theta anchor(x)` with one scalar theta per input, 0 where f keeps
-every rule and otherwise the smallest that restores the linear ones, in closed form; docs/mathematics.md
-has the proof. `Ensemble.shielded` makes one, `save` and `cg4ai.load` keep it.
+every rule and otherwise the smallest that restores the linear ones, in closed form;
+docs/mathematics.md has the proof. `Ensemble.shielded` makes one, `save` and `cg4ai.load` keep it.
 """
 
 from __future__ import annotations
