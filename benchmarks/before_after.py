@@ -224,22 +224,22 @@ def fit(kind: str, folder: Path) -> None:
     rules: list[Any]
     if kind == "probability":
         model = cg4ai.ConstrainedClassifier(members="network", **few)
-        rules = [cg4ai.Probability(x[:12], label[:12], at_least=0.7, name="listed")]
+        rules = [cg4ai.rules.Probability(x[:12], label[:12], at_least=0.7, name="listed")]
     elif kind == "monotone":
         model = cg4ai.ConstrainedRegressor(members="tree", iteration_limit=6, random_state=0)
-        rules = [cg4ai.Monotone({0: +1, 1: -1}, name="rises and falls")]
+        rules = [cg4ai.rules.Monotone({0: +1, 1: -1}, name="rises and falls")]
     elif kind == "shielded":
         model = cg4ai.ConstrainedRegressor(members="network", **few)
-        box = cg4ai.Box([0.0] * FEATURES, [1.0] * FEATURES)
-        cap = cg4ai.AffineBound(1.0, [1.0, 0.0, 0.0])
+        box = cg4ai.rules.Box([0.0] * FEATURES, [1.0] * FEATURES)
+        cap = cg4ai.rules.AffineBound(1.0, [1.0, 0.0, 0.0])
         rules = [
-            cg4ai.Linear(box, [1.0], cap, "<=", name="cap"),
-            cg4ai.Linear(box, [1.0], -0.5, ">=", name="floor"),
+            cg4ai.rules.Linear(box, [1.0], cap, "<=", name="cap"),
+            cg4ai.rules.Linear(box, [1.0], -0.5, ">=", name="floor"),
         ]
     else:
         model = cg4ai.ConstrainedClassifier(members="boosting", iteration_limit=5, random_state=0)
         group = (x[:, 2] > 0.5).astype(int)
-        rules = [cg4ai.DecisionRate(x, group, tolerance=0.05, name="parity")]
+        rules = [cg4ai.rules.DecisionRate(x, group, tolerance=0.05, name="parity")]
     target = value if kind in ("monotone", "shielded") else label
     model.fit(x, target, requirements=rules)
     model.ensemble_.save(folder)

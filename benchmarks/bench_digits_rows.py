@@ -57,7 +57,9 @@ def problem(split: Split, given: argparse.Namespace, hidden: int) -> cg4ai.Probl
     )
     return cg4ai.Problem(
         objective=DigitLoss(images[some], labels[some], "cross_entropy", "mixture", soft=pool),
-        requirements=(cg4ai.Margin(cg4ai.Pool(images), labels, THRESHOLD, form=given.form),),
+        requirements=(
+            cg4ai.rules.Margin(cg4ai.rules.Pool(images), labels, THRESHOLD, form=given.form),
+        ),
         pricers=(DigitPricer(training, enough=1.0),),
         layout=Layout.single(CLASSES),
     )
@@ -77,7 +79,7 @@ def measure(split: Split, given: argparse.Namespace, hidden: int) -> dict[str, A
     )
     started = time.perf_counter()
     result = cg4ai.solve(problem(split, given, hidden), settings, progress=_show)
-    every = cg4ai.Margin(split.train_images, split.train_labels, THRESHOLD)
+    every = cg4ai.rules.Margin(split.train_images, split.train_labels, THRESHOLD)
     audited = result.ensemble.audit(every)  # one row for each image, whatever form was trained
     return {
         "images": len(split.train),

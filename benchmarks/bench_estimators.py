@@ -43,7 +43,8 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cg4ai import Box, ConstrainedClassifier, ConstrainedRegressor, Linear, Probability
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor
+from cg4ai.rules import Box, Linear, Probability
 
 QUICK = ("cancer", "noisy", "diabetes", "friedman1")
 

@@ -26,20 +26,12 @@ import psutil
 import torch
 from sklearn.datasets import make_classification, make_friedman1
 
-from cg4ai import (
-    Box,
-    ConstrainedClassifier,
-    ConstrainedRegressor,
-    Ensemble,
-    FitWarning,
-    Linear,
-    Probability,
-    certify,
-)
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Ensemble, FitWarning, certify
 from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture
 from cg4ai.members.mixture import Part
 from cg4ai.proofs.certificate import certificate_bytes
+from cg4ai.rules import Box, Linear, Probability
 from experiments.routing.__main__ import main as routing
 
 ROWS = 20_000

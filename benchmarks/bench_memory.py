@@ -66,7 +66,9 @@ def write(folder: Path, rows: int) -> None:
 
 def fit(folder: Path, mode: str, steps: int) -> dict[str, Any]:
     """One fit in this process: peak, seconds and the held-out score."""
-    from cg4ai import Batches, ConstrainedRegressor, Linear
+    from cg4ai import ConstrainedRegressor
+    from cg4ai.data import Batches
+    from cg4ai.rules import Linear
 
     model = ConstrainedRegressor(members="network", steps=steps, iteration_limit=3, random_state=0)
     few = np.array(np.load(folder / "X.npy", mmap_mode="r")[:200])

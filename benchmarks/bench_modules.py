@@ -26,8 +26,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
-from cg4ai import ConstrainedClassifier, Probability
+from cg4ai import ConstrainedClassifier
 from cg4ai.report.tables import markdown
+from cg4ai.rules import Probability
 
 PASSES, BATCH, RATE = 60, 64, 0.01
 RULES, SURE = 20, 0.9

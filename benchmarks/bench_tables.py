@@ -19,7 +19,8 @@ from sklearn.datasets import make_classification
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.neural_network import MLPClassifier
 
-from cg4ai import ConstrainedClassifier, FitWarning, Probability, Rate
+from cg4ai import ConstrainedClassifier, FitWarning
+from cg4ai.rules import Probability, Rate
 
 FEATURES, TESTED = 20, 20_000
 DRAW = 7  # of the data: not the one that the recipe for large tables was chosen on

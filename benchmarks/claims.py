@@ -173,7 +173,9 @@ def linear(d: Drawn, *, over: str, moving: bool = False, tilted: bool = False) -
     if over == "list":
         offset = unit.rule * (values + room)
         sign = 1.0 if sense == "<=" else -1.0
-        made = cg4ai.Linear(points * unit.x, sign * matrix[None], sign * offset, sense, name="rule")
+        made = cg4ai.rules.Linear(
+            points * unit.x, sign * matrix[None], sign * offset, sense, name="rule"
+        )
         facts = [Form(matrix, one[None]) for one in offset]
         return Rule("linear, listed", made, facts, None, points * unit.x)
     starts = rng.normal(size=(pieces, rules)) * 0.2 if tilted else np.zeros((1, rules))
@@ -184,14 +186,16 @@ def linear(d: Drawn, *, over: str, moving: bool = False, tilted: bool = False) -
     coefficients: Any = sign * matrix
     if slope is not None:
         slope = unit.rule * slope / unit.y[None, :, None] / unit.x
-        coefficients = cg4ai.AffineCoefficients.dense(sign * matrix, sign * slope)
+        coefficients = cg4ai.rules.AffineCoefficients.dense(sign * matrix, sign * slope)
     bound: Any = sign * offset[0]
     if tilt is not None:
         tilt = unit.rule * tilt / unit.x
-        each = [cg4ai.AffineBound(sign * a, sign * b) for a, b in zip(offset, tilt, strict=True)]
-        several = cg4ai.Largest if sense == "<=" else cg4ai.Smallest
+        each = [
+            cg4ai.rules.AffineBound(sign * a, sign * b) for a, b in zip(offset, tilt, strict=True)
+        ]
+        several = cg4ai.rules.Largest if sense == "<=" else cg4ai.rules.Smallest
         bound = several(each) if pieces > 1 else each[0]
-    made = cg4ai.Linear(asked, coefficients, bound, sense, name="rule")
+    made = cg4ai.rules.Linear(asked, coefficients, bound, sense, name="rule")
     words = ["linear, region", *(["moving"] if moving else []), *(["tilted"] if tilted else [])]
     return Rule(", ".join(words), made, [Form(matrix, offset, slope, tilt)], place)
 
@@ -214,11 +218,11 @@ def quadratic(d: Drawn, *, over: str) -> Rule:
     square, linear = (square + square.T) / 2, unit.rule * linear / unit.y
     if over == "list":
         limit = unit.rule * limit
-        made = cg4ai.Quadratic(points * unit.x, square, limit, linear, name="rule")
+        made = cg4ai.rules.Quadratic(points * unit.x, square, limit, linear, name="rule")
         facts = [Square(square, linear, float(one)) for one in limit]
         return Rule(f"quadratic, listed, {kind}", made, facts, None, points * unit.x)
     bound = float(unit.rule * limit.max())
-    made = cg4ai.Quadratic(asked, square, bound, linear, name="rule")
+    made = cg4ai.rules.Quadratic(asked, square, bound, linear, name="rule")
     return Rule(f"quadratic, region, {kind}", made, [Square(square, linear, bound)], place)
 
 
@@ -249,11 +253,11 @@ def concave(d: Drawn, *, over: str) -> Rule:
     bound = values - d.room() * (np.abs(values).max() + 0.1)
     function = concave_function(kind, weights, float(unit.y[0]))
     if over == "list":
-        made = cg4ai.Concave(points * unit.x, function, bound, name="rule")
+        made = cg4ai.rules.Concave(points * unit.x, function, bound, name="rule")
         facts = [Curved(kind, weights, float(unit.y[0]), float(one)) for one in bound]
         return Rule("concave, listed", made, facts, None, points * unit.x)
     least = float(bound.min())
-    made = cg4ai.Concave(asked, function, least, name="rule")
+    made = cg4ai.rules.Concave(asked, function, least, name="rule")
     return Rule("concave, region", made, [Curved(kind, weights, float(unit.y[0]), least)], place)
 
 
@@ -270,12 +274,12 @@ def labelled(d: Drawn, *, over: str, form: str | None) -> Rule:
         name = f"margin, {form}"
         where = points * unit.x if over == "list" else asked
         labels = np.full(len(points), label) if over == "list" else label
-        made: Any = cg4ai.Margin(where, labels, least, form=form, name="rule")
+        made: Any = cg4ai.rules.Margin(where, labels, least, form=form, name="rule")
     else:
         least, name = float(rng.choice([0.2, 0.5, 0.9])), "probability"
         where = points * unit.x if over == "list" else asked
         labels = np.full(len(points), label) if over == "list" else label
-        made = cg4ai.Probability(where, labels, least, name="rule")
+        made = cg4ai.rules.Probability(where, labels, least, name="rule")
     fact = Form(-matrix, np.full((1, len(matrix)), -least))
     if over == "list":
         return Rule(f"{name}, listed", made, [fact] * len(points), None, points * unit.x)
@@ -665,17 +669,19 @@ def loosened(rule: Rule, ensemble: Ensemble, d: Drawn) -> Rule:
     asked = rule.requirement
     if isinstance(fact, Square):
         bound = fact.limit + more
-        made: Any = cg4ai.Quadratic(asked.inputs, fact.matrix, bound, fact.linear, name="rule")
+        made: Any = cg4ai.rules.Quadratic(
+            asked.inputs, fact.matrix, bound, fact.linear, name="rule"
+        )
         return Rule(rule.kind, made, [Square(fact.matrix, fact.linear, bound)], rule.place)
     offset = fact.offset + more
     coefficients: Any = fact.matrix
     if fact.slope is not None:
-        coefficients = cg4ai.AffineCoefficients.dense(fact.matrix, fact.slope)
+        coefficients = cg4ai.rules.AffineCoefficients.dense(fact.matrix, fact.slope)
     bounds: Any = offset[0]
     if fact.tilt is not None:
-        each = [cg4ai.AffineBound(a, b) for a, b in zip(offset, fact.tilt, strict=True)]
-        bounds = cg4ai.Largest(each) if len(each) > 1 else each[0]
-    made = cg4ai.Linear(asked.inputs, coefficients, bounds, "<=", name="rule")
+        each = [cg4ai.rules.AffineBound(a, b) for a, b in zip(offset, fact.tilt, strict=True)]
+        bounds = cg4ai.rules.Largest(each) if len(each) > 1 else each[0]
+    made = cg4ai.rules.Linear(asked.inputs, coefficients, bounds, "<=", name="rule")
     return Rule(rule.kind, made, [Form(fact.matrix, offset, fact.slope, fact.tilt)], rule.place)
 
 
@@ -726,21 +732,21 @@ def built_rule(rng: np.random.Generator, y: Array, unit: Units, size: int) -> Bu
         high = float(np.quantile(y, rng.uniform(0.6, 1)))
         return Built(
             kind,
-            cg4ai.Range(low, high, name="built"),
+            cg4ai.rules.Range(low, high, name="built"),
             lambda _, out: (float(max(low - out.min(), out.max() - high, 0.0)), 1.0),
             strict=True,
         )
     if kind == "ordered":
         return Built(
             kind,
-            cg4ai.Ordered(name="built"),
+            cg4ai.rules.Ordered(name="built"),
             lambda _, out: (float(max(-np.diff(out, axis=1).min(), 0.0)), 1.0),
             strict=True,
         )
     if kind == "sum":
         total = float(y.sum(1).mean())
         least = None if rng.random() < 0.5 else min(0.0, total) - abs(total)
-        made: Any = cg4ai.SumTo(total, low=least, name="built")
+        made: Any = cg4ai.rules.SumTo(total, low=least, name="built")
         summed = sums_of(np.ones((1, r)), np.array([total]), np.zeros((1, size)))
         return Built(kind, made, summed)
     if kind == "equality":
@@ -748,12 +754,16 @@ def built_rule(rng: np.random.Generator, y: Array, unit: Units, size: int) -> Bu
         matrix = rng.normal(size=(rows, r)) * unit.rule / unit.y
         bound = matrix @ y.mean(0)
         tilt = rng.normal(size=(rows, size)) * rng.choice([0.0, 1.0]) * unit.rule / unit.x
-        made = cg4ai.Equality(None, matrix, cg4ai.AffineBound(bound, tilt), name="built")
+        made = cg4ai.rules.Equality(
+            None, matrix, cg4ai.rules.AffineBound(bound, tilt), name="built"
+        )
         return Built(kind, made, sums_of(matrix, bound, tilt))
     feature, sign = int(rng.integers(size)), int(rng.choice([-1, 1]))
     if kind == "monotone":
-        return Built(kind, cg4ai.Monotone({feature: sign}, name="built"), shape(feature, sign))
-    return Built(kind, cg4ai.Curvature({feature: sign}, name="built"), shape(feature, sign))
+        return Built(
+            kind, cg4ai.rules.Monotone({feature: sign}, name="built"), shape(feature, sign)
+        )
+    return Built(kind, cg4ai.rules.Curvature({feature: sign}, name="built"), shape(feature, sign))
 
 
 def shape(feature: int, sign: int) -> Any:
@@ -841,7 +851,7 @@ def tie(rng: np.random.Generator, x: Array, y: Array) -> Built:
     if rng.random() < 0.5:
         pairs = np.array([[0, 1], [2, 3], [4, 5]])
         least = -float(rng.uniform(0, 0.5)) * spread
-        made = cg4ai.Difference(points, pairs, least, name="tied")
+        made = cg4ai.rules.Difference(points, pairs, least, name="tied")
 
         def apart(_: Array, out: Array) -> tuple[float, float]:
             each = [rational(out[a, 0]) - rational(out[b, 0]) + rational(least) for a, b in pairs]
@@ -850,7 +860,7 @@ def tie(rng: np.random.Generator, x: Array, y: Array) -> Built:
         return Built("difference", made, apart)
     group = np.arange(10) % 2
     within = float(rng.uniform(0.0, 0.5)) * spread
-    rate = cg4ai.Rate(points, group, output=0, tolerance=within, margin=0.0, name="tied")
+    rate = cg4ai.rules.Rate(points, group, output=0, tolerance=within, margin=0.0, name="tied")
 
     def rates(_: Array, out: Array) -> tuple[float, float]:
         means = [sum(rationals(out[group == g, 0])) / int((group == g).sum()) for g in (0, 1)]
@@ -874,15 +884,17 @@ def classified(found: Found, rng: np.random.Generator) -> None:
     points, label = X[:3], int(y[0])
     made: Any
     if kind == "decisions":
-        made = cg4ai.DecisionRate(X, group, tolerance=within, output=classes - 1, name="rule")
+        made = cg4ai.rules.DecisionRate(X, group, tolerance=within, output=classes - 1, name="rule")
     elif kind == "mean scores":
-        made = cg4ai.Rate(X, group, tolerance=within, output=classes - 1, margin=0.0, name="rule")
+        made = cg4ai.rules.Rate(
+            X, group, tolerance=within, output=classes - 1, margin=0.0, name="rule"
+        )
     elif kind == "probability":
-        made = cg4ai.Probability(points, np.full(3, label), least, name="rule")
+        made = cg4ai.rules.Probability(points, np.full(3, label), least, name="rule")
     elif kind == "margin":
-        made = cg4ai.Margin(points, np.full(3, label), least - 0.3, name="rule")
+        made = cg4ai.rules.Margin(points, np.full(3, label), least - 0.3, name="rule")
     else:
-        made = cg4ai.Monotone({0: +1}, output=classes - 1, name="rule")
+        made = cg4ai.rules.Monotone({0: +1}, output=classes - 1, name="rule")
     members = str(rng.choice(["network", "tree"]))
     model = cg4ai.ConstrainedClassifier(
         members=members, hidden=(6,), steps=8, restarts=1, iteration_limit=2, random_state=0,

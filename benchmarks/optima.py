@@ -291,7 +291,7 @@ def random_requirements(
             if kind == "margin":
                 least = -float(limits.max())
                 limits = np.full_like(limits, -least)
-                made = cg4ai.Margin(
+                made = cg4ai.rules.Margin(
                     listed, np.full(len(chosen), label), unit * least, name=name, slack=slack
                 )
                 scale = unit
@@ -300,7 +300,7 @@ def random_requirements(
                 scale, stated = of_rule, of_rule * matrix / unit
                 sense = str(rng.choice(["<=", ">="]))
                 sign = 1.0 if sense == "<=" else -1.0
-                made = cg4ai.Linear(
+                made = cg4ai.rules.Linear(
                     listed, sign * stated[None], sign * of_rule * limits, sense,
                     name=name, slack=slack,
                 )  # fmt: skip
@@ -321,7 +321,7 @@ def random_requirements(
             stated = of_rule * square / unit**2
             stated = (stated + stated.T) / 2
             leaning = of_rule * lean / unit
-            made = cg4ai.Quadratic(
+            made = cg4ai.rules.Quadratic(
                 listed, stated, of_rule * limits, leaning, name=name, slack=slack
             )
             for i, limit in zip(chosen, limits, strict=True):
@@ -337,7 +337,7 @@ def random_requirements(
                 bounds = np.minimum(bounds, -1.01)  # its largest value is -1
             if kind == "absolute":
                 bounds = np.minimum(bounds, -0.01)
-            made = cg4ai.Concave(listed, function, bounds, name=name, slack=slack)
+            made = cg4ai.rules.Concave(listed, function, bounds, name=name, slack=slack)
             for i, end in zip(chosen, bounds, strict=True):
                 facts.append((Curved(kind, weights, unit, float(end)), int(i)))
                 new.append(Row(kind, weights, -float(end), at[i], by[i], size=abs(end)))
@@ -409,7 +409,7 @@ def finite(rng: np.random.Generator) -> Posed:
     size, bind = count, simplex(blocks)
     if kind == "epigraph":
         pieces = rng.normal(size=(int(rng.integers(1, 4)), r))
-        objective = Epigraph(points, cg4ai.AffineCoefficients.fixed(pieces), floor=0.0)
+        objective = Epigraph(points, cg4ai.rules.AffineCoefficients.fixed(pieces), floor=0.0)
         values = np.einsum("kr,nrm->nkm", pieces, at)
         size, scale = count + n, unit
         P, q = np.zeros((size, size)), np.concatenate([np.zeros(count), np.full(n, 1 / n)])

@@ -12,7 +12,8 @@ import numpy as np
 from fairlearn.reductions import DemographicParity, ExponentiatedGradient
 from sklearn.linear_model import LogisticRegression
 
-from cg4ai import ConstrainedClassifier, Rate
+from cg4ai import ConstrainedClassifier
+from cg4ai.rules import Rate
 
 TOLERANCE = 0.02
 

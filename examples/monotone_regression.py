@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cg4ai import ConstrainedRegressor, Difference, Monotone, Range
-from cg4ai.rules import Requirement
+from cg4ai import ConstrainedRegressor
+from cg4ai.rules import Difference, Monotone, Range, Requirement
 
 AREA = (40.0, 240.0)  # square metres
 AGE = (0.0, 60.0)  # years

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 from sklearn.datasets import load_digits
 
-from cg4ai import ConstrainedClassifier, Probability
+from cg4ai import ConstrainedClassifier
+from cg4ai.rules import Probability
 
 NAMED = 6  # how many of the wrong cases must come right
 AT_LEAST = 0.6  # probability of the right class there; above one half it is the decision

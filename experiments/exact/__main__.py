@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from scipy.optimize import linprog
 
-from cg4ai import Box, Ensemble, Linear
+from cg4ai import Ensemble
 from cg4ai.colgen.separation import MixedInteger
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.members.relu import ReluNetwork, ReluSum
+from cg4ai.rules import Box, Linear
 from experiments.digits import DigitsSettings, exact_radius, train
 from experiments.exact.pricing import KINDS, pricing
 

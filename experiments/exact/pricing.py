@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai import Linear, Problem, Settings, solve
+from cg4ai import Problem, Settings, solve
 from cg4ai.colgen.pricing.exact.affine import AffinePricer
 from cg4ai.colgen.pricing.exact.relu_networks import ReluPricer
 from cg4ai.colgen.pricing.exact.stumps import StumpPricer
@@ -24,6 +24,7 @@ from cg4ai.layout import Layout
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import Pricer
 from cg4ai.records import Array, StopReason
+from cg4ai.rules import Linear
 
 RADIUS = 3.0
 KINDS = ("affine", "stump", "relu")

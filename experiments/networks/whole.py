@@ -11,7 +11,7 @@ from typing import Any
 from cg4ai.apps.folders import complete
 from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.proofs.certificate import FILE_NAME
+from cg4ai.proofs.certificate import CERTIFICATE_FILE
 from cg4ai.report.tables import csv_text, markdown
 from cg4ai.routing.app import Routing
 from cg4ai.routing.network.sndlib import by_name, names
@@ -89,7 +89,7 @@ def _trained(settings: RouteSettings, folder: Path) -> None:
     done = perform(Routing(), settings, out=folder, resume=(folder / "run.json").exists())
     spent = time.process_time() - spent
     began = time.perf_counter()
-    accepted = "certificate" in done.summary and _accepted(folder / FILE_NAME)
+    accepted = "certificate" in done.summary and _accepted(folder / CERTIFICATE_FILE)
     effort = {
         "processor_s": spent,
         "checking_s": time.perf_counter() - began,

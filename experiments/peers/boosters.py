@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.model_selection import KFold
 
-from cg4ai.records import Array, IntArray
+from cg4ai.data import Array, IntArray
 from experiments.peers.outcomes import installed
 
 RATES = (0.03, 0.1)

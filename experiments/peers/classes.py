@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 import cg4ai
-from cg4ai.records import Array
+from cg4ai.data import Array
 from experiments.peers import boosters, tables
 from experiments.peers.boosters import Asked
 from experiments.peers.cells import Cell
@@ -34,8 +34,8 @@ class Question:
     classes: int
     output: int | None = None
 
-    def rule(self, signs: Mapping[int, int]) -> cg4ai.Monotone:
-        return cg4ai.Monotone(dict(signs), output=self.output, ordered=self.output is None)
+    def rule(self, signs: Mapping[int, int]) -> cg4ai.rules.Monotone:
+        return cg4ai.rules.Monotone(dict(signs), output=self.output, ordered=self.output is None)
 
     def falling(self, predict: Predict, pairs: tuple[Array, Array]) -> float:
         """In how many pairs a chance that the rule is about falls."""

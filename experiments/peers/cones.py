@@ -9,8 +9,8 @@ import clarabel
 import numpy as np
 from scipy import sparse
 
+from cg4ai.data import Array
 from cg4ai.errors import SolverFailure
-from cg4ai.records import Array
 
 SETTLED = ("Solved", "AlmostSolved")
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai.records import Array
+from cg4ai.data import Array
 from experiments.peers.cones import Cones, Ellipsoid
 
 INPUTS, OUTPUTS, LINEAR = 4, 4, 6

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cg4ai.records import Array
+from cg4ai.data import Array
 from experiments.peers.ellipsoid import OUTPUTS, ConvexTask, as_tensors
 from experiments.peers.outcomes import MISSING, Clock, Outcome, chunks, installed, milliseconds
 from experiments.peers.training import Network, Recipe, fit

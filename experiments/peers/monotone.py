@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.metrics import r2_score
 
 import cg4ai
-from cg4ai.records import Array
+from cg4ai.data import Array
 from experiments.peers import boosters, tables
 from experiments.peers.boosters import Asked
 from experiments.peers.cells import Cell
@@ -73,7 +73,10 @@ def _our_regressor(task: Task, split: Split, seed: int) -> Fitted:
     def model() -> cg4ai.ConstrainedRegressor:
         return cg4ai.ConstrainedRegressor(random_state=seed)
 
-    rules: list[Any] = [cg4ai.Monotone(dict(task.signs)), cg4ai.Range(task.low, task.high)]
+    rules: list[Any] = [
+        cg4ai.rules.Monotone(dict(task.signs)),
+        cg4ai.rules.Range(task.low, task.high),
+    ]
     with Clock() as clock:
         bound = model().fit(split.inputs, split.targets, requirements=rules)
     free = model().fit(split.inputs, split.targets)
@@ -128,7 +131,7 @@ def _our_classifier(task: Task, split: Split, seed: int, count: int) -> Fitted:
     def model() -> cg4ai.ConstrainedClassifier:
         return cg4ai.ConstrainedClassifier(random_state=seed)
 
-    rule = cg4ai.Monotone(dict(task.signs), ordered=count > 2)
+    rule = cg4ai.rules.Monotone(dict(task.signs), ordered=count > 2)
     with Clock() as clock:
         bound = model().fit(split.inputs, split.targets, requirements=[rule])
     free = model().fit(split.inputs, split.targets)

@@ -11,12 +11,9 @@ import torch
 from torch import Tensor
 
 import cg4ai
-from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
-from cg4ai.colgen.pricing.gradient.training import Training
-from cg4ai.layout import Layout
-from cg4ai.members.networks import NetworkArchitecture
-from cg4ai.objectives import Supervised
-from cg4ai.records import Array
+from cg4ai.colgen import GradientPricer, Layout, Supervised, Training
+from cg4ai.data import Array
+from cg4ai.members import NetworkArchitecture
 from cg4ai.rules import AffineBound, Equality, Polytope, Quadratic
 from experiments.peers import ellipsoid_peers, piecewise_peers, quadratic_peers
 from experiments.peers.ellipsoid import OUTPUTS, ConvexTask
@@ -34,10 +31,10 @@ MEMBERS = 4  # of a mixture on HardNet's problems
 def quadratic(problem: QuadraticProblem, recipe: Recipe, seed: int) -> Outcome:
     """DC3's problems: equalities completed, inequalities by the shield, anchor found."""
     equalities, outputs = problem.equality.shape
-    box = cg4ai.Box(np.full(equalities, -1.0), np.ones(equalities))
+    box = cg4ai.rules.Box(np.full(equalities, -1.0), np.ones(equalities))
     rules = [
         Equality(None, problem.equality, AffineBound(np.zeros(equalities), np.eye(equalities))),
-        cg4ai.Linear(box, problem.inequality, problem.limit, "<="),
+        cg4ai.rules.Linear(box, problem.inequality, problem.limit, "<="),
     ]
     network = NetworkArchitecture(equalities, outputs - equalities, hidden=HIDDEN, skip=True)
     with Clock() as clock:
@@ -50,11 +47,11 @@ def quadratic(problem: QuadraticProblem, recipe: Recipe, seed: int) -> Outcome:
 def ellipsoid(task: ConvexTask, recipe: Recipe, seed: int) -> Outcome:
     """RAYEN's task: linear and quadratic rules by the shield, anchor found."""
     size = task.inputs.shape[1]
-    box = cg4ai.Box(np.full(size, -1.0), np.ones(size))
+    box = cg4ai.rules.Box(np.full(size, -1.0), np.ones(size))
     square = task.root.T @ task.root
     bound = 1.0 - task.centre @ square @ task.centre
     rules: list[Any] = [
-        cg4ai.Linear(box, task.linear, task.limits, "<="),
+        cg4ai.rules.Linear(box, task.linear, task.limits, "<="),
         Quadratic(box, square, bound, -2 * square @ task.centre),
     ]
     if len(task.values):
@@ -79,7 +76,7 @@ def piecewise(task: Piecewise, recipe: Recipe, seed: int) -> Outcome:
     shield keeps them as they are, and by a hair wider, which is then what is proven.
     """
     region = Polytope(
-        cg4ai.Box([LOWER, -FAR, -FAR], [UPPER, FAR, FAR]), [[0.0, 1.0, -1.0]], [-task.room]
+        cg4ai.rules.Box([LOWER, -FAR, -FAR], [UPPER, FAR, FAR]), [[0.0, 1.0, -1.0]], [-task.room]
     )
     rules = _between(region)
     provable = rules if task.room else _between(region, HAIR)
@@ -104,13 +101,13 @@ def piecewise(task: Piecewise, recipe: Recipe, seed: int) -> Outcome:
     return replace(found, note=note if task.room else f"{note}, with bounds wider by {HAIR:g}")
 
 
-def _between(region: Polytope, hair: float = 0.0) -> list[cg4ai.Linear]:
+def _between(region: Polytope, hair: float = 0.0) -> list[cg4ai.rules.Linear]:
     """The output between the second and the third input."""
     more = f" within {hair:g}" if hair else ""
     low, high = AffineBound(-hair, [0.0, 1.0, 0.0]), AffineBound(hair, [0.0, 0.0, 1.0])
     return [
-        cg4ai.Linear(region, [1.0], low, ">=", name=f"low{more}"),
-        cg4ai.Linear(region, [1.0], high, "<=", name=f"high{more}"),
+        cg4ai.rules.Linear(region, [1.0], low, ">=", name=f"low{more}"),
+        cg4ai.rules.Linear(region, [1.0], high, "<=", name=f"high{more}"),
     ]
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai.records import Array
-from cg4ai.report.tables import markdown
+from cg4ai.data import Array
+from cg4ai.report import markdown
 
 OURS = "ours"
 MISSING = "not installed: pip install 'cg4ai[peers]'"

@@ -13,8 +13,9 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from cg4ai import ConstrainedClassifier, DecisionRate, Rate
-from cg4ai.records import Array
+from cg4ai import ConstrainedClassifier
+from cg4ai.data import Array
+from cg4ai.rules import DecisionRate, Rate
 from experiments.peers.outcomes import MISSING, OURS, Clock, Outcome, installed
 from experiments.peers.people import ROWS, SOURCES, People, drawn
 from experiments.peers.studies import Asked

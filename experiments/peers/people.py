@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.records import Array, IntArray
+from cg4ai.data import Array, IntArray
 
 ROWS = 20_000
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from cg4ai.records import Array
+from cg4ai.data import Array
 
 LOWER, UPPER = -2.0, 2.0
 SEARCHED = 100_000

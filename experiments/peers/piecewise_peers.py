@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cg4ai.records import Array
+from cg4ai.data import Array
 from experiments.peers.outcomes import Clock, Outcome, milliseconds
 from experiments.peers.piecewise import Piecewise
 from experiments.peers.training import Network, Recipe, fit

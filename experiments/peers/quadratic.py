@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.data import Array
 from cg4ai.errors import InvalidInput
-from cg4ai.records import Array
 from experiments.peers.cones import Cones
 
 FILES = {True: "dc3-simple-test.npz", False: "dc3-nonconvex-test.npz"}

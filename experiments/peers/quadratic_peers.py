@@ -13,7 +13,7 @@ from scipy import sparse
 from scipy.linalg import qr
 from torch import Tensor, nn
 
-from cg4ai.records import Array
+from cg4ai.data import Array
 from experiments.peers.cones import Cones
 from experiments.peers.outcomes import (
     MISSING,

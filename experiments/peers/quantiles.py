@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import cg4ai
-from cg4ai.records import Array
+from cg4ai.data import Array
 from experiments.peers import boosters, tables
 from experiments.peers.boosters import Asked
 from experiments.peers.cells import Cell

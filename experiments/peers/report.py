@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 import cg4ai
-from cg4ai.runs import files
+from cg4ai import runs
 from experiments.peers.outcomes import OURS, Outcome, table
 
 COSTS = {"train_s": "training, s", "predict_ms": "1,024 predictions, ms"}
@@ -206,7 +206,7 @@ def saved(out: Path, name: str, outcomes: Sequence[Outcome], *, quick: bool) -> 
     done = {one.key for one in outcomes}
     together = [one for one in kept if one.key not in done] + list(outcomes)
     out.mkdir(parents=True, exist_ok=True)
-    files.write_json(
+    runs.write_json(
         path, {"quick": quick, "machine": machine(), "outcomes": [one.record() for one in together]}
     )
 
@@ -240,7 +240,7 @@ def write_report(target: Path, out: Path) -> None:
             lines += [f"### {title}", "", table(outcomes, task, section.columns, section.methods)]
         lines += [f"Measured on {record['machine']}{_commits(outcomes)}.", ""]
     target.parent.mkdir(parents=True, exist_ok=True)
-    files.write_bytes(target, "\n".join(lines).encode())
+    runs.write_bytes(target, "\n".join(lines).encode())
 
 
 def _commits(outcomes: Sequence[Outcome]) -> str:

@@ -11,10 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cg4ai.records import Array
-from cg4ai.routing.app import Routing
-from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.settings import RouteSettings
+from cg4ai.data import Array
+from cg4ai.routing import Instance, RouteSettings, Routing
 from experiments.peers.outcomes import MISSING, OURS, Clock, Outcome, installed
 from experiments.peers.training import Network
 

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.datasets import load_diabetes, make_friedman1
 from sklearn.model_selection import KFold
 
-from cg4ai.records import Array, IntArray
+from cg4ai.data import Array, IntArray
 
 TEST_ROWS = 20_000
 FOLDS = 5

@@ -8,14 +8,14 @@ from itertools import pairwise, product
 import numpy as np
 import torch
 
-from cg4ai import Box, Linear, Problem, Settings
+from cg4ai import Problem, Settings
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.layout import Layout
 from cg4ai.members import affine
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.records import Array, IntArray
-from cg4ai.rules import Requirement
+from cg4ai.rules import Box, Linear, Requirement
 from cg4ai.rules.rows import Rows
 
 SETTINGS = Settings(

@@ -23,6 +23,14 @@ from cg4ai.records import PLAIN, STAND_IN, IterationRecord, StopReason
 if TYPE_CHECKING:
     from cg4ai.colgen.result import Result
 
+__all__ = [
+    "Callback",
+    "EarlyStopping",
+    "MLflow",
+    "TensorBoard",
+    "Told",
+]
+
 HOOKS = ("on_start", "on_iteration", "on_end")
 ROUNDING = 1e-6  # slack that differs by no more is the same
 FINAL = ("loss", "feasible", "seconds")  # of a result, that MLflow gets as metrics
@@ -266,3 +274,7 @@ def _status(result: Result | None) -> str:
     if result is None:
         return "FAILED"
     return "KILLED" if result.stop_reason is StopReason.INTERRUPTED else "FINISHED"
+
+
+def __dir__() -> list[str]:
+    return __all__

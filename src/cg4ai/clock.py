@@ -19,6 +19,16 @@ from typing import TypeVar
 
 from cg4ai.errors import TimeIsOver
 
+__all__ = [
+    "Deadline",
+    "Review",
+    "Stage",
+    "now",
+    "refuse_overtime",
+    "review",
+    "wall",
+]
+
 T = TypeVar("T")
 OTHER = "other"  # what no step asked to have timed
 LONG_S = 1.0  # what takes longer is said
@@ -213,3 +223,7 @@ class Stopwatch:
         moment = now()
         self._seconds[self._steps[-1]] += moment - self._since
         self._since = moment
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -12,6 +12,21 @@ from itertools import islice
 # checker depends on nothing of this package
 from cg4ai_checker.errors import Cg4aiError as Cg4aiError
 
+__all__ = [
+    "Cg4aiError",
+    "FitWarning",
+    "InvalidInput",
+    "InvalidSettings",
+    "MissingExtra",
+    "MissingFactory",
+    "OutsideRegion",
+    "RunFolderError",
+    "SolverFailure",
+    "TimeIsOver",
+    "check_names",
+    "did_you_mean",
+]
+
 MOST_COMPARED = 1000  # words: comparing with each takes time, and rows may have any number of names
 NO_MEMORY = r"(n't|not|fail\w*|unable)( to)? allocat|not enough memory|out of memory"
 LONGEST_NAME = 120  # two of them, and some words, are one line of a certificate
@@ -94,3 +109,7 @@ def out_of_memory(error: BaseException) -> bool:
     if isinstance(error, RuntimeError):
         return re.search(NO_MEMORY, str(error)) is not None
     return isinstance(error, MemoryError)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -262,6 +262,14 @@ Sampler = Callable[[int, torch.Generator], Tensor]
 DRAWN = 2000  # inputs over which a sampled objective is the mean, in the master and in results
 
 
+def draws_on_any_device(sampler: Sampler | None) -> bool:
+    """Whether a sampler says by `any_device` that it draws where its generator is.
+
+    Samplers may be plain functions of the user's, which say nothing and draw on the CPU.
+    """
+    return bool(getattr(sampler, "any_device", False))
+
+
 class Objective(Supervised):
     """The mean of `loss(outputs, inputs)` over inputs: nothing is labelled.
 

@@ -15,12 +15,13 @@ import pytest
 import torch
 from joblib import parallel_config
 
-from cg4ai import Box, ConstrainedRegressor, Ensemble, Linear, certify
+from cg4ai import ConstrainedRegressor, Ensemble, certify
 from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture
 from cg4ai.members.mixture import Part
 from cg4ai.parallel import as_they_come, fan_out, in_order
 from cg4ai.proofs.certificate import certificate_bytes
+from cg4ai.rules import Box, Linear
 from cg4ai.seeds import derived_seed
 
 Result = dict[str, Any]

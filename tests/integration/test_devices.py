@@ -123,13 +123,13 @@ def test_tabular(task: str, tmp_path: Path) -> None:
 
 def test_batches() -> None:
     inputs = np.random.default_rng(0).normal(size=(12_000, 3))
-    rule = cg4ai.Linear(inputs[:10], [1.0], 1.0, "<=")
+    rule = cg4ai.rules.Linear(inputs[:10], [1.0], 1.0, "<=")
     model = cg4ai.ConstrainedRegressor(
         members="network", hidden=(4,), steps=30, iteration_limit=3, device=NAME, random_state=0
     )
     with Elsewhere() as there, warnings.catch_warnings():
         warnings.simplefilter("ignore", cg4ai.FitWarning)
-        model.fit(cg4ai.Batches(inputs, inputs[:, 0] ** 2, keep=10_000), requirements=[rule])
+        model.fit(cg4ai.data.Batches(inputs, inputs[:, 0] ** 2, keep=10_000), requirements=[rule])
     assert there.moved > 30  # every batch
     assert model.audit_[0].holds
 
@@ -139,7 +139,7 @@ def test_certification_of_trees() -> None:
     x = np.random.default_rng(0).uniform(size=(40, 2))
     tree = from_sklearn(DecisionTreeRegressor(max_depth=3).fit(x, x.sum(1)))
     part = Part(tree, np.zeros(1, np.int64), np.ones(1))
-    rule = cg4ai.Linear(cg4ai.Box([0, 0], [1, 1]), [1.0], 3.0, "<=")
+    rule = cg4ai.rules.Linear(cg4ai.rules.Box([0, 0], [1, 1]), [1.0], 3.0, "<=")
     with Elsewhere():
         ensemble = cg4ai.Ensemble((part,), Layout.single(1))
         assert cg4ai.certify(ensemble, rule, device=NAME).status == "proven"

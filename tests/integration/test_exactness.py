@@ -16,7 +16,7 @@ from scipy import sparse
 from scipy.optimize import linprog, minimize
 from torch import Tensor
 
-from cg4ai import Linear, Problem, Result, Settings, StopReason, solve
+from cg4ai import Problem, Result, Settings, StopReason, solve
 from cg4ai.colgen.pricing.exact.affine import AffinePricer
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.layout import Layout
@@ -24,6 +24,7 @@ from cg4ai.members import ConstantMembers, affine
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.protocols import Members
 from cg4ai.records import IntArray
+from cg4ai.rules import Linear
 
 Array = NDArray[np.float64]
 INPUTS = 2  # features

@@ -15,7 +15,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from cg4ai import ConstrainedRegressor, Linear, Problem, Settings, StopReason, solve
+from cg4ai import ConstrainedRegressor, Problem, Settings, StopReason, solve
 from cg4ai.callbacks import EarlyStopping, MLflow, TensorBoard
 from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
@@ -25,6 +25,7 @@ from cg4ai.members import ConstantMembers
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import IterationRecord, PricingResult
+from cg4ai.rules import Linear
 from cg4ai.runs.folder import Run
 
 LIMITS = Settings(

@@ -132,7 +132,7 @@ def test_rules_with_bad_names_are_refused(
 
 def test_rules_in_python_are_refused_before_training() -> None:
     x = np.random.default_rng(0).normal(size=(20, 2))
-    box = cg4ai.Box(x.min(0), x.max(0))
-    rule = cg4ai.Linear(box, [1.0], 5.0, "<=", name="a\u202ecap")
+    box = cg4ai.rules.Box(x.min(0), x.max(0))
+    rule = cg4ai.rules.Linear(box, [1.0], 5.0, "<=", name="a\u202ecap")
     with pytest.raises(InvalidInput, match="RIGHT-TO-LEFT OVERRIDE"):
         cg4ai.ConstrainedRegressor().fit(x, x[:, 0], requirements=[rule])

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import cg4ai
-from cg4ai import Box, ConstrainedRegressor, FitWarning, Linear, Settings, clock, solve
+from cg4ai import ConstrainedRegressor, FitWarning, Settings, clock, solve
 from cg4ai.apps import runner
 from cg4ai.clock import Deadline, Review
 from cg4ai.colgen.pricing.defaults import PricerDefaults
@@ -37,6 +37,7 @@ from cg4ai.report.story import Saved
 from cg4ai.report.write import told
 from cg4ai.routing.app import Routing
 from cg4ai.routing.settings import RouteSettings
+from cg4ai.rules import Box, Linear
 
 PACKAGE = Path(cg4ai.__file__).parent
 READINGS = {

@@ -21,7 +21,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.parallel import checked_jobs
 from cg4ai.proofs import Certification, Progress, certify
 from cg4ai.proofs.certificate import (
-    FILE_NAME,
+    CERTIFICATE_FILE,
     check_texts,
     load_unfinished,
     remove_unfinished,
@@ -77,7 +77,11 @@ def run(folder: Path, options: CertifyOptions) -> int:
 def _certify(
     opened: Run, ensemble: Ensemble, job: Proposition, *, number: int, options: CertifyOptions
 ) -> bool:
-    stem = Path(FILE_NAME) if number == 1 else Path(FILE_NAME).with_suffix(f".{number}.cg4ai")
+    stem = (
+        Path(CERTIFICATE_FILE)
+        if number == 1
+        else Path(CERTIFICATE_FILE).with_suffix(f".{number}.cg4ai")
+    )
     # before the search, which may take long, and in vain
     check_texts(job.title, job.requirement.name, *(job.rule_names or ()))
     earlier = None

@@ -231,7 +231,8 @@ def _clarabel() -> str:
 def _whole() -> str:
     import numpy as np
 
-    from cg4ai import ConstrainedRegressor, Linear, load
+    from cg4ai import ConstrainedRegressor, load
+    from cg4ai.rules import Linear
 
     inputs = np.random.default_rng(0).normal(size=(60, 2))
     rule = Linear(inputs[:5], [1.0], 0.1, "<=", name="cap")

@@ -36,16 +36,46 @@ columns and rows.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from cg4ai.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from cg4ai.colgen.iteration import Decision, GoOn, Priced, Settled, Stop, Weighed
+    from cg4ai.colgen.loop import Callbacks
+    from cg4ai.colgen.phases import NormalPhase, Phase
     from cg4ai.colgen.pricing.defaults import ArchitecturePricer, PricerDefaults, WrappingPricer
+    from cg4ai.colgen.pricing.exact.affine import AffinePricer
     from cg4ai.colgen.pricing.exact.finite import FinitePricer
+    from cg4ai.colgen.pricing.exact.relu_networks import ReluPricer
+    from cg4ai.colgen.pricing.exact.stumps import StumpPricer
+    from cg4ai.colgen.pricing.gradient.cuda_graphs import NotRecorded, train_captured
+    from cg4ai.colgen.pricing.gradient.losses import attack_tolerance
     from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
-    from cg4ai.colgen.pricing.gradient.training import Training
+    from cg4ai.colgen.pricing.gradient.training import Pause, Training, train
+    from cg4ai.colgen.pricing.probes import Probe
+    from cg4ai.colgen.pricing.schedules import InTurn
+    from cg4ai.colgen.pricing.trees import TreePricer
+    from cg4ai.colgen.restricted_master import row_keys
+    from cg4ai.colgen.separation import (
+        BlackBox,
+        GradientAscent,
+        MixedInteger,
+        PoolScan,
+        default_separator,
+    )
+    from cg4ai.colgen.separation.radius import largest_radius
+    from cg4ai.colgen.state import RunState
     from cg4ai.layout import Layout
-    from cg4ai.objectives import Supervised
+    from cg4ai.objectives import (
+        AnyObjective,
+        Batch,
+        Epigraph,
+        LinearFunctional,
+        Supervised,
+        Tail,
+        draws_on_any_device,
+    )
     from cg4ai.protocols import (
         MemberChange,
         Pricer,
@@ -53,49 +83,141 @@ if TYPE_CHECKING:
         PricingRequest,
         Separator,
         SeparatorDefaults,
+        Stateful,
     )
-    from cg4ai.records import PricingResult, SeparationResult
+    from cg4ai.records import (
+        Duals,
+        IterationRecord,
+        MasterSolution,
+        PartState,
+        PricingResult,
+        SeparationResult,
+    )
+    from cg4ai.rules.violations import predictions, region_violations
+    from cg4ai.seeds import derived_seed, generator
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "cg4ai.colgen.iteration": ["Decision", "GoOn", "Priced", "Settled", "Stop", "Weighed"],
+            "cg4ai.colgen.loop": ["Callbacks"],
+            "cg4ai.colgen.phases": ["NormalPhase", "Phase"],
+            "cg4ai.colgen.pricing.defaults": [
+                "ArchitecturePricer",
+                "PricerDefaults",
+                "WrappingPricer",
+            ],
+            "cg4ai.colgen.pricing.exact.affine": ["AffinePricer"],
+            "cg4ai.colgen.pricing.exact.finite": ["FinitePricer"],
+            "cg4ai.colgen.pricing.exact.relu_networks": ["ReluPricer"],
+            "cg4ai.colgen.pricing.exact.stumps": ["StumpPricer"],
+            "cg4ai.colgen.pricing.gradient.cuda_graphs": ["NotRecorded", "train_captured"],
+            "cg4ai.colgen.pricing.gradient.losses": ["attack_tolerance"],
+            "cg4ai.colgen.pricing.gradient.pricer": ["GradientPricer"],
+            "cg4ai.colgen.pricing.gradient.training": ["Pause", "Training", "train"],
+            "cg4ai.colgen.pricing.probes": ["Probe"],
+            "cg4ai.colgen.pricing.schedules": ["InTurn"],
+            "cg4ai.colgen.pricing.trees": ["TreePricer"],
+            "cg4ai.colgen.restricted_master": ["row_keys"],
+            "cg4ai.colgen.separation": [
+                "BlackBox",
+                "GradientAscent",
+                "MixedInteger",
+                "PoolScan",
+                "default_separator",
+            ],
+            "cg4ai.colgen.separation.radius": ["largest_radius"],
+            "cg4ai.colgen.state": ["RunState"],
+            "cg4ai.layout": ["Layout"],
+            "cg4ai.objectives": [
+                "AnyObjective",
+                "Batch",
+                "Epigraph",
+                "LinearFunctional",
+                "Supervised",
+                "Tail",
+                "draws_on_any_device",
+            ],
+            "cg4ai.protocols": [
+                "MemberChange",
+                "Pricer",
+                "PricerCapabilities",
+                "PricingRequest",
+                "Separator",
+                "SeparatorDefaults",
+                "Stateful",
+            ],
+            "cg4ai.records": [
+                "Duals",
+                "IterationRecord",
+                "MasterSolution",
+                "PartState",
+                "PricingResult",
+                "SeparationResult",
+            ],
+            "cg4ai.rules.violations": ["predictions", "region_violations"],
+            "cg4ai.seeds": ["derived_seed", "generator"],
+        },
+    )
 
 __all__ = [
+    "AffinePricer",
+    "AnyObjective",
     "ArchitecturePricer",
+    "Batch",
+    "BlackBox",
+    "Callbacks",
+    "Decision",
+    "Duals",
+    "Epigraph",
     "FinitePricer",
+    "GoOn",
+    "GradientAscent",
     "GradientPricer",
+    "InTurn",
+    "IterationRecord",
     "Layout",
+    "LinearFunctional",
+    "MasterSolution",
     "MemberChange",
+    "MixedInteger",
+    "NormalPhase",
+    "NotRecorded",
+    "PartState",
+    "Pause",
+    "Phase",
+    "PoolScan",
+    "Priced",
     "Pricer",
     "PricerCapabilities",
     "PricerDefaults",
     "PricingRequest",
     "PricingResult",
+    "Probe",
+    "ReluPricer",
+    "RunState",
     "SeparationResult",
     "Separator",
     "SeparatorDefaults",
+    "Settled",
+    "Stateful",
+    "Stop",
+    "StumpPricer",
     "Supervised",
+    "Tail",
     "Training",
+    "TreePricer",
+    "Weighed",
     "WrappingPricer",
+    "attack_tolerance",
+    "default_separator",
+    "derived_seed",
+    "draws_on_any_device",
+    "generator",
+    "largest_radius",
+    "predictions",
+    "region_violations",
+    "row_keys",
+    "train",
+    "train_captured",
 ]
-
-_HOMES = {
-    "cg4ai.colgen.pricing.defaults": ["ArchitecturePricer", "PricerDefaults", "WrappingPricer"],
-    "cg4ai.colgen.pricing.exact.finite": ["FinitePricer"],
-    "cg4ai.colgen.pricing.gradient.pricer": ["GradientPricer"],
-    "cg4ai.colgen.pricing.gradient.training": ["Training"],
-    "cg4ai.layout": ["Layout"],
-    "cg4ai.objectives": ["Supervised"],
-    "cg4ai.protocols": [
-        "MemberChange",
-        "Pricer",
-        "PricerCapabilities",
-        "PricingRequest",
-        "Separator",
-        "SeparatorDefaults",
-    ],
-    "cg4ai.records": ["PricingResult", "SeparationResult"],
-}
-
-
-def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(home), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -374,20 +374,32 @@ def _upper_tail(t: Tensor) -> Tensor:
     # the far end gives zero anyway, and infinity would give no number
     t = t.clamp(max=FAR)
     u = (t - CENTRE) / (t + CENTRE)
-    double, *rest = 2 * u, *reversed(series())
+    double, *rest = 2 * u, *reversed(erfc_series().coefficients)
     later, now = torch.zeros_like(u), torch.zeros_like(u)
     for coefficient in rest[:-1]:
         later, now = now, double * now - later + coefficient
     return (u * now - later + rest[-1]) * torch.exp(-t * t) / (1 + 2 * t)
 
 
+class ErfcSeries(NamedTuple):
+    """A Chebyshev series for erfc(t) of t >= 0, for runtimes without an error function.
+
+    With u = (t - centre) / (t + centre), erfc(t) is exp(-t^2) / (1 + 2 t) times the series of
+    these `coefficients` in u, to 3e-15; `t` must be at most `largest`, beyond which erfc is 0.
+    """
+
+    centre: float
+    largest: float
+    coefficients: tuple[float, ...]
+
+
 @cache
-def series() -> tuple[float, ...]:
-    """Coefficients of (1 + 2 t) exp(t^2) erfc(t), which is smooth in u up to infinity."""
+def erfc_series() -> ErfcSeries:
+    """The series for (1 + 2 t) exp(t^2) erfc(t), which is smooth in u up to infinity."""
 
     def scaled(u: Array) -> Array:
         t = CENTRE * (1 + u) / (1 - u)
         return np.asarray(erfcx(t) * (1 + 2 * t))
 
     coefficients: Any = chebyshev.chebinterpolate(scaled, DEGREE)
-    return tuple(float(one) for one in coefficients)
+    return ErfcSeries(CENTRE, FAR, tuple(float(one) for one in coefficients))

@@ -36,10 +36,11 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
     >>> model = ConstrainedClassifier().fit(X, y, requirements=[rule])
     >>> print(model.audit_[0])
 
-    Requirement inputs are in this estimator's own input space (see `cg4ai.fit_with_requirements`
-    for pipelines). Labels in requirements are labels of y. Requirements take whole numbers only,
-    so where y holds anything else (text, negative numbers) they are positions in `classes_`, the
-    sorted distinct labels; `requirement_labels(y_hard, y)` gives the right numbers in any case.
+    Requirement inputs are in this estimator's own input space (for pipelines, see
+    `cg4ai.data.fit_with_requirements`). Labels in requirements are labels of y. Requirements take
+    whole numbers only, so where y holds anything else (text, negative numbers) they are positions
+    in `classes_`, the sorted distinct labels; `requirement_labels(y_hard, y)` gives the right
+    numbers in any case.
     Outputs, as in `Linear(X, coefficients, ...)` and `Rate(..., output=1)`, are counted in the
     order of `classes_`. With a single class in y there is a second output without a label.
     {PARAMETERS}
@@ -208,7 +209,7 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
     >>> print(model.audit_[0])
 
     y has shape (n,) or (n, outputs). Requirement inputs are in this estimator's own input space
-    (see `cg4ai.fit_with_requirements` for pipelines). Defaults of tolerances and penalties are
+    (see `cg4ai.data.fit_with_requirements` for pipelines). Defaults of tolerances and penalties are
     relative to the spread of y; what `settings` gives is taken as it is.
     {PARAMETERS}
     Other Parameters

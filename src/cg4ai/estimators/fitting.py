@@ -114,7 +114,7 @@ class ConstrainedEstimator(ReadingEstimator):
         sample_weight: Any = None,
         progress: Callable[[IterationRecord], None] | None = None,
     ) -> Self:
-        """Train on (X, y) under the requirements; or on `cg4ai.Batches`, which hold both.
+        """Train on (X, y) under the requirements; or on `cg4ai.data.Batches`, which hold both.
 
         `sample_weight` (n,) weighs the rows; a weight of 2 means what two copies mean. `progress`
         is called with the record of each iteration. What does not fit is refused before anything
@@ -362,7 +362,7 @@ class ConstrainedEstimator(ReadingEstimator):
         return requirement
 
     def predict_frame(self, X: Any, *, explain: bool = False) -> Any:
-        """Predictions as a DataFrame with the index of X; see `cg4ai.predict_frame`."""
+        """Predictions as a DataFrame with the index of X; see `cg4ai.data.predict_frame`."""
         return predict_frame(self, X, explain=explain)
 
     def _named_predictions(self, X: Any, outside: Outside) -> dict[str, NDArray[Any]]:

@@ -16,7 +16,7 @@ SHOWN = 5  # columns that an error names
 PREDICTION = "prediction"  # what a target without a name is called
 ENCODE = (
     "put a ColumnTransformer, such as one with a OneHotEncoder, before this step in a pipeline; "
-    "cg4ai.fit_with_requirements passes rules through it"
+    "cg4ai.data.fit_with_requirements passes rules through it"
 )
 WAYS_OUT = {
     "text": ENCODE,

@@ -52,7 +52,7 @@ from cg4ai.runs import files
 from cg4ai_checker import OutOfTime, Rejected, check
 from cg4ai_checker.cells import check_tree
 
-FILE_NAME = "certificate.cg4ai"
+CERTIFICATE_FILE = "certificate.cg4ai"
 CERTIFIABLE = ("network", "tree", "constant")
 WEIGHT_SUM = 1e-9  # how far from one the weights of a block may sum in a certificate
 LONGEST_TEXT = 300  # of titles and names; the checker, which shares no code, takes as many

@@ -13,13 +13,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.errors import InvalidInput
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.trees import TreeMembers
 from cg4ai.proofs.certifier import Certifier
+from cg4ai.proofs.rule_forms import proof_rules_of
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.regions import Box
+from cg4ai.rules.requirement import Requirement
 
 CLOSED = np.full(1, -1, np.int16)  # a tree of cells that is one leaf
 
@@ -55,6 +58,21 @@ def close_by_leaves(work: Certifier) -> None:
         if bound <= search.limit:
             cells = sum(len(one.lower) for one in found)
             search.resume(CLOSED, np.array([bound]), cells=cells)
+
+
+def largest_rule_values(ensemble: Ensemble, requirement: Requirement) -> Array:
+    """What the value of each rule (P,) is at most over the requirement's box, but for rounding.
+
+    For mixtures of trees and constants alone.
+    """
+    region = requirement.region
+    if not isinstance(region, Box):
+        raise InvalidInput(f"{requirement.name} must hold over a Box, it has {region!r:.80}")
+    found = leaves_of(ensemble, *region.bounds())
+    if not found:
+        raise InvalidInput("leaves bound mixtures of trees and constants alone")
+    rules = proof_rules_of(requirement, output_size=ensemble.output_size)
+    return np.array([highest(found, rules.affine, rule) for rule in range(len(rules))])
 
 
 def highest(found: list[Leaves], rules: AffineRules, rule: int) -> float:

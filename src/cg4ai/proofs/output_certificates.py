@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 
-from cg4ai import __version__, clock
+from cg4ai import clock
 from cg4ai.ensemble.claims import mixture_digest
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.output_sets import Arrangement, Form, output_forms
 from cg4ai.proofs.records import Certification, built
-from cg4ai.proofs.structure_certificates import NAMES, Arrays, claim_array, sealed
+from cg4ai.proofs.structure_certificates import Arrays, seal_certificate
 from cg4ai.rules.output_sets import OutputRule
 from cg4ai.runs import files
 from cg4ai_checker import Rejected, verdict
@@ -55,10 +55,8 @@ def output_bytes(ensemble: Ensemble, rule: OutputRule, title: str = "a mixture")
         "input_size": ensemble.input_size,
         "output_size": ensemble.output_size,
         "forms": len(distinct),
-        "made_by": {"cg4ai": __version__},
-        "about": {name: ensemble.about[name] for name in NAMES if name in ensemble.about},
     }
-    return sealed(arrays | {"claim": claim_array(claim)})
+    return seal_certificate(claim, arrays, ensemble)
 
 
 def _form_arrays(form: Form) -> Arrays:

@@ -132,6 +132,11 @@ def proof_rules(rules: AffineRules | QuadraticRules) -> ProofRules:
     return ProofRules(affine, of[used], factor[used], rules.square, rules.digest)
 
 
+def count_rules(requirement: Requirement, *, output_size: int) -> int:
+    """How many single rules a requirement over a region states."""
+    return len(proof_rules_of(requirement, output_size=output_size))
+
+
 def proof_rules_of(requirement: Requirement, *, output_size: int) -> ProofRules:
     """The rules of a requirement over a region, or an error that says why there is no proof."""
     if isinstance(requirement, Quadratic) and requirement.normal_form is not None:

@@ -48,6 +48,16 @@ def sealed(arrays: Arrays) -> bytes:
     return f"cg4ai-certificate 3 sha256 {digest}\n".encode() + content
 
 
+def seal_certificate(claim: Mapping[str, Any], arrays: Arrays, ensemble: Ensemble) -> bytes:
+    """The bytes of a certificate of the claim about an ensemble, proven by the arrays.
+
+    The claim also says what made it and what the ensemble says of its inputs and outputs.
+    """
+    about = {name: ensemble.about[name] for name in NAMES if name in ensemble.about}
+    whole = {**claim, "made_by": {"cg4ai": __version__}, "about": about}
+    return sealed(arrays | {"claim": claim_array(whole)})
+
+
 def certify_equality(ensemble: Ensemble, equality: Equality) -> Certification:
     """Proven if every member, and the anchor of a shield, is completed by it; unknown if not."""
     started = clock.now()
@@ -87,10 +97,8 @@ def equality_bytes(ensemble: Ensemble, equality: Equality, title: str = "a mixtu
         "input_size": ensemble.input_size,
         "output_size": ensemble.output_size,
         "forms": len(forms),
-        "made_by": {"cg4ai": __version__},
-        "about": {name: ensemble.about[name] for name in NAMES if name in ensemble.about},
     }
-    return sealed(arrays | {"claim": claim_array(claim)})
+    return seal_certificate(claim, arrays, ensemble)
 
 
 def _equality_arrays(equality: Equality, input_size: int) -> dict[str, NDArray[Any]]:
@@ -152,7 +160,5 @@ def shape_bytes(ensemble: Ensemble, shape: Shape, title: str = "a mixture") -> b
             "logits": bool(shape.logits),
         },
         "members": [files.member_record(state) for state in states],
-        "made_by": {"cg4ai": __version__},
-        "about": {name: ensemble.about[name] for name in NAMES if name in ensemble.about},
     }
-    return sealed({**files.member_arrays(states), "claim": claim_array(claim)})
+    return seal_certificate(claim, files.member_arrays(states), ensemble)

@@ -2,52 +2,103 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from cg4ai.apps import register
+from cg4ai.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from cg4ai.routing.app import APPLICATION, Routing
     from cg4ai.routing.demands.traffic import Traffic
     from cg4ai.routing.demands.traffic_files import read_traffic
     from cg4ai.routing.demands.traffic_sets import contained, from_traffic, worst_optimum
     from cg4ai.routing.network.instance import CONFIGURATIONS, Instance, instance
     from cg4ai.routing.network.network import Network
+    from cg4ai.routing.network.new_network import new_network
     from cg4ai.routing.network.sndlib import names
+    from cg4ai.routing.operate.classical import oblivious
+    from cg4ai.routing.operate.failure_study import study
+    from cg4ai.routing.prove.attack import Attack, attack
+    from cg4ai.routing.prove.guarantee import certified
+    from cg4ai.routing.prove.ratio import ratio_anchor
+    from cg4ai.routing.settings import Recipe, RouteSettings
+    from cg4ai.routing.train.agent_members import budgets_of
+    from cg4ai.routing.train.agents import agents_of
     from cg4ai.routing.train.anchors import anchor
     from cg4ai.routing.train.optimal import OptimalRouting
+    from cg4ai.routing.train.problem import (
+        capacity,
+        routing_problem,
+        routing_settings,
+        shielded_problem,
+    )
+    from cg4ai.routing.train.shield import record_cuts, shield
     from cg4ai.routing.train.utilisation import Utilisation
-
-# where each name lives; imported when asked for, so that the settings are read in no time
-_HOMES = {
-    "CONFIGURATIONS": "cg4ai.routing.network.instance",
-    "Instance": "cg4ai.routing.network.instance",
-    "Network": "cg4ai.routing.network.network",
-    "OptimalRouting": "cg4ai.routing.train.optimal",
-    "Traffic": "cg4ai.routing.demands.traffic",
-    "Utilisation": "cg4ai.routing.train.utilisation",
-    "anchor": "cg4ai.routing.train.anchors",
-    "contained": "cg4ai.routing.demands.traffic_sets",
-    "from_traffic": "cg4ai.routing.demands.traffic_sets",
-    "instance": "cg4ai.routing.network.instance",
-    "names": "cg4ai.routing.network.sndlib",
-    "read_traffic": "cg4ai.routing.demands.traffic_files",
-    "worst_optimum": "cg4ai.routing.demands.traffic_sets",
-}
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "cg4ai.routing.app": ["APPLICATION", "Routing"],
+            "cg4ai.routing.demands.traffic": ["Traffic"],
+            "cg4ai.routing.demands.traffic_files": ["read_traffic"],
+            "cg4ai.routing.demands.traffic_sets": ["contained", "from_traffic", "worst_optimum"],
+            "cg4ai.routing.network.instance": ["CONFIGURATIONS", "Instance", "instance"],
+            "cg4ai.routing.network.network": ["Network"],
+            "cg4ai.routing.network.new_network": ["new_network"],
+            "cg4ai.routing.network.sndlib": ["names"],
+            "cg4ai.routing.operate.classical": ["oblivious"],
+            "cg4ai.routing.operate.failure_study": ["study"],
+            "cg4ai.routing.prove.attack": ["Attack", "attack"],
+            "cg4ai.routing.prove.guarantee": ["certified"],
+            "cg4ai.routing.prove.ratio": ["ratio_anchor"],
+            "cg4ai.routing.settings": ["Recipe", "RouteSettings"],
+            "cg4ai.routing.train.agent_members": ["budgets_of"],
+            "cg4ai.routing.train.agents": ["agents_of"],
+            "cg4ai.routing.train.anchors": ["anchor"],
+            "cg4ai.routing.train.optimal": ["OptimalRouting"],
+            "cg4ai.routing.train.problem": [
+                "capacity",
+                "routing_problem",
+                "routing_settings",
+                "shielded_problem",
+            ],
+            "cg4ai.routing.train.shield": ["record_cuts", "shield"],
+            "cg4ai.routing.train.utilisation": ["Utilisation"],
+        },
+    )
 
 __all__ = [
+    "APPLICATION",
     "CONFIGURATIONS",
+    "Attack",
     "Instance",
     "Network",
     "OptimalRouting",
+    "Recipe",
+    "RouteSettings",
+    "Routing",
     "Traffic",
     "Utilisation",
+    "agents_of",
     "anchor",
+    "attack",
+    "budgets_of",
+    "capacity",
+    "certified",
     "contained",
     "from_traffic",
     "instance",
     "names",
+    "new_network",
+    "oblivious",
+    "ratio_anchor",
     "read_traffic",
+    "record_cuts",
+    "routing_problem",
+    "routing_settings",
+    "shield",
+    "shielded_problem",
+    "study",
     "worst_optimum",
 ]
 
@@ -59,9 +110,3 @@ def _application() -> Any:
 
 
 register("route", kind="routing", load=_application)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'cg4ai.routing' has no attribute {name!r}")

@@ -14,20 +14,14 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from cg4ai import clock
-from cg4ai.apps.folders import about_of
-from cg4ai.apps.protocol import Evaluation, Solved, Solver, Task, solve_plainly
+from cg4ai import Ensemble, Problem, Settings, certify, clock, runs, solve
+from cg4ai.apps import Evaluation, Solved, Solver, Task, about_of, solve_plainly
 from cg4ai.clock import Review
-from cg4ai.colgen.loop import Callbacks, solve
-from cg4ai.compile.problem import Problem
-from cg4ai.ensemble.ensemble import Ensemble, record_regions
+from cg4ai.colgen import Callbacks, Epigraph, IterationRecord, derived_seed
+from cg4ai.data import Array
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.objectives import Epigraph
-from cg4ai.proofs import certify
-from cg4ai.proofs.phase import ProofRecipe
-from cg4ai.records import Array, IterationRecord, Strength
-from cg4ai.report.story import Saved, Story
-from cg4ai.report.tables import finite
+from cg4ai.guarantees import ProofRecipe, Strength, record_regions
+from cg4ai.report import Saved, Story, finite
 from cg4ai.routing.demands.measured import USUAL_LOAD, Measured, measured_instance
 from cg4ai.routing.demands.scaling import FACTOR, REAL, real_figures, said_first
 from cg4ai.routing.demands.traffic_files import read_traffic
@@ -63,10 +57,7 @@ from cg4ai.routing.train.rare_demands import GapTail
 from cg4ai.routing.train.shield import record_cuts
 from cg4ai.routing.train.traffic_problem import traffic_problem
 from cg4ai.routing.train.utilisation import PathCost
-from cg4ai.runs import files
-from cg4ai.runs.folder import Run
-from cg4ai.seeds import derived_seed
-from cg4ai.settings import Settings
+from cg4ai.runs import Run
 
 EVALUATION_S = 30.0  # kept of a time limit at most: an evaluation takes 5 to 20 s of a free core
 WITH_BASELINE = 0.6  # of a time limit for what comes after training: plain networks train as long
@@ -344,7 +335,7 @@ def _bound(made: Instance, prices: Any) -> LowerBound | None:
     try:
         if not isinstance(prices, list):
             raise ValueError(f"prices must be a list, got {prices!r:.80}")
-        rows = [files.finite_numbers(one, "a vector of prices") for one in prices]
+        rows = [runs.finite_numbers(one, "a vector of prices") for one in prices]
         return LowerBound(made, np.array(rows)) if rows else None
     except ValueError as error:
         raise RunFolderError(

@@ -10,20 +10,13 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from cg4ai import clock
-from cg4ai.apps.protocol import Evaluation
+from cg4ai import Ensemble, Problem, Result, clock
+from cg4ai.apps import Evaluation
 from cg4ai.clock import Deadline, Review
-from cg4ai.colgen.restricted_master import row_keys
-from cg4ai.colgen.result import Result
-from cg4ai.compile.problem import Problem
-from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.flows import FlowMembers
-from cg4ai.members.mixture import Part
-from cg4ai.proofs.leaves import highest, leaves_of
-from cg4ai.proofs.rule_forms import proof_rules_of
-from cg4ai.protocols import Pricer
-from cg4ai.records import Array, Strength
+from cg4ai.colgen import Pricer, derived_seed, generator, row_keys
+from cg4ai.data import Array
+from cg4ai.guarantees import Strength, largest_rule_values
+from cg4ai.members import ConstantMembers, FlowMembers, Part
 from cg4ai.routing.demands.scaling import FACTOR
 from cg4ai.routing.demands.sets import MIXES, FreshDemands, MixedDemands, in_words
 from cg4ai.routing.network.instance import Instance
@@ -34,8 +27,7 @@ from cg4ai.routing.train.effort import JUDGED, JUDGED_PATHS, affordable
 from cg4ai.routing.train.optimal import OptimalRouting, bottleneck, least_mlu_until
 from cg4ai.routing.train.problem import capacity, first_request
 from cg4ai.routing.train.shield import edge_vectors, measure_shield, reached_by_ascent
-from cg4ai.rules.regions import Box
-from cg4ai.seeds import derived_seed, generator
+from cg4ai.rules import Box
 
 FEW = 200  # vectors at which a shielded router is looked at in any case
 ROUNDS = 3  # of what is timed, in turns
@@ -281,11 +273,9 @@ def _audited(result: Result) -> dict[str, Any]:
 
 def _at_corners(instance: Instance, ensemble: Ensemble, worst: WorstLoads) -> dict[str, Any]:
     """The most that the leaves of trees load a link with; what that establishes says the proof."""
-    rules = proof_rules_of(capacity(instance, Recipe()), output_size=ensemble.output_size)
-    found = leaves_of(ensemble, *instance.region.bounds())
-    links = [highest(found, rules.affine, arc) for arc in range(len(instance.arcs))]
-    worst.note(np.array(links), None)
-    return {"worst_utilisation": max(links), "strength": Strength.UNVERIFIED, "attack": {}}
+    links = largest_rule_values(ensemble, capacity(instance, Recipe()))
+    worst.note(links, None)
+    return {"worst_utilisation": float(links.max()), "strength": Strength.UNVERIFIED, "attack": {}}
 
 
 def _shielded(

@@ -171,7 +171,7 @@ class Box(Near):
             if categories_of(ends_of) is not None:
                 raise InvalidInput(
                     f"{rule} names categories of {name!r}, which a step before encodes: put that "
-                    "step into a pipeline, and use cg4ai.fit_with_requirements"
+                    "step into a pipeline, and use cg4ai.data.fit_with_requirements"
                 )
             low, high = ends_of
             if isinstance(name, str) and name not in known:

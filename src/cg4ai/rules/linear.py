@@ -177,7 +177,7 @@ class Linear(Placed):
         return (
             f"the functional of {self.name}, {type(self.coefficients).__name__}, cannot be "
             "certified: it has no method affine() that gives its coefficients as affine functions "
-            "of the input (cg4ai.AffineCoefficients)"
+            "of the input (cg4ai.rules.AffineCoefficients)"
         )
 
     def _probe_affine(self, functional: LinearFunctional, affine: AffineCoefficients) -> None:

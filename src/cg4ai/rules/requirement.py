@@ -191,7 +191,7 @@ class Placed(RequirementDefaults):
             raise InvalidInput(
                 f"{self.name} lists raw columns with text or missing values, and members take "
                 "numbers: put what encodes and imputes them into a pipeline, and use "
-                "cg4ai.fit_with_requirements, or cg4ai.transformed"
+                "cg4ai.data.fit_with_requirements, or cg4ai.data.transformed"
             )
         if input_size != self.input_size:
             raise InvalidInput(

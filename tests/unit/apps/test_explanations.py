@@ -6,11 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai import (
+from cg4ai import Ensemble
+from cg4ai.apps.explanations import explained, slack_at
+from cg4ai.apps.explorer import RULES, Explained, told_at_inputs
+from cg4ai.apps.protocol import Rule
+from cg4ai.layout import Layout
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.mixture import Part
+from cg4ai.rules import (
     AffineBound,
     Ball,
     Difference,
-    Ensemble,
     Equality,
     Linear,
     Margin,
@@ -18,14 +24,8 @@ from cg4ai import (
     Ordered,
     Range,
     Rate,
+    Requirement,
 )
-from cg4ai.apps.explanations import explained, slack_at
-from cg4ai.apps.explorer import RULES, Explained, told_at_inputs
-from cg4ai.apps.protocol import Rule
-from cg4ai.layout import Layout
-from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.mixture import Part
-from cg4ai.rules import Requirement
 
 X = np.array([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0]])
 OUTPUTS = [1.0, 3.0]

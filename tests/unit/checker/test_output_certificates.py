@@ -8,7 +8,6 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 import cg4ai
-from cg4ai import Box, Linear, Ordered, Range, SumTo
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.output_sets import keeps
 from cg4ai.layout import Layout
@@ -21,7 +20,7 @@ from cg4ai.members import (
 )
 from cg4ai.members.mixture import Part
 from cg4ai.members.shielded import Shield
-from cg4ai.rules import OutputRule
+from cg4ai.rules import Box, Linear, Ordered, OutputRule, Range, SumTo
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.output_sets import joined
 from cg4ai_checker import OutputVerdict, Rejected, verdict

@@ -9,7 +9,7 @@ import torch
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.tree import DecisionTreeClassifier
 
-from cg4ai import Curvature, Ensemble, Monotone, certify, write_certificate
+from cg4ai import Ensemble, certify, write_certificate
 from cg4ai.colgen.pricing.nested_classes import nested_member, nesting_of
 from cg4ai.layout import Layout
 from cg4ai.members import concatenate
@@ -21,6 +21,7 @@ from cg4ai.members.output_sets import ArrangedMembers
 from cg4ai.members.signed_networks import SignedArchitecture
 from cg4ai.proofs.structure_certificates import shape_bytes
 from cg4ai.protocols import Members
+from cg4ai.rules import Curvature, Monotone
 from cg4ai.rules.output_sets import Ordered, Range, joined
 from cg4ai.rules.shapes import Shape
 from cg4ai_checker import Rejected, verdict

@@ -24,7 +24,6 @@ import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 import cg4ai
-from cg4ai import Box, Equality, Linear, Monotone, Ordered, Quadratic, Range, SumTo
 from cg4ai.apps.tabular.description import described as describe_table
 from cg4ai.apps.tabular.description import restored as table_of
 from cg4ai.ensemble.ensemble import Ensemble
@@ -51,6 +50,7 @@ from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.agent_members import budget_shield, local_networks
 from cg4ai.routing.train.joint import capacity_shield, joint_network
 from cg4ai.routing.train.problem import capacity
+from cg4ai.rules import Box, Equality, Linear, Monotone, Ordered, Quadratic, Range, SumTo
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.output_sets import joined
 from cg4ai.runs import files

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from cg4ai import Linear, Problem, Settings, solve
+from cg4ai import Problem, Settings, solve
 from cg4ai.colgen import gap_estimate as estimating
 from cg4ai.colgen.loop import patch
 from cg4ai.colgen.pricing.defaults import PricerDefaults
@@ -21,6 +21,7 @@ from cg4ai.members import NetworkMembers, affine
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import Members, Pricer, PricingRequest
 from cg4ai.records import Estimate, PricingResult
+from cg4ai.rules import Linear
 from cg4ai.runs.folder import Run
 
 

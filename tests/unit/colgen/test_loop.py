@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai import Box, Cg4aiError, Linear, Problem, Settings, StopReason, solve
+from cg4ai import Cg4aiError, Problem, Settings, StopReason, solve
 from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.ensemble.ensemble import Ensemble
@@ -23,7 +23,7 @@ from cg4ai.members.mixture import Mixture
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import Members, PricingRequest, SeparatorDefaults
 from cg4ai.records import IntArray, PricingResult, SeparationResult
-from cg4ai.rules import Requirement
+from cg4ai.rules import Box, Linear, Requirement
 
 PLAIN = Settings(
     row_margin=0.0,

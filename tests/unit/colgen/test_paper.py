@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cg4ai import Box, Linear, Problem, Settings, solve
+from cg4ai import Problem, Settings, solve
 from cg4ai import colgen as paper
 from cg4ai.colgen.pricing.exact.affine import AffinePricer
 from cg4ai.errors import InvalidSettings
 from cg4ai.layout import Layout
 from cg4ai.objectives import Supervised
+from cg4ai.rules import Box, Linear
 
 NAMES = sorted(set(re.findall(r"`((?:[a-z_0-9]+\.)*[A-Za-z_0-9]+)`", paper.__doc__ or "")))
 

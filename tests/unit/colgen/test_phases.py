@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cg4ai import Linear, Problem, Result, Settings, StopReason, solve
+from cg4ai import Problem, Result, Settings, StopReason, solve
 from cg4ai.colgen.iteration import Decision, GoOn, Priced, Settled, Stop, Weighed
 from cg4ai.colgen.phases import NormalPhase, Phase
 from cg4ai.colgen.pricing.defaults import PricerDefaults, WrappingPricer
@@ -22,6 +22,7 @@ from cg4ai.members import ConstantMembers
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import Pricer, PricingRequest
 from cg4ai.records import IterationRecord, PartState, PricingResult
+from cg4ai.rules import Linear
 from cg4ai.runs.folder import Run
 
 PLAIN = Settings(final_weights="vertex", iteration_limit=12)

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cg4ai import Linear, Problem, Result, Settings, StopReason, solve
+from cg4ai import Problem, Result, Settings, StopReason, solve
 from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import PricerCapabilities, PricingRequest
 from cg4ai.records import IterationRecord, PricingResult
+from cg4ai.rules import Linear
 from cg4ai.runs.folder import Run
 
 SETTINGS = Settings(final_weights="vertex", patience=1, smoothing=0.0, uniform_share=0.0)

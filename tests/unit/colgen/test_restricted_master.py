@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cg4ai import Box, Linear, Margin, Problem, Settings
+from cg4ai import Problem, Settings
 from cg4ai.colgen.columns import Columns
 from cg4ai.colgen.final_weights import choose_final_weights
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
@@ -22,6 +22,7 @@ from cg4ai.members import ConstantMembers, affine
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.protocols import MemberDefaults
 from cg4ai.records import Array, Duals, IntArray, MasterSolution, PricingResult
+from cg4ai.rules import Box, Linear, Margin
 from cg4ai.rules.rows import LinearRows
 
 PLAIN = Settings(row_margin=0.0, final_weights="vertex")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai import Box, Linear, Problem, Settings, StopReason, solve
+from cg4ai import Problem, Settings, StopReason, solve
 from cg4ai.clock import Deadline
 from cg4ai.colgen.gap_estimate import PART
 from cg4ai.colgen.pricing.defaults import PricerDefaults
@@ -25,7 +25,7 @@ from cg4ai.members.mixture import Mixture
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import Pricer, PricingRequest, SeparatorDefaults
 from cg4ai.records import PricingResult, SeparationResult
-from cg4ai.rules import Requirement
+from cg4ai.rules import Box, Linear, Requirement
 from cg4ai.runs.folder import Run
 
 X = np.random.default_rng(0).normal(size=(20, 2))

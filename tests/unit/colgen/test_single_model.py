@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cg4ai import Box, Linear, Margin, Problem, Settings, StopReason, solve
+from cg4ai import Problem, Settings, StopReason, solve
 from cg4ai.colgen.loop import patch
 from cg4ai.colgen.pricing.exact.affine import AffinePricer
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
@@ -20,6 +20,7 @@ from cg4ai.members import ConstantMembers, affine
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.objectives import Supervised
 from cg4ai.records import IterationRecord
+from cg4ai.rules import Box, Linear, Margin
 from cg4ai.runs.folder import Run
 from experiments.single.cases import SETTINGS, brute_force, random_case
 

@@ -7,13 +7,14 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.tree import DecisionTreeClassifier
 
-from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Linear, Probability, StopReason
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor, StopReason
 from cg4ai.colgen.loop import solve
 from cg4ai.colgen.pricing.exact.stumps import StumpPricer
 from cg4ai.compile.problem import Problem
 from cg4ai.layout import Layout
 from cg4ai.members.trees import TreeMembers
 from cg4ai.objectives import Supervised
+from cg4ai.rules import Linear, Probability
 from cg4ai.settings import Settings
 
 LOW, HIGH = -2.0, 2.0

@@ -13,19 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cg4ai import (
-    Box,
-    Concave,
-    ConstrainedRegressor,
-    Linear,
-    Margin,
-    Pool,
-    Problem,
-    Result,
-    Settings,
-    StopReason,
-    solve,
-)
+from cg4ai import ConstrainedRegressor, Problem, Result, Settings, StopReason, solve
 from cg4ai.colgen import snapshots
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
@@ -40,7 +28,7 @@ from cg4ai.members import ConstantMembers, NetworkArchitecture
 from cg4ai.members.modules import ModuleArchitecture
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.records import IterationRecord
-from cg4ai.rules import Requirement
+from cg4ai.rules import Box, Concave, Linear, Margin, Pool, Requirement
 from cg4ai.runs.folder import Run
 
 RNG = np.random.default_rng(0)

@@ -11,7 +11,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from cg4ai import Concave, Margin, Problem, Quadratic, Settings, StopReason, solve
+from cg4ai import Problem, Settings, StopReason, solve
 from cg4ai.colgen import restricted_master as workspace
 from cg4ai.colgen import state
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
@@ -20,6 +20,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
 from cg4ai.objectives import Supervised
 from cg4ai.records import Array, IntArray
+from cg4ai.rules import Concave, Margin, Quadratic
 
 AT = np.zeros((1, 1))
 SETTINGS = Settings(column_limit=10_000, final_weights="vertex")

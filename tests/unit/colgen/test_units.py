@@ -10,17 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from cg4ai import (
-    AffineCoefficients,
-    ConstrainedRegressor,
-    Linear,
-    Problem,
-    Quadratic,
-    Result,
-    Settings,
-    StopReason,
-    solve,
-)
+from cg4ai import ConstrainedRegressor, Problem, Result, Settings, StopReason, solve
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.ensemble.audit import audit
 from cg4ai.ensemble.ensemble import Ensemble
@@ -30,6 +20,7 @@ from cg4ai.members import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.records import Array
+from cg4ai.rules import AffineCoefficients, Linear, Quadratic
 
 AT = np.zeros((1, 1))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from cg4ai import ConstrainedClassifier, FitWarning, Linear, Problem, Result, Settings, solve
+from cg4ai import ConstrainedClassifier, FitWarning, Problem, Result, Settings, solve
 from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.affine import AffinePricer
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
@@ -18,6 +18,7 @@ from cg4ai.members import affine
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import PricingResult, StopReason
+from cg4ai.rules import Linear
 
 X = np.array([[0.0], [1.0], [2.0], [3.0]])
 EXACT = Settings(row_margin=0.0, epsilon=1e-9, iteration_limit=500)

@@ -9,18 +9,10 @@ import pytest
 import torch
 
 import cg4ai
-from cg4ai import (
-    Box,
-    ConstrainedClassifier,
-    ConstrainedRegressor,
-    Equality,
-    Linear,
-    Ordered,
-    Range,
-    SumTo,
-)
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
+from cg4ai.rules import Box, Equality, Linear, Ordered, Range, SumTo
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(120, 2))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai import ConstrainedRegressor, Monotone, Problem, Settings, solve
+from cg4ai import ConstrainedRegressor, Problem, Settings, solve
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.compile.compiled import CompiledProblem
@@ -16,6 +16,7 @@ from cg4ai.layout import Layout
 from cg4ai.members.networks import NetworkArchitecture, affine
 from cg4ai.members.signed_networks import SignedArchitecture
 from cg4ai.objectives import Supervised
+from cg4ai.rules import Monotone
 
 generator = np.random.default_rng(0)
 X = generator.normal(size=(60, 2))
@@ -67,7 +68,7 @@ def test_modules_of_ones_own_are_refused() -> None:
 
 
 def test_a_shield_cannot_be_demanded_beside_it() -> None:
-    from cg4ai import Box, Linear
+    from cg4ai.rules import Box, Linear
 
     cap = Linear(Box([-1, -1], [1, 1]), [1.0], 2.0, "<=", name="cap")
     with pytest.raises(InvalidInput, match="does not keep Monotone"):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai import Box, Linear, Objective, Problem, Settings, solve
+from cg4ai import Objective, Problem, Settings, solve
 from cg4ai.colgen.pricing.exact.affine import AffinePricer
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
@@ -19,7 +19,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture, ShieldedMembers
 from cg4ai.members.shielded import ShieldedArchitecture
 from cg4ai.objectives import Supervised
-from cg4ai.rules import Probability
+from cg4ai.rules import Box, Linear, Probability
 
 BOX = Box([-1.0, -1.0], [1.0, 1.0])
 X = np.random.default_rng(0).uniform(-1, 1, (200, 2))

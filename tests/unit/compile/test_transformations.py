@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError, fields, replace
 import numpy as np
 import pytest
 
-from cg4ai import Box, Equality, Linear, Monotone, Problem, Settings, solve
+from cg4ai import Problem, Settings, solve
 from cg4ai.colgen import loop
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.compile.compiled import CompiledProblem
@@ -14,6 +14,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.objectives import Supervised
+from cg4ai.rules import Box, Equality, Linear, Monotone
 from cg4ai.rules.rows import Rows
 
 X = np.random.default_rng(0).uniform(-1, 1, (30, 2))

@@ -16,32 +16,21 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from cg4ai import (
-    Box,
-    ConstrainedClassifier,
-    ConstrainedRegressor,
-    DecisionRate,
-    Linear,
-    Margin,
-    Monotone,
-    Problem,
-    Range,
-    fit_with_requirements,
-    load,
-    solve,
-)
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Problem, load, solve
 from cg4ai.colgen import snapshots
 from cg4ai.colgen.decisions import Listed, best_thresholds
 from cg4ai.colgen.pricing.trees import TreePricer
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.votes import voted
+from cg4ai.data import fit_with_requirements
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import affine
 from cg4ai.members.mixture import Part
 from cg4ai.objectives import Supervised
+from cg4ai.rules import Box, DecisionRate, Linear, Margin, Monotone, Range
 from cg4ai.settings import Settings
 
 

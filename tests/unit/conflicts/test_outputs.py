@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from cg4ai import (
+from cg4ai.conflicts import Conflict, Scope, contradiction
+from cg4ai.rules import (
     AffineBound,
     Ball,
     Box,
@@ -24,7 +25,6 @@ from cg4ai import (
     Rate,
     SumTo,
 )
-from cg4ai.conflicts import Conflict, Scope, contradiction
 
 X = np.random.default_rng(7).normal(size=(6, 2))
 BOX = Box([-1.0, -1.0], [1.0, 1.0])

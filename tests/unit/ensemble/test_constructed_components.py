@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from cg4ai import Box, Ensemble, Linear
+from cg4ai import Ensemble
 from cg4ai.ensemble.constructed import constructed
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, Shield, ShieldedMembers, affine
 from cg4ai.members.equalities import CompletedMembers
 from cg4ai.members.mixture import Part
 from cg4ai.proofs.structure_certificates import certify_equality
+from cg4ai.rules import Box, Linear
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.guards import guard_of
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import cg4ai
-from cg4ai import Ball, Box, ConstrainedRegressor, Linear
+from cg4ai import ConstrainedRegressor
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
 from cg4ai.errors import InvalidInput, OutsideRegion
@@ -22,6 +22,7 @@ from cg4ai.proofs import certify
 from cg4ai.routing import instance
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.problem import capacity
+from cg4ai.rules import Ball, Box, Linear
 
 UNIT = Box([0.0, 0.0], [1.0, 1.0])
 CAP = Linear(UNIT, [1.0], 3.0, "<=", name="cap")

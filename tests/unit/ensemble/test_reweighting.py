@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from cg4ai import Box, DecisionRate, Ensemble, Linear
+from cg4ai import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, affine
 from cg4ai.members.mixture import Part
+from cg4ai.rules import Box, DecisionRate, Linear
 
 
 def mixture(values: Any, weights: Any) -> Ensemble:

@@ -13,16 +13,7 @@ from hypothesis import strategies as st
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import log_loss
 
-from cg4ai import (
-    AffineBound,
-    ConstrainedClassifier,
-    ConstrainedRegressor,
-    Equality,
-    Monotone,
-    Ordered,
-    Range,
-    SumTo,
-)
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.export import exported, onnx_model
 from cg4ai.errors import FitWarning, InvalidInput
@@ -33,7 +24,7 @@ from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.equalities import CompletedMembers
 from cg4ai.members.mixture import Part
 from cg4ai.members.output_sets import ArrangedMembers
-from cg4ai.rules import Requirement
+from cg4ai.rules import AffineBound, Equality, Monotone, Ordered, Range, Requirement, SumTo
 from cg4ai.rules.output_sets import OutputRule, joined
 
 INPUTS = np.concatenate([np.random.default_rng(1).normal(size=(200, 3)), np.zeros((1, 3))]) * 3

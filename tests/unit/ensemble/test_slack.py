@@ -5,10 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cg4ai import (
+from cg4ai import ConstrainedClassifier, Ensemble
+from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
+from cg4ai.members import affine
+from cg4ai.members.mixture import Part
+from cg4ai.rules import (
     Box,
-    ConstrainedClassifier,
-    Ensemble,
+    DecisionRate,
     Equality,
     Linear,
     Margin,
@@ -17,11 +21,6 @@ from cg4ai import (
     Range,
     Rate,
 )
-from cg4ai.errors import InvalidInput
-from cg4ai.layout import Layout
-from cg4ai.members import affine
-from cg4ai.members.mixture import Part
-from cg4ai.rules import DecisionRate
 
 
 @pytest.fixture

@@ -16,23 +16,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from cg4ai import (
-    Box,
-    Concave,
-    ConstrainedClassifier,
-    ConstrainedRegressor,
-    Linear,
-    Margin,
-    Pool,
-    Probability,
-    Rate,
-    Settings,
-    StopReason,
-    solve,
-)
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Settings, StopReason, solve
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.estimators.holdout import HeldOutPricer
-from cg4ai.rules import Requirement
+from cg4ai.rules import Box, Concave, Linear, Margin, Pool, Probability, Rate, Requirement
 
 QUICK: dict[str, Any] = {
     "hidden": (6,),

@@ -13,17 +13,10 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from cg4ai import (
-    Box,
-    ConstrainedClassifier,
-    ConstrainedRegressor,
-    FitWarning,
-    Linear,
-    fit_with_requirements,
-    load,
-    predict_frame,
-)
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor, FitWarning, load
+from cg4ai.data import fit_with_requirements, predict_frame
 from cg4ai.errors import InvalidInput
+from cg4ai.rules import Box, Linear
 
 pandas = pytest.importorskip("pandas")
 QUICK: dict[str, Any] = {

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cg4ai import ConstrainedClassifier, Rate
+from cg4ai import ConstrainedClassifier
+from cg4ai.rules import Rate
 
 
 def people(count: int, seed: int) -> tuple[Any, Any, Any]:

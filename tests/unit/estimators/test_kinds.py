@@ -24,21 +24,13 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from torch import nn
 
-from cg4ai import (
-    Box,
-    ConstrainedClassifier,
-    ConstrainedRegressor,
-    Linear,
-    Margin,
-    Monotone,
-    Probability,
-    StopReason,
-)
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor, StopReason
 from cg4ai.ensemble.saved import load
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.members import NetworkMembers, ShieldedMembers, TreeMembers
 from cg4ai.proofs import certify
 from cg4ai.proofs.certificate import write_certificate
+from cg4ai.rules import Box, Linear, Margin, Monotone, Probability
 from cg4ai_checker.verify import check
 
 QUICK: dict[str, Any] = {

@@ -8,9 +8,10 @@ from scipy.sparse import csr_matrix
 from sklearn.datasets import make_classification, make_friedman1
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Probability, Rate
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.errors import InvalidInput
 from cg4ai.estimators import inputs as sparse
+from cg4ai.rules import Probability, Rate
 
 QUICK: dict[str, Any] = {
     "hidden": (6,),

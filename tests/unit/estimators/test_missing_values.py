@@ -10,19 +10,10 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
-from cg4ai import (
-    AffineBound,
-    ConstrainedClassifier,
-    ConstrainedRegressor,
-    DecisionRate,
-    Linear,
-    Monotone,
-    Range,
-    Rate,
-    load,
-)
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor, load
 from cg4ai.ensemble.claims import record_audited
 from cg4ai.errors import InvalidInput
+from cg4ai.rules import AffineBound, DecisionRate, Linear, Monotone, Range, Rate
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(200, 3))

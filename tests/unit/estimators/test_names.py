@@ -6,17 +6,9 @@ import numpy as np
 import pytest
 from pandas import DataFrame
 
-from cg4ai import (
-    Box,
-    ConstrainedClassifier,
-    ConstrainedRegressor,
-    Difference,
-    Linear,
-    Margin,
-    Probability,
-    Rate,
-)
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.errors import InvalidInput
+from cg4ai.rules import Box, Difference, Linear, Margin, Probability, Rate
 
 QUICK: dict[str, Any] = {
     "members": "network",

@@ -22,13 +22,14 @@ from sklearn.preprocessing import (
 )
 from torch import Tensor
 
-from cg4ai import (
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor
+from cg4ai.data import fit_with_requirements, transformed
+from cg4ai.errors import InvalidInput
+from cg4ai.rules import (
     AffineBound,
     Ball,
     Box,
     Concave,
-    ConstrainedClassifier,
-    ConstrainedRegressor,
     Equality,
     Linear,
     Margin,
@@ -36,10 +37,7 @@ from cg4ai import (
     Pool,
     Probability,
     Rate,
-    fit_with_requirements,
-    transformed,
 )
-from cg4ai.errors import InvalidInput
 
 QUICK: dict[str, Any] = {
     "hidden": (6,),

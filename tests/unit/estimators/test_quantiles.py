@@ -8,13 +8,14 @@ import torch
 from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
 from sklearn.metrics import mean_pinball_loss
 
-from cg4ai import ConstrainedRegressor, Range
+from cg4ai import ConstrainedRegressor
 from cg4ai.colgen.pricing.quantiles import at_quantile
 from cg4ai.errors import InvalidInput
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.tree_arrays import one_output_each
 from cg4ai.members.trees import TreeMembers
 from cg4ai.objectives import Pinball
+from cg4ai.rules import Range
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.uniform(-1, 1, size=(600, 2))

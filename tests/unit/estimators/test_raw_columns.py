@@ -18,10 +18,11 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from cg4ai import (
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor
+from cg4ai.data import fit_with_requirements, transformed
+from cg4ai.errors import InvalidInput
+from cg4ai.rules import (
     Box,
-    ConstrainedClassifier,
-    ConstrainedRegressor,
     Curvature,
     DecisionRate,
     Difference,
@@ -29,10 +30,7 @@ from cg4ai import (
     Monotone,
     Pool,
     Probability,
-    fit_with_requirements,
-    transformed,
 )
-from cg4ai.errors import InvalidInput
 
 pandas = pytest.importorskip("pandas")
 QUICK: dict[str, Any] = {"steps": 60, "iteration_limit": 2, "random_state": 0, "restarts": 1}

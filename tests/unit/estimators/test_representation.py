@@ -8,8 +8,9 @@ from sklearn import config_context
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cg4ai import ConstrainedRegressor, Linear
+from cg4ai import ConstrainedRegressor
 from cg4ai.errors import FitWarning
+from cg4ai.rules import Linear
 from pages_read import Page
 
 NAME = 'cap <b> & "more"'

@@ -9,17 +9,10 @@ import numpy as np
 import pytest
 from sklearn.dummy import DummyClassifier
 
-from cg4ai import (
-    Box,
-    ConstrainedClassifier,
-    ConstrainedRegressor,
-    FitWarning,
-    Linear,
-    Settings,
-    solve,
-)
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor, FitWarning, Settings, solve
 from cg4ai.errors import InvalidInput
 from cg4ai.estimators.score_check import Score
+from cg4ai.rules import Box, Linear
 
 QUICK: dict[str, Any] = {"hidden": (6,), "steps": 60, "restarts": 2, "random_state": 0}
 

@@ -10,10 +10,14 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
 
-from cg4ai import (
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor, load
+from cg4ai.data import fit_with_requirements, transformed
+from cg4ai.errors import FitWarning, InvalidInput
+from cg4ai.estimators.holdout import LabelledData
+from cg4ai.estimators.simple_members import signed_models
+from cg4ai.records import IterationRecord
+from cg4ai.rules import (
     Box,
-    ConstrainedClassifier,
-    ConstrainedRegressor,
     Curvature,
     Equality,
     Linear,
@@ -22,14 +26,7 @@ from cg4ai import (
     Probability,
     Range,
     SumTo,
-    fit_with_requirements,
-    load,
-    transformed,
 )
-from cg4ai.errors import FitWarning, InvalidInput
-from cg4ai.estimators.holdout import LabelledData
-from cg4ai.estimators.simple_members import signed_models
-from cg4ai.records import IterationRecord
 
 QUICK: dict[str, Any] = {"random_state": 0, "steps": 60, "iteration_limit": 2}
 generator = np.random.default_rng(0)

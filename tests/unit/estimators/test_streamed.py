@@ -15,21 +15,13 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from cg4ai import (
-    Batches,
-    Box,
-    ConstrainedClassifier,
-    ConstrainedRegressor,
-    DecisionRate,
-    Linear,
-    Probability,
-    fit_with_requirements,
-    solve,
-)
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor, solve
 from cg4ai.compile.problem import unwrapped
+from cg4ai.data import Batches, fit_with_requirements
 from cg4ai.data.batches import LEAST_KEPT, at_once
 from cg4ai.errors import InvalidInput
 from cg4ai.estimators.batches import Looked, Streamed, look, row_hashes
+from cg4ai.rules import Box, DecisionRate, Linear, Probability
 from cg4ai.runs.folder import Run
 
 QUICK: dict[str, Any] = {

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.tree import DecisionTreeClassifier
 
-from cg4ai import Curvature, Monotone
 from cg4ai.ensemble.shapes import obstacle
 from cg4ai.errors import InvalidInput
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.members.signed_networks import SignedArchitecture
+from cg4ai.rules import Curvature, Monotone
 from cg4ai.rules.shapes import Shape
 
 D = 3

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cg4ai import Box, Concave, ConstrainedRegressor, FitWarning, Linear, Settings
+from cg4ai import ConstrainedRegressor, FitWarning, Settings
 from cg4ai.proofs import certify
 from cg4ai.proofs.after_training import proven_afterwards
+from cg4ai.rules import Box, Concave, Linear
 
 
 def data() -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cg4ai import Box, Linear, Problem, Settings
+from cg4ai import Problem, Settings
 from cg4ai.colgen.interrupts import Interrupted
 from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
@@ -27,6 +27,7 @@ from cg4ai.proofs.records import RuleCells
 from cg4ai.proofs.solve_certified import solve_certified
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Duals, StopReason
+from cg4ai.rules import Box, Linear
 from cg4ai.rules.rows import RowSet
 from cg4ai.runs.folder import Run
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai import Box, Linear
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
@@ -15,6 +14,7 @@ from cg4ai.proofs.certificate import claim_bytes, verified_rules
 from cg4ai.proofs.certify import certify
 from cg4ai.proofs.prover import refined
 from cg4ai.proofs.rule_forms import proof_rules_of
+from cg4ai.rules import Box, Linear
 from cg4ai_checker import check
 
 

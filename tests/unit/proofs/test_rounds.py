@@ -10,12 +10,13 @@ import pytest
 import torch
 from certification_cases import random_networks, single_block
 
-from cg4ai import Box, Linear, certify
+from cg4ai import certify
 from cg4ai.errors import InvalidInput
 from cg4ai.proofs import Certification
 from cg4ai.proofs import search_rounds as rounds
 from cg4ai.proofs.bounds.bound import CellBound, Cells
 from cg4ai.proofs.bounds.search import Search
+from cg4ai.rules import Box, Linear
 
 BOX = Box([-1.0, -1.0], [1.0, 1.0])
 ROWS = np.array([[1.0, -1.0, 0.0], [0.0, 1.0, -1.0], [1.0, 1.0, -1.0]])

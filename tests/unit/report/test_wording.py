@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cg4ai import Linear, Problem, Settings, solve
+from cg4ai import Problem, Settings, solve
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.colgen.result import Result
 from cg4ai.layout import Layout
@@ -16,6 +16,7 @@ from cg4ai.members import affine
 from cg4ai.objectives import Supervised
 from cg4ai.records import Estimate
 from cg4ai.report import wording
+from cg4ai.rules import Linear
 
 INPUTS = np.linspace(-1, 1, 8)[:, None]
 

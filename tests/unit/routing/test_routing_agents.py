@@ -299,7 +299,7 @@ def test_proven_agents_have_weights_of_zero_for_what_they_do_not_see(network: In
 def test_a_set_whose_corner_does_not_fit_is_refused_with_the_reason(network: Instance) -> None:
     twice = replace(network, demand_max=2 * network.demand_max)
     box = twice.region
-    assert isinstance(box, cg4ai.Box)
+    assert isinstance(box, cg4ai.rules.Box)
     tight = replace(twice, demand_set=limited(box, twice.ends, budget=0.3))
     assert tight.level < 1
     with pytest.raises(
@@ -310,7 +310,7 @@ def test_a_set_whose_corner_does_not_fit_is_refused_with_the_reason(network: Ins
 
 def test_limits_on_sums_are_kept_by_budgets_of_the_box_around(network: Instance) -> None:
     box = network.region
-    assert isinstance(box, cg4ai.Box)
+    assert isinstance(box, cg4ai.rules.Box)
     tight = replace(network, demand_set=limited(box, network.ends, budget=0.6))
     shield = budget_shield(tight, "source", tight.sample(20, 0))
     assert shield.guards[0].region.record() == box.record()

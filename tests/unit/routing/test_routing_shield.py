@@ -84,7 +84,7 @@ def test_a_shielded_router_is_loaded_with_its_shield(
     assert not loaded.unshielded.audit(_capacity(made)).holds
 
 
-def _capacity(made: Instance) -> cg4ai.Linear:
+def _capacity(made: Instance) -> cg4ai.rules.Linear:
     from cg4ai.routing.settings import Recipe
     from cg4ai.routing.train.problem import capacity
 

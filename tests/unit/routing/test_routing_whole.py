@@ -15,7 +15,7 @@ from cg4ai.cli.main import main
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.errors import InvalidInput
 from cg4ai.members import layers
-from cg4ai.proofs.certificate import FILE_NAME
+from cg4ai.proofs.certificate import CERTIFICATE_FILE
 from cg4ai.routing import Instance, Utilisation, instance
 from cg4ai.routing.demands.sets import FreshDemands
 from cg4ai.routing.network.sndlib import by_name
@@ -182,5 +182,5 @@ def test_a_whole_network_runs_from_command_to_certificate(
     assert summary["demands"] == 42
     assert summary["strength"] == "shielded"
     assert summary["validation"] == 100
-    assert main(["check", str(out / FILE_NAME)]) == 0
+    assert main(["check", str(out / CERTIFICATE_FILE)]) == 0
     capsys.readouterr()

@@ -10,8 +10,9 @@ import torch
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cg4ai import Box, Difference, Pool, transformed
+from cg4ai.data import transformed
 from cg4ai.errors import InvalidInput
+from cg4ai.rules import Box, Difference, Pool
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(6, 4))

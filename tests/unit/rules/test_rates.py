@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai import DecisionRate, Rate
 from cg4ai.errors import InvalidInput
+from cg4ai.rules import DecisionRate, Rate
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(60, 3))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from cg4ai import Curvature, Monotone
 from cg4ai.errors import InvalidInput
+from cg4ai.rules import Curvature, Monotone
 
 
 def test_directions_and_functionals() -> None:

@@ -62,9 +62,7 @@ class TrainSettings(Checked):
 
     data: Path | None = setting(None, "CSV file with a header.", argument=True, metavar="DATA.csv")
     target: str = setting("", "Column to predict.", metavar="COLUMN")
-    rules: Path | None = setting(
-        None, "Rules to keep; see docs/rules.md.", metavar="RULES.json"
-    )
+    rules: Path | None = setting(None, "Rules to keep; see docs/rules.md.", metavar="RULES.json")
     task: Task | None = setting(
         None, "classification or regression; guessed if left out.", metavar="TASK"
     )

@@ -8,8 +8,8 @@ import numpy as np
 from scipy.sparse import block_diag, csr_matrix, hstack
 from scipy.sparse.csgraph import connected_components
 
+from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput, SolverFailure
-from cg4ai.records import Array, IntArray
 from cg4ai.routing.network.network import Network
 
 Volumes = dict[tuple[int, int], float]

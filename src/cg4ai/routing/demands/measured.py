@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai import clock
+from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
-from cg4ai.records import Array, IntArray
 from cg4ai.routing.demands.sets import DemandSet
 from cg4ai.routing.demands.traffic import Pair, Traffic
 from cg4ai.routing.demands.traffic_sets import HEADROOM, from_traffic

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.colgen import generator as seeded
+from cg4ai.data import Array
 from cg4ai.errors import InvalidInput
-from cg4ai.records import Array
-from cg4ai.rules.regions import Box, Polytope
-from cg4ai.seeds import generator as seeded
+from cg4ai.rules import Box, Polytope
 
 DemandSet = Box | Polytope
 NEAR = 0.1  # the edge: a vector within so much of the largest in its direction

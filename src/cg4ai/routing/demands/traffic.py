@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.records import Array, IntArray
 from cg4ai.routing.network.network import LARGEST, shown
 
 if TYPE_CHECKING:

@@ -19,13 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
+from cg4ai.data import Array
 from cg4ai.errors import InvalidInput
-from cg4ai.records import Array
 from cg4ai.routing.demands.traffic import Pair, Traffic, moments_of
 from cg4ai.routing.network.network import number, shown
 from cg4ai.routing.network.parsing import Element, parse_xml, parse_xml_text
 from cg4ai.routing.network.readers import csv_rows
-from cg4ai.runs.files import read_given
+from cg4ai.runs import read_given
 
 TIME_IN_NAME = re.compile(r"\d{8}-?\d{4}(?:\d{2})?$")
 LARGEST_FILE = 200_000_000  # bytes of one file in an archive: a matrix takes thousands

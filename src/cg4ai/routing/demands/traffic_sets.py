@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cg4ai import clock
+from cg4ai.data import Array
 from cg4ai.errors import InvalidInput
-from cg4ai.records import Array
 from cg4ai.routing.demands.sets import DemandSet, node_totals
 from cg4ai.routing.train.optimal import DualPrices
-from cg4ai.rules.regions import Box, Polytope
+from cg4ai.rules import Box, Polytope
 
 if TYPE_CHECKING:
     from cg4ai.routing.network.instance import Instance

@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps.csv_tables import CsvTable
-from cg4ai.apps.folders import ALL_ARCS, NOTES, POSITIONS
-from cg4ai.apps.protocol import (
+from cg4ai import Ensemble, runs
+from cg4ai.apps import (
+    ALL_ARCS,
+    NOTES,
+    POSITIONS,
     Answers,
+    CsvTable,
     InputColumn,
     Interface,
     Proposition,
@@ -23,9 +26,8 @@ from cg4ai.apps.protocol import (
     Signature,
     TrainedDefaults,
 )
-from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.data import Array
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.records import Array
 from cg4ai.routing.demands.scaling import FACTOR, counted, multiple, rule_name
 from cg4ai.routing.demands.sets import DemandSet, in_words
 from cg4ai.routing.network.instance import Instance
@@ -35,9 +37,7 @@ from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.agents import Budgeted
 from cg4ai.routing.train.problem import capacity
 from cg4ai.routing.train.utilisation import Utilisation
-from cg4ai.rules import Linear
-from cg4ai.rules.regions import Ball, region_of
-from cg4ai.runs import files
+from cg4ai.rules import Ball, Linear, region_of
 
 
 def described(made: Instance) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def restored(description: Mapping[str, Any], *, from_traffic: bool = False) -> I
     """
     try:
         capacities, largest, lengths = (
-            files.finite_numbers(description[name], name)
+            runs.finite_numbers(description[name], name)
             for name in ("capacity", "demand_max", "path_length")
         )
         if not (capacities > 0).all() or not (largest >= 0).all() or not (lengths >= 0).all():
@@ -107,7 +107,7 @@ def restored(description: Mapping[str, Any], *, from_traffic: bool = False) -> I
         )
         _check_sizes(made)
         written = {k: v for k, v in described(made).items() if k not in ("scale", "load")}
-        files.refuse_other(description, written, ("demand_set", POSITIONS, ALL_ARCS))
+        runs.refuse_other(description, written, ("demand_set", POSITIONS, ALL_ARCS))
         return made
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise RunFolderError(

@@ -18,8 +18,8 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
+from cg4ai.apps import optional
 from cg4ai.errors import InvalidInput
-from cg4ai.extras import optional
 from cg4ai.routing.network.graphs import (
     Edge,
     Graph,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cg4ai import clock
+from cg4ai.apps import optional
+from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
-from cg4ai.extras import optional
-from cg4ai.records import Array, IntArray
 from cg4ai.routing.demands.sets import DemandSet, demand_box, limited, sampled, times
 from cg4ai.routing.network.graphs import from_graph, read_graphml, read_json
 from cg4ai.routing.network.network import Network, Position
@@ -27,7 +27,7 @@ from cg4ai.routing.network.path_files import Nodes, read_paths
 from cg4ai.routing.network.readers import read_demands, read_links, read_native, read_xml
 from cg4ai.routing.network.sndlib import by_name
 from cg4ai.routing.train import optimal as linear_programs
-from cg4ai.rules.regions import Box
+from cg4ai.rules import Box
 
 if TYPE_CHECKING:
     from cg4ai.routing.train.anchors import RobustSplit

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cg4ai.plots.networks import places_of
+from cg4ai.plots import places_of
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.operate.link_failures import Link, link_of, links_of
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cg4ai import runs
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.routing.demands.demand_models import (
     MODELS,
@@ -21,7 +22,6 @@ from cg4ai.routing.network.links import Reading, counted, some
 from cg4ai.routing.network.network import Network
 from cg4ai.routing.network.readers import read_demands
 from cg4ai.routing.train.optimal import bottleneck
-from cg4ai.runs import files
 
 OWN = "own"
 FAR = 1e3  # an optimum this far from 1 is rather that of another unit
@@ -170,7 +170,7 @@ def new_network(
     network = replace(network, volumes=_volumes(network, demands, load))
     optimum = _optimum(network)
     by_paths = _by_paths(network, paths)
-    files.write_bytes(out, node_link_text(draft, _by_name(network)).encode())
+    runs.write_bytes(out, node_link_text(draft, _by_name(network)).encode())
     again = network_of(out)
     same = (again.nodes, again.arcs, again.volumes) == (
         network.nodes,

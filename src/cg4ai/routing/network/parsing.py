@@ -12,7 +12,7 @@ from xml.parsers import expat
 
 from cg4ai.errors import InvalidInput
 from cg4ai.routing.network.network import shown
-from cg4ai.runs.files import read_given
+from cg4ai.runs import read_given
 
 TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\n]')
 

@@ -8,9 +8,8 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-from cg4ai.apps.csv_tables import listed
+from cg4ai.apps import listed, optional
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.extras import optional
 from cg4ai.routing.network.network import Network, NetworkBuilder, geographic
 
 # Capacity of a link is what is installed already plus one largest module, and topohub knows

@@ -16,15 +16,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai import clock
-from cg4ai.apps.protocol import Answers
-from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai import Ensemble, clock
+from cg4ai.apps import Answers
+from cg4ai.colgen import predictions
+from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
-from cg4ai.records import Array, IntArray
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.train.effort import PRICED, SCREENED, affordable
 from cg4ai.routing.train.optimal import arc_prices, basic_splits, dual_prices
-from cg4ai.rules.violations import predictions
 
 PRICES = "arc_prices"  # what an ensemble says of itself: prices of links
 MOST_STORED = 2**18  # numbers: what a run stores of prices at most

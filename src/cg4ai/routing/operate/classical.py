@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
-from cg4ai.records import Array, IntArray
 from cg4ai.routing.prove.worst import WorstRatio
 from cg4ai.routing.train.optimal import (
     SafeRows,
@@ -26,7 +26,7 @@ from cg4ai.routing.train.optimal import (
     solved,
     utilisation_per_share,
 )
-from cg4ai.solvers.highs import INFEASIBLE, OPTIMAL
+from cg4ai.solvers import INFEASIBLE, OPTIMAL
 
 if TYPE_CHECKING:
     from cg4ai.routing.demands.sets import DemandSet

@@ -16,20 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.shield import ShieldedEnsemble
+from cg4ai import Ensemble, runs
+from cg4ai.data import Array
 from cg4ai.errors import InvalidInput, SolverFailure
-from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.mixture import Part
-from cg4ai.members.networks import NetworkMembers
-from cg4ai.members.shielded import Shield, ShieldedMembers
-from cg4ai.members.side_by_side import SideBySideMembers
-from cg4ai.records import Array
+from cg4ai.guarantees import ShieldedEnsemble
+from cg4ai.members import (
+    ConstantMembers,
+    NetworkMembers,
+    Part,
+    Shield,
+    ShieldedMembers,
+    SideBySideMembers,
+)
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.operate import policy
 from cg4ai.routing.operate.policy_onnx import onnx_model
 from cg4ai.routing.train.agents import Agent, AgentLoads, Budgeted, agents_of, budgeted, seen_by
-from cg4ai.runs import files
 
 TRIED = 500  # demand vectors at which policies must give what the router does
 EQUAL = 1e-12
@@ -90,10 +92,10 @@ def export_agents(instance: Instance, ensemble: Ensemble, folder: Path) -> Expor
     named = _file_names([one["node"] for one in policies])
     onnx = find_spec("onnx") is not None
     for name, one in zip(named, policies, strict=True):
-        files.write_bytes(folder / name, json.dumps(one).encode())
+        runs.write_bytes(folder / name, json.dumps(one).encode())
         if onnx:
-            files.write_bytes((folder / name).with_suffix(".onnx"), onnx_model(one))
-    source = resources.files("cg4ai.routing").joinpath("policy.py").read_text("utf-8")
+            runs.write_bytes((folder / name).with_suffix(".onnx"), onnx_model(one))
+    source = resources.files("cg4ai.routing.operate").joinpath("policy.py").read_text("utf-8")
     (folder / "policy.py").write_text(source, "utf-8")
     local = budgeted(instance, ensemble)
     said = (

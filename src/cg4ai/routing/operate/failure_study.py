@@ -18,20 +18,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cg4ai import clock
-from cg4ai.apps.folders import DESCRIPTION, check_application, trained
+from cg4ai import Ensemble, clock, runs
+from cg4ai.apps import DESCRIPTION, as_they_come, check_application, trained
 from cg4ai.clock import Deadline, Review
-from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import Cg4aiError, InvalidInput, TimeIsOver
-from cg4ai.parallel import as_they_come
-from cg4ai.report.tables import plain
+from cg4ai.report import plain
 from cg4ai.routing.demands.scaling import FACTOR, counted, multiple
 from cg4ai.routing.network.description import Router, described
 from cg4ai.routing.operate.link_failures import Failure, failure_of, failures_of
 from cg4ai.routing.operate.rerouting import Effort, Whole, rerouted
 from cg4ai.routing.settings import RouteSettings
-from cg4ai.runs import files
-from cg4ai.runs.folder import Run
+from cg4ai.runs import Run
 
 FOLDER, TABLE, OUTCOME = "failures", "failures.json", "outcome.json"
 SETTLED = ("unaffected", "disconnected", "infeasible", "shielded")
@@ -115,9 +112,9 @@ def router_digest(whole: Whole) -> str:
     router: Ensemble = whole.router
     content = [
         described(whole.instance),
-        [[files.member_digest(part.members.state()), part.weights] for part in router.used],
+        [[runs.member_digest(part.members.state()), part.weights] for part in router.used],
     ]
-    return hashlib.sha256(files.json_line(content)).hexdigest()
+    return hashlib.sha256(runs.json_line(content)).hexdigest()
 
 
 def place_of(failure: Failure) -> str:
@@ -152,7 +149,7 @@ def _studied(job: Job, *, until: float) -> dict[str, Any]:
         shutil.rmtree(job.place, ignore_errors=True)
         return {**left, "text": f"the time limit cut it short: {'; '.join(review.cut)}"}
     job.place.mkdir(parents=True, exist_ok=True)
-    files.write_json(job.place / OUTCOME, {**row, "asked": job.asked})
+    runs.write_json(job.place / OUTCOME, {**row, "asked": job.asked})
     return row
 
 
@@ -161,9 +158,9 @@ def _stored(job: Job) -> dict[str, Any] | None:
     file = job.place / OUTCOME
     if not os.path.lexists(file):
         return None
-    row = files.read_json(file)
+    row = runs.read_json(file)
     links = [list(link) for link in job.failure.links]
-    same = row.pop("asked", None) == files.plain(job.asked) and row.get("links") == links
+    same = row.pop("asked", None) == runs.plain(job.asked) and row.get("links") == links
     return row if same else None
 
 
@@ -171,7 +168,7 @@ def outcomes(folder: Path, digest: str) -> list[dict[str, Any]]:
     """All outcomes of failures that were studied for this router."""
     found = []
     for file in sorted((folder / FOLDER).glob(f"*/{OUTCOME}")):
-        row = files.read_json(file)
+        row = runs.read_json(file)
         if row.pop("asked", {}).get("router") == digest:
             found.append({**row, "folder": file.parent.name})
     return found
@@ -186,7 +183,7 @@ def write_table(folder: Path, digest: str) -> None:
     """The table of all that was studied for this router."""
     (folder / FOLDER).mkdir(exist_ok=True)
     content = {"router": digest, "failures": outcomes(folder, digest)}
-    files.write_json(folder / FOLDER / TABLE, content)
+    runs.write_json(folder / FOLDER / TABLE, content)
 
 
 def failed_folder(folder: Path, text: str) -> Path:

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai import clock
+from cg4ai import Ensemble, clock
 from cg4ai.clock import Deadline, Review
-from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.records import Array, IntArray
-from cg4ai.report.wording import counted
+from cg4ai.data import Array, IntArray
+from cg4ai.report import counted
 from cg4ai.routing.demands.measured import Measured, evenly, thinned
 from cg4ai.routing.demands.scaling import both
 from cg4ai.routing.demands.traffic_sets import WorstOptimum, worst_optimum

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from cg4ai.data import IntArray
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.records import IntArray
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.network.network import link_name, shown
 from cg4ai.routing.network.parsing import parse_json

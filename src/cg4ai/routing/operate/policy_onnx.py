@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.ensemble.export import CENTRE, FAR, series
-from cg4ai.extras import optional
+from cg4ai.apps import optional
+from cg4ai.members import erfc_series
 from cg4ai.routing.operate.policy import BETTER, INSIDE
 
 OPSET = 17
@@ -97,14 +97,17 @@ def _part(graph: _Graph, part: dict[str, Any], policy: dict[str, Any]) -> str:
 def _activated(graph: _Graph, name: str, values: str) -> str:
     if name in ("relu", "tanh"):
         return graph.add({"relu": "Relu", "tanh": "Tanh"}[name], values)
-    # gelu by the series of `cg4ai.ensemble.export`: runtimes know no error function of doubles
+    # gelu by a series: runtimes know no error function of doubles
+    series = erfc_series()
     one, two = np.array(1.0), np.array(2.0)
-    size = graph.add("Min", graph.add("Abs", values), np.array(FAR * math.sqrt(2.0)))
+    size = graph.add("Min", graph.add("Abs", values), np.array(series.largest * math.sqrt(2.0)))
     t = graph.add("Div", size, np.array(math.sqrt(2.0)))
     u = graph.add(
-        "Div", graph.add("Sub", t, np.array(CENTRE)), graph.add("Add", t, np.array(CENTRE))
+        "Div",
+        graph.add("Sub", t, np.array(series.centre)),
+        graph.add("Add", t, np.array(series.centre)),
     )
-    double, (*rest, last) = graph.add("Mul", u, two), reversed(series())
+    double, (*rest, last) = graph.add("Mul", u, two), reversed(series.coefficients)
     later = now = graph.add("Mul", u, np.array(0.0))
     for coefficient in rest:
         product = graph.add("Sub", graph.add("Mul", double, now), later)

@@ -10,17 +10,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from cg4ai import clock
-from cg4ai.apps.folders import ARRAYS
-from cg4ai.colgen.loop import solve
-from cg4ai.compile.problem import Problem
-from cg4ai.ensemble.ensemble import Ensemble, record_regions
-from cg4ai.members.feedback import FeedbackArchitecture, FeedbackMembers
-from cg4ai.members.mixture import Part
-from cg4ai.members.shielded import ShieldedArchitecture, ShieldedMembers
-from cg4ai.proofs.certificate import FILE_NAME
-from cg4ai.protocols import Members, Parameters
-from cg4ai.records import Array
+from cg4ai import Ensemble, Problem, clock, runs, solve
+from cg4ai.apps import ARRAYS
+from cg4ai.colgen import derived_seed
+from cg4ai.data import Array
+from cg4ai.guarantees import CERTIFICATE_FILE, record_regions
+from cg4ai.members import (
+    FeedbackArchitecture,
+    FeedbackMembers,
+    Members,
+    Parameters,
+    Part,
+    ShieldedArchitecture,
+    ShieldedMembers,
+)
 from cg4ai.routing.demands.measured import Measured, thinned
 from cg4ai.routing.demands.scaling import FACTOR, of_capacity
 from cg4ai.routing.demands.traffic_files import read_traffic
@@ -37,10 +40,7 @@ from cg4ai.routing.train.joint import JointPricer
 from cg4ai.routing.train.problem import capacity, routing_settings, shielded_problem
 from cg4ai.routing.train.shield import adversarial
 from cg4ai.routing.train.traffic_problem import traffic_problem
-from cg4ai.runs import files
-from cg4ai.seeds import derived_seed
-from cg4ai_checker import Rejected
-from cg4ai_checker.verify import verdict
+from cg4ai_checker import Rejected, verdict
 
 FAILED = "failed"  # in what a router says of itself: the links that are down
 NAMED = 5  # demands that one line names
@@ -177,11 +177,11 @@ def _router(
         seed = derived_seed(effort.seed, 0, "prices")
         router.about[PRICES] = stored_prices(made, router, known, seed=seed)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE_NAME).unlink(missing_ok=True)
+    (folder / CERTIFICATE_FILE).unlink(missing_ok=True)
     written = write_shield_proof(folder, made, router)
     router.save(folder)
     measured, arrays = _measured(made, router, before, effort, _validation(whole, made, effort))
-    files.write_arrays(folder / ARRAYS, arrays)
+    runs.write_arrays(folder / ARRAYS, arrays)
     proof = _checked(folder, written)
     return {
         **_judged(measured, proof, local=recipe.sees != "all"),
@@ -301,7 +301,7 @@ def _checked(folder: Path, written: dict[str, Any]) -> dict[str, Any]:
         return {"certificate": None}
     entry = dict(written["certificate"])
     try:
-        verdict(folder / FILE_NAME)
+        verdict(folder / CERTIFICATE_FILE)
     except Rejected as error:
         return {"certificate": {**entry, "accepted": False, "why": str(error)}}
     return {"certificate": {**entry, "accepted": True}}

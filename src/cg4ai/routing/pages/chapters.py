@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps.folders import trained
-from cg4ai.plots.distributions import plot_histogram
-from cg4ai.plots.networks import plot_found, plot_network, plot_utilisation
-from cg4ai.records import Array
-from cg4ai.report.story import Drawing, Part, Saved, Section, Table
+from cg4ai.apps import trained
+from cg4ai.data import Array
+from cg4ai.plots import plot_found, plot_histogram, plot_network, plot_utilisation
+from cg4ai.report import Drawing, Part, Saved, Section, Table
 from cg4ai.routing.demands.scaling import counted, factor_of, multiple, of_capacity
 from cg4ai.routing.network.description import restored
 from cg4ai.routing.network.instance import Instance

@@ -13,14 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from cg4ai import Ensemble
+from cg4ai.apps import trained
 from cg4ai.apps.explorer import FOOT
-from cg4ai.apps.folders import trained
-from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
+from cg4ai.colgen import generator
+from cg4ai.data import Array
+from cg4ai.ensemble.ensemble import GUARANTEES
 from cg4ai.ensemble.export import WithTheta, exported
+from cg4ai.guarantees import Strength
 from cg4ai.pages.page import asset, page
 from cg4ai.pages.program import array_data, packed
-from cg4ai.records import Array, Strength
-from cg4ai.report.wording import counted as number_of
+from cg4ai.report import counted as number_of
 from cg4ai.routing.demands.scaling import kept, multiple, said_first
 from cg4ai.routing.demands.sets import in_words
 from cg4ai.routing.network.description import Router
@@ -31,8 +34,7 @@ from cg4ai.routing.train.anchors import anchor, worst_vectors
 from cg4ai.routing.train.effort import SCENARIOS, affordable
 from cg4ai.routing.train.optimal import arc_prices
 from cg4ai.routing.train.utilisation import Utilisation
-from cg4ai.rules.polytope import Polytope
-from cg4ai.seeds import generator
+from cg4ai.rules import Polytope
 
 SAMPLES = 300  # demand vectors of the best static split
 SCREENED, CLIMBED, STEP = 4096, 40, 0.25  # vectors looked at for each link, steps from the worst

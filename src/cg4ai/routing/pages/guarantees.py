@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cg4ai.records import Strength
-from cg4ai.report.story import Finding
-from cg4ai.report.wording import counted as number_of
+from cg4ai.guarantees import Strength
+from cg4ai.report import Finding
+from cg4ai.report import counted as number_of
 from cg4ai.routing.demands.scaling import both, counted, factor_of, kept, of_capacity, rule_name
 from cg4ai.routing.prove.attack import FEASIBLE, UNROUTED
 

@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.colgen.pricing.gradient.losses import attack_tolerance
-from cg4ai.colgen.separation import default_separator
-from cg4ai.compile.problem import Problem
-from cg4ai.members.mixture import Mixture
-from cg4ai.protocols import Separator
-from cg4ai.records import IterationRecord, SeparationResult
+from cg4ai import Problem, Settings, runs
+from cg4ai.colgen import (
+    IterationRecord,
+    SeparationResult,
+    Separator,
+    attack_tolerance,
+    default_separator,
+)
+from cg4ai.members import Mixture
 from cg4ai.routing.train.members import RoutingPricer
-from cg4ai.rules import Linear, Requirement
-from cg4ai.rules.rows import LinearRows
-from cg4ai.runs import files
-from cg4ai.runs.folder import Run
-from cg4ai.settings import Settings
+from cg4ai.rules import Linear, LinearRows, Requirement
+from cg4ai.runs import Run
 
 CUTS = "cuts.jsonl"
 
@@ -41,7 +41,7 @@ class CutJournal:
         checkpoint = run.load_checkpoint()
         self.iteration = 0 if checkpoint is None else checkpoint.iteration + 1
         if self.path.exists():  # a kill may have torn the last line
-            files.write_bytes(self.path, b"".join(self._lines()))
+            runs.write_bytes(self.path, b"".join(self._lines()))
 
     def listen(self, problem: Problem) -> Problem:
         """The same problem, whose separators also write down what they find."""
@@ -76,7 +76,7 @@ class CutJournal:
                 found.rows.origin[:, 1], found.violations, inputs, strict=True
             )
         ]
-        files.append_lines(self.path, records, durable=False)
+        runs.append_lines(self.path, records, durable=False)
 
     def arrays(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
         """All cuts: iteration (k,), arc (k,), utilisation when found (k,), demands (k, D).
@@ -97,7 +97,7 @@ class CutJournal:
         return arrays
 
     def _lines(self) -> dict[bytes, dict[str, Any]]:
-        return dict(files.read_lines(self.path))
+        return dict(runs.read_lines(self.path))
 
 
 def found_overloads(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

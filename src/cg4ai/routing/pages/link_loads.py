@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cg4ai.records import Array
+from cg4ai.data import Array
 from cg4ai.routing.network.instance import Instance
 
 LEVELS = 21  # quantiles of each link's utilisation that are kept: every twentieth, ends included

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cg4ai.records import StopReason
-from cg4ai.report import wording
-from cg4ai.report.story import KeyFigure, Saved, Section, Story, Table
-from cg4ai.report.wording import counted as number_of
+from cg4ai import StopReason
+from cg4ai.report import KeyFigure, Saved, Section, Story, Table, wording
+from cg4ai.report import counted as number_of
 from cg4ai.routing.demands.scaling import (
     both,
     counted,

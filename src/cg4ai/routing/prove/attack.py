@@ -7,16 +7,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cg4ai import clock
+from cg4ai import Ensemble, clock
 from cg4ai.clock import Deadline, Review
-from cg4ai.colgen.separation import BlackBox, GradientAscent
-from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.records import Array, Strength
+from cg4ai.colgen import BlackBox, GradientAscent, region_violations
+from cg4ai.data import Array
+from cg4ai.guarantees import Strength
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.settings import Recipe, RouteSettings
 from cg4ai.routing.train.problem import capacity
 from cg4ai.rules import Linear
-from cg4ai.rules.violations import region_violations
 
 FEASIBLE = 1 + 1e-6  # the highest utilisation that still counts as kept
 UNROUTED = 1e-9  # by so much the shares of a demand may miss one, by rounding

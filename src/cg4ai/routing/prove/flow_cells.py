@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cg4ai.records import Array, IntArray
+from cg4ai.data import Array, IntArray
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.prove.worst import WorstRatio
 from cg4ai.routing.train.optimal import TOLERANCE, membership, solved, utilisation_per_share
-from cg4ai.rules.regions import Box
-from cg4ai.solvers.highs import LinearProgram
+from cg4ai.rules import Box
+from cg4ai.solvers import LinearProgram
 
 CLOSE = 1e-3  # how far above its least a cell's ratio may be: the last cuts take the longest
 ROUNDS = 60  # of cutting planes in a cell, at most

@@ -6,28 +6,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cg4ai import clock
-from cg4ai.colgen.loop import Callbacks
-from cg4ai.compile.problem import Problem
-from cg4ai.ensemble.claims import record_certified
-from cg4ai.proofs import Certification, certify
-from cg4ai.proofs.certificate import FILE_NAME, write_certificate
-from cg4ai.proofs.phase import ProofRecipe
-from cg4ai.proofs.pricer import ProofTraining
-from cg4ai.proofs.rule_forms import proof_rules_of
-from cg4ai.proofs.solve_certified import CertifiedResult, solve_certified
-from cg4ai.records import IterationRecord, Strength
+from cg4ai import Problem, Settings, certify, clock, write_certificate
+from cg4ai.colgen import Callbacks, IterationRecord
+from cg4ai.guarantees import (
+    CERTIFICATE_FILE,
+    Certification,
+    CertifiedResult,
+    ProofRecipe,
+    ProofTraining,
+    Strength,
+    count_rules,
+    record_certified,
+    solve_certified,
+)
 from cg4ai.routing.network.description import titled
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.agents import budgeted
 from cg4ai.routing.train.members import RoutingPricer
 from cg4ai.routing.train.problem import capacity
-from cg4ai.runs.folder import Run
-from cg4ai.settings import Settings
+from cg4ai.runs import Run
 
 if TYPE_CHECKING:
-    from cg4ai.ensemble.ensemble import Ensemble
+    from cg4ai import Ensemble
 
 SHIELD_CELLS = 100  # for each rule, of a closed form that takes one or few
 LEAST_S = 1e-3  # no proof is asked for in less
@@ -99,9 +100,9 @@ def write_shield_proof(folder: Path, instance: Instance, router: Ensemble) -> di
     """
     local = budgeted(instance, router)
     rule = capacity(instance, Recipe(device=str(router.device))) if local is None else local.rule
-    rules = proof_rules_of(rule, output_size=router.output_size)
+    rules = count_rules(rule, output_size=router.output_size)
     with clock.review().stage("the certificate of the shield"):
-        cells, left = SHIELD_CELLS * len(rules), clock.review().deadline.left()
+        cells, left = SHIELD_CELLS * rules, clock.review().deadline.left()
         answer = certify(router, rule, cell_limit=cells, time_limit_s=max(left, LEAST_S))
     if answer.status != "proven" and clock.review().deadline.passed:
         clock.review().cut.append("the certificate of the shield")
@@ -119,7 +120,7 @@ def write_proof(
     else:
         requirement, names = local.rule, local.rule_names
     digest = write_certificate(
-        folder / FILE_NAME,
+        folder / CERTIFICATE_FILE,
         ensemble,
         requirement=requirement,
         certification=answer,
@@ -128,5 +129,5 @@ def write_proof(
         totals=None if local is None else local.totals,
     )
     record_certified(ensemble, requirement, certification=answer)
-    entry = {"file": FILE_NAME, "sha256": digest}
+    entry = {"file": CERTIFICATE_FILE, "sha256": digest}
     return {"certificate": {**entry, "cells": answer.cells, "seconds": answer.seconds}}

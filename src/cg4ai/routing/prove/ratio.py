@@ -17,19 +17,14 @@ import numpy as np
 from torch import Tensor
 
 from cg4ai import clock
+from cg4ai.data import Array
 from cg4ai.errors import InvalidInput
-from cg4ai.members.flows import FlowMembers
-from cg4ai.members.shielded import Shield, ShieldedArchitecture
-from cg4ai.protocols import Parameters
-from cg4ai.records import Array
+from cg4ai.members import FlowMembers, Parameters, Shield, ShieldedArchitecture
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.prove.flow_cells import FlowCell, FlowPrograms
 from cg4ai.routing.train.optimal import arc_prices
 from cg4ai.routing.train.utilisation import Utilisation
-from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.guards import Guard
-from cg4ai.rules.regions import Box
-from cg4ai.rules.shared_limits import SharedRules
+from cg4ai.rules import AffineRules, Box, Guard, SharedRules
 
 RATIO = "ratio"
 ROOM = 1e-6  # what the stated ratio is above that of the programs, for their tolerances

@@ -12,20 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai import __version__
-from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai import Ensemble, runs
+from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
-from cg4ai.members.flows import FlowMembers
-from cg4ai.members.shielded import ShieldedMembers
-from cg4ai.proofs.structure_certificates import NAMES, Arrays, claim_array, sealed
-from cg4ai.records import Array, IntArray
+from cg4ai.guarantees import seal_certificate
+from cg4ai.members import FlowMembers, ShieldedMembers
 from cg4ai.routing.network.description import titled
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.prove.flow_cells import FlowPrograms, excess
 from cg4ai.routing.prove.ratio import RATIO, RatioAnchor, check_box, rule_prices
 from cg4ai.routing.prove.worst import WorstRatio
-from cg4ai.rules.regions import Box
-from cg4ai.runs import files
+from cg4ai.rules import Box
 from cg4ai_checker import Rejected, verdict
 
 FILE_NAME = "ratio.cg4ai"
@@ -45,7 +42,7 @@ def write_ratio(
         return {**found, "ratio_proof": {"status": "unknown", "note": str(error)}}
     if folder is None:
         return {**found, "ratio_proof": {"status": "proven"}}
-    files.write_bytes(folder / FILE_NAME, data)
+    runs.write_bytes(folder / FILE_NAME, data)
     digest = hashlib.sha256(data.partition(b"\n")[2]).hexdigest()
     return {**found, "ratio_proof": {"status": "proven", "file": FILE_NAME, "sha256": digest}}
 
@@ -57,7 +54,7 @@ def ratio_bytes(instance: Instance, router: Ensemble, anchor: RatioAnchor) -> by
     region = check_box(instance)
     own = {name: tensor.cpu().numpy() for name, tensor in anchor.members.tensors().items()}
     prices, choice = proving_prices(instance, anchor)
-    arrays: Arrays = {name: own[name][0] for name in TREE}
+    arrays = {name: own[name][0] for name in TREE}
     arrays |= {
         "ratio": np.array(anchor.ratio),
         "lower": region.lower,
@@ -78,10 +75,8 @@ def ratio_bytes(instance: Instance, router: Ensemble, anchor: RatioAnchor) -> by
         "requirement": RATIO,
         "input_size": len(largest),
         "output_size": len(instance.path_demand),
-        "made_by": {"cg4ai": __version__},
-        "about": {name: router.about[name] for name in NAMES if name in router.about},
     }
-    return sealed(arrays | {"claim": claim_array(claim)})
+    return seal_certificate(claim, arrays, router)
 
 
 def _safe_split(router: Ensemble) -> Array:

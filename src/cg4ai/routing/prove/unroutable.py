@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from cg4ai.data import Array
 from cg4ai.errors import InvalidInput
-from cg4ai.records import Array
 from cg4ai.routing.demands.scaling import of_capacity
 from cg4ai.routing.demands.traffic_sets import worst_optimum
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.train.anchors import worst_vectors
 from cg4ai.routing.train.optimal import link_prices, utilisation_per_share
-from cg4ai.rules.regions import Box, Polytope
+from cg4ai.rules import Box, Polytope
 
 REMEDIES = (
     "Set load to at most 1, tighten the set, raise the capacity of these links, or allow more paths"

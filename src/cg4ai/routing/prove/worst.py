@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
+from cg4ai.data import Array
 from cg4ai.errors import SolverFailure
-from cg4ai.records import Array
 from cg4ai.routing.train.optimal import (
     TOLERANCE,
     membership,
     utilisation_per_share,
 )
-from cg4ai.rules.regions import Box
-from cg4ai.solvers.highs import OPTIMAL, LinearProgram
+from cg4ai.rules import Box
+from cg4ai.solvers import OPTIMAL, LinearProgram
 
 if TYPE_CHECKING:
     from cg4ai.routing.demands.sets import DemandSet

@@ -10,14 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from cg4ai.anchors.affine_maps import AffineMap
-from cg4ai.anchors.search import check_given
+from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
-from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.networks import NetworkArchitecture
-from cg4ai.members.shielded import Shield
-from cg4ai.members.side_by_side import SideBySideArchitecture
-from cg4ai.records import Array, IntArray
+from cg4ai.guarantees import AffineMap, check_given
+from cg4ai.members import ConstantMembers, NetworkArchitecture, Shield, SideBySideArchitecture
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.settings import Sees
 from cg4ai.routing.train.agents import AgentLoads, agents_of, around, budget_rule, seen_by
@@ -29,8 +25,8 @@ from cg4ai.routing.train.optimal import (
     solved,
     utilisation_per_share,
 )
-from cg4ai.rules.guards import guard_of
-from cg4ai.solvers.highs import LinearProgram
+from cg4ai.rules import guard_of
+from cg4ai.solvers import LinearProgram
 
 
 def local_networks(

@@ -13,17 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.colgen.separation import GradientAscent
-from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai import Ensemble
+from cg4ai.colgen import GradientAscent
+from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
-from cg4ai.proofs.records import Totals
-from cg4ai.records import Array, IntArray
+from cg4ai.guarantees import Totals
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.settings import Sees
 from cg4ai.routing.train.utilisation import Utilisation
-from cg4ai.rules import Linear
-from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.regions import Box
+from cg4ai.rules import AffineRules, Box, Linear
 
 RULE = "capacity by budgets"
 LOCAL: tuple[Sees, ...] = ("own", "source")

@@ -17,8 +17,8 @@ from scipy import sparse
 
 from cg4ai import clock
 from cg4ai.clock import Review
+from cg4ai.data import Array
 from cg4ai.errors import TimeIsOver
-from cg4ai.records import Array
 from cg4ai.routing.train.optimal import (
     SAFETY,
     SafeRows,
@@ -29,7 +29,7 @@ from cg4ai.routing.train.optimal import (
     solved,
     utilisation_per_share,
 )
-from cg4ai.rules.regions import Box, Polytope
+from cg4ai.rules import Box, Polytope
 
 if TYPE_CHECKING:
     from cg4ai.routing.network.instance import Instance

@@ -15,28 +15,41 @@ import torch
 from torch import Tensor
 
 from cg4ai import clock
-from cg4ai.anchors.affine_maps import AffineMap
-from cg4ai.anchors.search import check_given
-from cg4ai.colgen.pricing.defaults import ArchitecturePricer
-from cg4ai.colgen.pricing.gradient.cuda_graphs import NotRecorded, train_captured
-from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
-from cg4ai.colgen.pricing.gradient.training import Pause, Training, train
-from cg4ai.colgen.pricing.probes import Probe
-from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.feedback import FeedbackArchitecture, Loads
-from cg4ai.members.networks import NetworkArchitecture
-from cg4ai.members.shielded import Shield, ShieldedArchitecture
-from cg4ai.objectives import Batch, Epigraph
-from cg4ai.protocols import Architecture, Parameters, PricingRequest
-from cg4ai.records import Array, PricingResult
+from cg4ai.colgen import (
+    ArchitecturePricer,
+    Batch,
+    Epigraph,
+    GradientPricer,
+    NotRecorded,
+    Pause,
+    PricingRequest,
+    PricingResult,
+    Probe,
+    Training,
+    derived_seed,
+    draws_on_any_device,
+    generator,
+    train,
+    train_captured,
+)
+from cg4ai.data import Array
+from cg4ai.guarantees import AffineMap, check_given
+from cg4ai.members import (
+    Architecture,
+    ConstantMembers,
+    FeedbackArchitecture,
+    Loads,
+    NetworkArchitecture,
+    Parameters,
+    Shield,
+    ShieldedArchitecture,
+)
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.train.anchors import anchor
 from cg4ai.routing.train.effort import skips
 from cg4ai.routing.train.optimal import utilisation_per_share
 from cg4ai.routing.train.rare_demands import GapTail
-from cg4ai.rules import Linear
-from cg4ai.rules.guards import guard_of
-from cg4ai.seeds import derived_seed, generator
+from cg4ai.rules import Linear, guard_of
 
 FIRST_ANSWER = 0.3  # how strongly an untrained network answers the fullest link
 REFRESHED = 250  # steps between two searches for the vectors that are served worst
@@ -254,9 +267,9 @@ class _LaidOutLesson:
 
     def __init__(self, lesson: _Lesson) -> None:
         self.lesson, self.inputs = lesson, torch.empty(0)
-        sampler = getattr(lesson.objective, "sampler", None)
         self.made = lesson.made
-        if getattr(sampler, "any_device", False):
+        objective = lesson.objective
+        if isinstance(objective, Epigraph) and draws_on_any_device(objective.sampler):
             seed = int(torch.randint(2**62, (1,), generator=lesson.made))
             self.made = torch.Generator(lesson.device).manual_seed(seed)
 

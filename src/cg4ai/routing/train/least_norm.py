@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from cg4ai.data import Array, IntArray
 from cg4ai.errors import SolverFailure
-from cg4ai.records import Array, IntArray
 
 SLACK = 1e-9  # rounding that the inequalities of a face may be off by
 

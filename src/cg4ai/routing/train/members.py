@@ -10,16 +10,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai.colgen.pricing.defaults import ArchitecturePricer
-from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
-from cg4ai.colgen.pricing.gradient.training import Training
-from cg4ai.colgen.pricing.probes import Probe
-from cg4ai.members.mixture import Mixture
-from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
-from cg4ai.members.side_by_side import Sight
-from cg4ai.objectives import AnyObjective, Epigraph
-from cg4ai.protocols import ArchitectureDefaults, Members, Parameters, PricingRequest
-from cg4ai.records import Array, PricingResult
+from cg4ai.colgen import (
+    AnyObjective,
+    ArchitecturePricer,
+    Epigraph,
+    GradientPricer,
+    PricingRequest,
+    PricingResult,
+    Probe,
+    Training,
+    draws_on_any_device,
+)
+from cg4ai.data import Array
+from cg4ai.members import (
+    ArchitectureDefaults,
+    Members,
+    Mixture,
+    NetworkArchitecture,
+    NetworkMembers,
+    Parameters,
+    Sight,
+)
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.settings import Sees
 from cg4ai.routing.train.agents import seen_by
@@ -190,7 +201,7 @@ class _Mixed:
 
     def __init__(self, fresh: Sampler, known: Array, *, share: float) -> None:
         self.fresh, self.known, self.share = fresh, torch.as_tensor(known), share
-        self.any_device: bool = getattr(fresh, "any_device", False)
+        self.any_device = draws_on_any_device(fresh)
 
     def __call__(self, count: int, generator: torch.Generator) -> Tensor:
         old = round(self.share * count)

@@ -19,10 +19,10 @@ from scipy import sparse
 
 from cg4ai import clock
 from cg4ai.clock import Deadline
+from cg4ai.data import Array
 from cg4ai.errors import InvalidInput, SolverFailure
-from cg4ai.records import Array
 from cg4ai.routing.train.least_norm import least_norm
-from cg4ai.solvers.highs import INFEASIBLE, OPTIMAL, LinearProgram
+from cg4ai.solvers import INFEASIBLE, OPTIMAL, LinearProgram
 
 if TYPE_CHECKING:
     from cg4ai.routing.network.instance import Instance

@@ -8,16 +8,30 @@ from itertools import product
 import numpy as np
 import torch
 
-from cg4ai.colgen.pricing.gradient.training import Training
-from cg4ai.colgen.pricing.schedules import InTurn
-from cg4ai.colgen.separation import BlackBox, GradientAscent
-from cg4ai.compile.problem import Problem
-from cg4ai.layout import Layout
-from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
-from cg4ai.objectives import AnyObjective, Epigraph, Supervised
-from cg4ai.protocols import Architecture, Pricer, PricingRequest
-from cg4ai.records import Array, Duals, IntArray
+from cg4ai import Problem, Settings
+from cg4ai.colgen import (
+    AnyObjective,
+    BlackBox,
+    Duals,
+    Epigraph,
+    GradientAscent,
+    InTurn,
+    Layout,
+    Pricer,
+    PricingRequest,
+    Supervised,
+    Training,
+    derived_seed,
+    generator,
+)
+from cg4ai.data import Array, IntArray
+from cg4ai.members import (
+    Architecture,
+    ConstantMembers,
+    Shield,
+    ShieldedArchitecture,
+    ShieldedMembers,
+)
 from cg4ai.routing.demands.scaling import rule_name
 from cg4ai.routing.demands.sets import MIXES, MixedDemands
 from cg4ai.routing.network.instance import Instance
@@ -31,10 +45,7 @@ from cg4ai.routing.train.members import RoutingPricer, SplitNetwork
 from cg4ai.routing.train.rare_demands import GapTail, LeastMlu
 from cg4ai.routing.train.trees import TreePricer
 from cg4ai.routing.train.utilisation import PathCost, Utilisation
-from cg4ai.rules import Linear
-from cg4ai.rules.rows import Rows, RowSet
-from cg4ai.seeds import derived_seed, generator
-from cg4ai.settings import Settings
+from cg4ai.rules import Linear, Rows, RowSet
 
 # of the worst MLU of the set, since volumes as given may load links but a little: what rare vectors
 # may lose uncounted, and by how much a member must improve the mean

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai.records import Array
+from cg4ai.colgen import derived_seed, generator
+from cg4ai.data import Array
 from cg4ai.routing.demands.sets import FreshDemands
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.train.effort import SCREENED, affordable
 from cg4ai.routing.train.optimal import dual_prices
 from cg4ai.routing.train.utilisation import Utilisation
-from cg4ai.seeds import derived_seed, generator
 
 CHUNK = 16384  # vectors predicted at once, at most
 UNSEEN = 5e-3  # the share of vectors whose price may be unknown

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from cg4ai.colgen.separation import BlackBox, GradientAscent
-from cg4ai.ensemble.claims import record_audited
-from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.shield import ShieldedEnsemble
-from cg4ai.records import Array
+from cg4ai import Ensemble
+from cg4ai.colgen import BlackBox, GradientAscent, derived_seed, generator, predictions
+from cg4ai.data import Array
+from cg4ai.guarantees import ShieldedEnsemble, record_audited
 from cg4ai.routing.demands.sets import FreshDemands
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.pages.link_loads import WorstLoads
@@ -20,10 +19,7 @@ from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.anchors import anchor, worst_vectors
 from cg4ai.routing.train.effort import SHIELDED, affordable, climbs
 from cg4ai.routing.train.problem import capacity
-from cg4ai.rules import Linear
-from cg4ai.rules.regions import Box
-from cg4ai.rules.violations import predictions
-from cg4ai.seeds import derived_seed, generator
+from cg4ai.rules import Box, Linear
 
 SAMPLES = 300  # demand vectors over which the anchor's mean MLU is least
 KINDS = ("box", "corner", "vertices", "ascent")

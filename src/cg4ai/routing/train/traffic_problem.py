@@ -15,13 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai import Problem
 from cg4ai.clock import Deadline
-from cg4ai.colgen.pricing.gradient.training import Training
-from cg4ai.compile.problem import Problem
-from cg4ai.layout import Layout
-from cg4ai.members.shielded import ShieldedArchitecture, ShieldedMembers
-from cg4ai.objectives import Epigraph
-from cg4ai.records import Array, IntArray
+from cg4ai.colgen import Epigraph, Layout, Training, derived_seed, generator
+from cg4ai.data import Array, IntArray
+from cg4ai.members import ShieldedArchitecture, ShieldedMembers
 from cg4ai.routing.demands.measured import Measured, thinned
 from cg4ai.routing.demands.sets import FreshDemands, MixedDemands
 from cg4ai.routing.network.instance import Instance
@@ -32,7 +30,6 @@ from cg4ai.routing.train.optimal import least_mlu_until
 from cg4ai.routing.train.problem import NEAR_CORNER, OTHERS, capacity
 from cg4ai.routing.train.rare_demands import GapTail, LeastMlu
 from cg4ai.routing.train.utilisation import Utilisation
-from cg4ai.seeds import derived_seed, generator
 
 NOISE = 0.2  # by which measured demands are multiplied: the exponential of so much times a normal
 FROM_SET = 0.1  # of every batch, drawn from the whole set: the guarantee is about all of it

@@ -14,12 +14,9 @@ import numpy as np
 import torch
 
 from cg4ai import clock
-from cg4ai.colgen.pricing.defaults import PricerDefaults
-from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.shielded import Shield, ShieldedMembers
-from cg4ai.members.trees import TreeMembers
-from cg4ai.protocols import Members, PricingRequest
-from cg4ai.records import Array, PricingResult
+from cg4ai.colgen import PricerDefaults, PricingRequest, PricingResult, derived_seed
+from cg4ai.data import Array
+from cg4ai.members import ConstantMembers, Members, Shield, ShieldedMembers, TreeMembers
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.train.optimal import (
     SAFETY,
@@ -29,10 +26,9 @@ from cg4ai.routing.train.optimal import (
     utilisation_per_share,
 )
 from cg4ai.routing.train.rare_demands import LeastMlu
-from cg4ai.seeds import derived_seed
 
 if TYPE_CHECKING:
-    from cg4ai.members.mixture import Mixture
+    from cg4ai.members import Mixture
 
 SAMPLES = 64  # demand vectors over which a leaf's mean MLU is least
 CUTS = (0.25, 0.5, 0.75)  # of a leaf's width, where it may be cut
@@ -205,6 +201,10 @@ class TreePricer(PricerDefaults):
 def _trained(mixture: Mixture) -> int:
     """How many members that are not constant have weight."""
     inside = [
-        (getattr(part.members, "inner", part.members), len(part.weights)) for part in mixture.used
+        (
+            part.members.inner if isinstance(part.members, ShieldedMembers) else part.members,
+            len(part.weights),
+        )
+        for part in mixture.used
     ]
     return sum(count for members, count in inside if not isinstance(members, ConstantMembers))

@@ -6,11 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai.data.sparse import SparseMatrix
+from cg4ai.data import Array, IntArray, SparseMatrix
 from cg4ai.errors import InvalidInput
-from cg4ai.records import Array, IntArray
 from cg4ai.routing.network.instance import Instance
-from cg4ai.rules.coefficients import AffineCoefficients
+from cg4ai.rules import AffineCoefficients
 
 
 class _OfFlows:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pricing_requests import make_request, point_rows
 
-from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Linear, Problem, Settings, solve
+from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Problem, Settings, solve
 from cg4ai.colgen.pricing.exact import relu_units as units
 from cg4ai.colgen.pricing.exact.relu_networks import ReluPricer
 from cg4ai.colgen.pricing.reduced_cost import reduced_costs
@@ -19,6 +19,7 @@ from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.objectives import Supervised
 from cg4ai.records import StopReason
+from cg4ai.rules import Linear
 from cg4ai.rules.rows import RowSet
 
 RADIUS = 2.0

@@ -5,11 +5,12 @@ import pytest
 import torch
 from sklearn.ensemble import GradientBoostingRegressor
 
-from cg4ai import ConstrainedRegressor, Curvature, Monotone
+from cg4ai import ConstrainedRegressor
 from cg4ai.colgen.pricing.quantiles import made_monotone
 from cg4ai.errors import InvalidInput
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.trees import TreeMembers
+from cg4ai.rules import Curvature, Monotone
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.uniform(-1, 1, size=(300, 2))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import cg4ai
-from cg4ai import Linear, Margin, Problem, Settings
+from cg4ai import Problem, Settings
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.colgen.pricing.reduced_cost import price_terms, reduced_costs
 from cg4ai.colgen.restricted_master import Workspace
@@ -20,7 +20,7 @@ from cg4ai.members import ConstantMembers, NetworkArchitecture
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Duals, PricingResult
-from cg4ai.rules import Requirement
+from cg4ai.rules import Linear, Margin, Requirement
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 2))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
-from cg4ai import Box, ConstrainedRegressor, Ensemble, Linear, Margin, Probability
+from cg4ai import ConstrainedRegressor, Ensemble
 from cg4ai.colgen.separation import MixedInteger, default_separator
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
@@ -20,7 +20,16 @@ from cg4ai.members.networks import NetworkArchitecture, affine
 from cg4ai.members.relu import ReluNetwork
 from cg4ai.proofs import certify
 from cg4ai.records import Array
-from cg4ai.rules import AffineBound, AffineCoefficients, Largest, Quadratic
+from cg4ai.rules import (
+    AffineBound,
+    AffineCoefficients,
+    Box,
+    Largest,
+    Linear,
+    Margin,
+    Probability,
+    Quadratic,
+)
 from cg4ai.rules.regions import Ball, Polytope
 
 D, R = 3, 3

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
-from cg4ai import Box, Ensemble
+from cg4ai import Ensemble
 from cg4ai.colgen.separation.radius import largest_radius
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
@@ -17,6 +17,7 @@ from cg4ai.members.mixture import Part
 from cg4ai.members.networks import NetworkArchitecture, affine
 from cg4ai.members.relu import ReluNetwork
 from cg4ai.records import Array
+from cg4ai.rules import Box
 
 D, R = 4, 3
 WITHIN = Box(np.zeros(D), np.ones(D))
