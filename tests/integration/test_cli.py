@@ -522,11 +522,10 @@ def test_the_tumour_demo_leaves_a_run_of_train(
     told = capsys.readouterr().out
     assert "the demo/explorer.html in a browser" in told
     assert f"{sys.executable} -m cg4ai explore 'the demo'\n" in told
-    assert "try: cg4ai explore 'the demo'" in told
     assert main(["report", "the demo"]) == 0
     assert (work / "the demo" / "report.html").stat().st_size > 10_000
     assert main(["audit", "the demo"]) in (0, 3)
-    assert "155 rows" in capsys.readouterr().out  # its own rules, at its own data
+    assert "155 listed inputs" in capsys.readouterr().out  # its own rules, at its own data
     assert main(["predict", "the demo", "the demo/patients.csv", "--explain"]) == 0
     assert "large and jagged" in capsys.readouterr().out.splitlines()[0]
 

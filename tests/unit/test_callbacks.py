@@ -144,10 +144,15 @@ def test_with_one_model_asked_for_it_ends_the_whole_run() -> None:
 def test_before_there_is_a_mixture_it_is_a_clear_error() -> None:
     members = ConstantMembers(np.array([[1.0]]), 1)
     first = PricingResult(members, np.array([0]), np.array([-1]))
+
+    class Once(PricerDefaults):
+        def price(self, request: PricingRequest) -> PricingResult:
+            return first
+
     two = Problem(
         Supervised(np.zeros((1, 1)), np.zeros((1, 2))),
         [],
-        [SimpleNamespace(price=lambda request: first)],
+        [Once()],
         Layout((np.array([0]), np.array([1]))),
     )
     with pytest.raises(SolverFailure, match=r"ended \(callback\) before every block"):

@@ -106,6 +106,7 @@ else:
                 "time_limit_setting",
             ],
         },
+        shown=["register"],
     )
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""`cg4ai certify`: its options and help; the work is in certifying.py."""
+"""`cg4ai certify`: its options and help; the work is in certify_run.py."""
 
 from __future__ import annotations
 

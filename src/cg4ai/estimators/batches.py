@@ -2,7 +2,7 @@
 
 Members are weighed by rows that are held out, and those are few; all that needs the other rows,
 gradient training, takes them batch by batch. So one pass over the data finds what must be known of
-all of them (ranges, labels, how many), and keeps some, chosen by a hash of the row (kept.py).
+all of them (ranges, labels, how many), and keeps some, chosen by a hash of the row (holdout.py).
 """
 
 from __future__ import annotations

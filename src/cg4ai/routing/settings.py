@@ -146,7 +146,7 @@ class RouteSettings(Recipe):
     training_limit_s: bounds training alone, where the evaluation is to be whole.
     validation, attack_starts, attack_steps, attack_vectors, nlopt_starts, tight, timed,
     shield_inputs: how much the evaluation looks at; 0 of validation, timed or shield_inputs stand
-    for the usual, fewer where paths are many (`sizes.py`).
+    for the usual, fewer where paths are many (`routing/train/effort.py`).
     """
 
     network: str = setting(

@@ -100,7 +100,7 @@ def test_what_a_shielded_rule_costs_is_told_and_training_starts_from_the_plain_m
     assert result.loss - result.plain.loss == pytest.approx(np.mean(beyond**2), rel=0.3)
     assert result.plain.ensemble.predict(X)[:, 0].max() > 1.5
     assert result.ensemble.predict(X)[:, 0].max() <= 1.0
-    assert "without the rules: loss" in str(result)
+    assert f"({result.plain.loss:.6g} without rules)" in str(result)
     assert solve(regression(CAP, plain_first=False), SHORT).plain is None
 
 

@@ -19,6 +19,7 @@ class Affine:
     device = torch.device("cpu")
     differentiable = True
     takes_missing = False
+    guards = ()
 
     def __init__(self, matrix: Any) -> None:
         self.matrix = torch.as_tensor(matrix)

@@ -18,6 +18,7 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import (
+    MemberDefaults,
     ArrangedMembers,
     CompletedMembers,
     ConstantMembers,
@@ -328,10 +329,9 @@ def test_it_is_traced_and_pickled(name: str) -> None:
 
 
 def test_members_that_say_nothing_of_their_tensors_are_refused() -> None:
-    class Opaque:
+    class Opaque(MemberDefaults):
         input_size = output_size = 3
         device = torch.device("cpu")
-        differentiable = False
 
         def __len__(self) -> int:
             return 1

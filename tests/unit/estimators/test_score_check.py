@@ -147,7 +147,7 @@ def test_how_much_a_shield_acts_is_told() -> None:
     assert use is not None
     assert 0 < use.moved < 0.6
     assert 0 < use.mean <= use.largest <= 1
-    assert str(use) in str(model.result_)
+    assert any(str(use) in line for line in model.result_.details())
     without = model.score_.without_rules
     assert without is not None
     assert without > 0.9 > model.score_.model

@@ -392,7 +392,9 @@ def test_rules_of_a_trained_run_are_certified(tmp_path, capsys, monkeypatch):
     assert [audit["strength"] for audit in audits] == ["certified", "audited"]
     capsys.readouterr()
     assert main(["show", "run"]) == 0
-    assert "certified: proven at every input of the region" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "Both rules hold." in shown
+    assert "at every input of a box in 2 dimensions (proven)" in shown
     (tmp_path / "rules.json").write_text(json.dumps([listed]))
     assert main(["certify", "run", "--quiet"]) == 2
     assert "was changed since" in capsys.readouterr().err
