@@ -18,12 +18,12 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import (
-    MemberDefaults,
     ArrangedMembers,
     CompletedMembers,
     ConstantMembers,
     FeedbackArchitecture,
     Loads,
+    MemberDefaults,
     ModuleArchitecture,
     NetworkArchitecture,
     affine,

@@ -1,6 +1,6 @@
 """`MixedInteger`: the most violated input of a linear rule and a bound on it, by branch and bound.
 
-For mixtures of one-hidden-layer ReLU networks with linear outputs; `relu_peak.py` states the program.
+For mixtures of one-hidden-layer ReLU networks with linear outputs; `relu_peak.py` has the program.
 """
 
 from __future__ import annotations
