@@ -13,6 +13,7 @@ from itertools import islice
 from cg4ai_checker.errors import Cg4aiError as Cg4aiError
 
 __all__ = [
+    "CODES",
     "Cg4aiError",
     "FitWarning",
     "InvalidInput",
@@ -27,6 +28,39 @@ __all__ = [
     "did_you_mean",
 ]
 
+# what `code` of an error may be, and what it means; a code names a fault, not the place of it
+CODES = {
+    "altered": "a file is not what was sealed, or belongs to another run",
+    "anchor": "an anchor does not keep its rule, or none was found",
+    "bad-file": "a file or folder is missing, unsafe, or not in its format",
+    "bad-name": "a name cannot be stored or shown as it is",
+    "conflict": "arguments, rules or settings contradict each other",
+    "duplicate": "something is given twice",
+    "empty": "nothing is given where something is needed",
+    "error": "any other fault",
+    "exists": "something would be overwritten, or is in use by another process",
+    "infeasible": "no answer can keep what is asked for",
+    "invalid-input": "data, a rule or an argument does not fit",
+    "invalid-settings": "one or more settings are unknown or out of range",
+    "memory": "there is not enough memory, or a size is beyond its limit",
+    "missing-argument": "an argument is needed here",
+    "missing-extra": "an optional package is needed",
+    "missing-factory": "code of the user's that made the members must be given again",
+    "missing-values": "values are missing in data",
+    "not-convex": "a function is not convex, or not concave, as it must be",
+    "not-finite": "numbers are NaN, infinite or overflow",
+    "outside": "inputs lie outside the region or the set",
+    "range": "a number is below or above its limits",
+    "rejected": "a certificate could not be verified",
+    "shape": "sizes or numbers of dimensions do not match",
+    "solver-status": "a solver ended without an answer",
+    "time-limit": "a time limit ended a step that cannot be cut short",
+    "type": "a value is of a kind that is not accepted here",
+    "unknown-name": "a name, label or choice is not known",
+    "unreadable": "a certificate or a run folder cannot be read",
+    "unsupported": "each part is valid, but they cannot be used together",
+    "version": "a file is of a version that this one does not read",
+}
 MOST_COMPARED = 1000  # words: comparing with each takes time, and rows may have any number of names
 NO_MEMORY = r"(n't|not|fail\w*|unable)( to)? allocat|not enough memory|out of memory"
 LONGEST_NAME = 120  # two of them, and some words, are one line of a certificate
@@ -35,29 +69,43 @@ LONGEST_NAME = 120  # two of them, and some words, are one line of a certificate
 class InvalidInput(Cg4aiError, ValueError):
     """Data, a requirement or an argument does not fit; nothing has been trained or written."""
 
+    code = "invalid-input"
+
 
 class MissingFactory(InvalidInput):
     """Saved members are whole, but what no file holds, code of the user's, was not given again."""
+
+    code = "missing-factory"
 
 
 class InvalidSettings(Cg4aiError, ValueError):
     """One or more settings are unknown or out of range; the message lists all of them."""
 
+    code = "invalid-settings"
+
 
 class SolverFailure(Cg4aiError, RuntimeError):
     """A solver ended with a status from which no answer can be read; the message names it."""
+
+    code = "solver-status"
 
 
 class TimeIsOver(SolverFailure):
     """A time limit ended a step that nothing comes out of unless it is finished."""
 
+    code = "time-limit"
+
 
 class RunFolderError(Cg4aiError, OSError):
     """A run folder cannot be written, is not ours, or is damaged; the message names the file."""
 
+    code = "bad-file"
+
 
 class MissingExtra(Cg4aiError, ImportError):
     """An optional package is needed; the message names the extra to install."""
+
+    code = "missing-extra"
 
 
 class OutsideRegion(UserWarning):

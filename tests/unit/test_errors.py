@@ -1,9 +1,11 @@
-"""Names that would not come back as they are: refused where they are read, before any training."""
+"""Codes of errors; names that would not come back as they are are refused before any training."""
 
 from __future__ import annotations
 
+import ast
 import csv
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,13 +17,34 @@ import pytest
 import cg4ai
 from cg4ai.cli.main import main
 from cg4ai.cli.program import BAD_INPUT
-from cg4ai.errors import LONGEST_NAME, InvalidInput, check_names
+from cg4ai.errors import CODES, LONGEST_NAME, InvalidInput, RunFolderError, check_names
 from cg4ai.routing import instance
 from small_network import NETWORK
+
+SOURCES = Path(cg4ai.__file__).parent
 
 BAD = ["a\u00a0b", "a\u202eb", "a\u00adb", "a\u200bb", "a\nb", "a\x00b", "a\ud800b", " a", "a "]
 # that do show, in any script
 GOOD = ["a b", "Zürich", "東京", "a->b", "x'\"<&>", "a" * LONGEST_NAME]
+
+
+def test_every_code_is_documented() -> None:
+    """Codes given to errors are words of `CODES`."""
+    unknown = []
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+                stated = [one.value for one in node.exc.keywords if one.arg == "code"]
+                codes = [one.value for one in stated if isinstance(one, ast.Constant)]
+                unknown += [(path.name, node.lineno, one) for one in codes if one not in CODES]
+    assert unknown == []
+
+
+@pytest.mark.parametrize("kind", [InvalidInput, RunFolderError])
+def test_codes_survive_the_way_from_other_processes(kind: type[cg4ai.Cg4aiError]) -> None:
+    back = pickle.loads(pickle.dumps(kind("two words", code="shape")))
+    assert (type(back), back.code, str(back)) == (kind, "shape", "two words")
+    assert kind("without one").code in CODES
 
 
 @pytest.mark.parametrize("name", [*BAD, "a" * (LONGEST_NAME + 1)])

@@ -172,6 +172,6 @@ def as_bytes(refusal: Refusal) -> bytes:
         **refusal.headers,
         "Connection": "close",
     }
-    lines = [f"HTTP/1.1 {refusal.code} {HTTPStatus(refusal.code).phrase}"]
+    lines = [f"HTTP/1.1 {refusal.status} {HTTPStatus(refusal.status).phrase}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode() + body

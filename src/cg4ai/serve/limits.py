@@ -31,9 +31,9 @@ class Limits(Checked):
 class Refusal(Cg4aiError):
     """A request that is answered with an error: HTTP's code, words, and further headers."""
 
-    def __init__(self, code: int, words: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, status: int, words: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(words)
-        self.code = code
+        self.status = status
         self.headers = dict(headers or {})
 
 

@@ -130,7 +130,7 @@ def handle_errors(app: FastAPI) -> None:
 
 async def _expected(request: Request, fault: Exception) -> Response:
     if isinstance(fault, Refusal):
-        return error(str(fault), fault.code, fault.headers)
+        return error(str(fault), fault.status, fault.headers)
     if isinstance(fault, InvalidInput):
         return error(str(fault), 422)
     if isinstance(fault, SolverFailure):

@@ -239,7 +239,7 @@ async def reloaded(service: Service) -> bool:
             card = service.current.card
             print(f"Reloaded: model {card.model[:12]}. {card.sentence}", flush=True)
     except Refusal as refusal:  # a failure has been said
-        return refusal.code != BUSY
+        return refusal.status != BUSY
     return True
 
 

@@ -253,7 +253,7 @@ def test_places_are_counted() -> None:
     places = Places(Limits(waiting=1))
     with places, pytest.raises(Refusal) as caught:
         places.take()
-    assert caught.value.code == 503
+    assert caught.value.status == 503
     assert places.taken == 0
 
 
