@@ -97,7 +97,7 @@ def _run_snippets(page: Path, namespace: dict[str, object]) -> None:
     for language, text, line in blocks(page):
         if language == "python":
             # blank lines put the snippet on its own lines of the page in tracebacks
-            code = compile("\n" * (line - 1) + text, str(page), "exec")
+            code = compile("\n" * (line - 1) + text, str(page), "exec", dont_inherit=True)
             stream = io.StringIO()
             with contextlib.redirect_stdout(stream):
                 exec(code, namespace)
