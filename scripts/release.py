@@ -156,13 +156,14 @@ def test_both(dist: Path, folder: Path, epoch: int) -> None:
     check_by_command(environment)
     environment.run("cg4ai", "doctor")
     environment.run("cg4ai", "check", "true.cg4ai", "--run", "stored")
+    environment.run("cg4ai", "demo")
     blocks = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     (environment.folder / "readme.py").write_text("\n".join(blocks), encoding="utf-8")
     environment.run("python", "readme.py")
     for file in sorted(environment.folder.glob("*.cg4ai")):
         if file.name != "false.cg4ai":
             environment.run("cg4ai-check", file)
-    print(f"both: doctor, cg4ai check, cg4ai-check and {len(blocks)} blocks of the README")
+    print(f"both: doctor, demo, cg4ai check, cg4ai-check and {len(blocks)} blocks of the README")
     for name in PROJECTS:
         files = sorted(dist.glob(f"{name.replace('-', '_')}-[0-9]*"))
         text = run(
