@@ -192,7 +192,7 @@ def measured(
     looked = rng.uniform(-1, 1, (LOOKED_AT, outputs // 2))
     looked[::2] = np.sign(looked[::2])
     y = ensemble.predict(looked) / problem.unit
-    notes = [one for one in result.notes if "anchor" in one or "shield" in one]
+    notes = [one for one in result.note.split("; ") if "anchor" in one or "shield" in one]
     line = {
         "outputs": outputs,
         "problem": "convex" if convex else "non-convex",

@@ -18,6 +18,7 @@ from scipy import sparse
 from torch import Tensor
 
 from cg4ai.anchors.affine_maps import AffineMap, Space
+from cg4ai.anchors.splitting import QuadraticModel, RegionRows
 from cg4ai.errors import SolverFailure
 from cg4ai.records import Array
 from cg4ai.solvers.conic import Quadratic
@@ -27,7 +28,8 @@ SETTLED = 1e-4  # a round that gains no more than this share of all gains is the
 FLAT = 0.01  # curvatures count as at least this share of the largest, and as positive
 RIDGE = 1e-3  # of the inputs' second moments, added to them: a step, not the loss, is held back
 ASIDE = 0.05  # of the spread of outputs: how far apart slopes are compared
-DENSE = 1000  # numbers of a rule up to which correlations of the inputs are counted in
+DENSE = 1000  # numbers of a rule up to which a program counts correlations of the inputs in
+WELL_DRAWN = 4  # inputs for each number of an output from which on they are counted in anyway
 HALVINGS = 12
 
 
@@ -56,7 +58,8 @@ class _Search:
         self.centre = loss.inputs.mean(0)
         self.features = np.column_stack([loss.inputs - self.centre, np.ones(len(loss.inputs))])
         moments = self.features.T @ self.features / len(self.features)
-        if space.basis.shape[1] * len(moments) > DENSE:
+        self.dense = space.basis.shape[1] * len(moments) <= DENSE
+        if not self.dense and len(self.features) < WELL_DRAWN * len(moments):
             moments = np.diag(np.diag(moments))
         spread = np.diag(moments)
         self.moments = moments + np.diag(RIDGE * spread + 1e-9 * spread.max())
@@ -116,12 +119,16 @@ class _Search:
 
 
 def least_loss(
-    loss: MeanLoss, space: Space, start: AffineMap, rows: tuple[Any, Array] | None = None
+    loss: MeanLoss,
+    space: Space,
+    start: AffineMap,
+    rows: RegionRows | tuple[Any, Array] | None = None,
 ) -> AffineMap:
     """The rule of least mean loss, from `start`, which must keep the rows.
 
-    `rows`: as `Counterpart.leaving` gives them, around the mean input. A program that its solver
-    gives up ends the search: every rule on the way keeps the rows, and the last one is the best.
+    `rows`: as `region_rows` gives them, or `Counterpart.leaving` around the mean input. A program
+    that its solver gives up ends the search: every rule on the way keeps the rows (but for the
+    tolerance of the solver), and the last one is the best.
     """
     search = _Search(loss, space)
     W = search.coordinates(start)
@@ -129,7 +136,7 @@ def least_loss(
     for _ in range(ROUNDS):
         local = search.around(W)
         try:
-            step = _step(local, search.moments, W, rows)
+            step = _step(local, search, W, rows)
         except SolverFailure:
             break
         size = _length(search, W, step, local)
@@ -150,10 +157,18 @@ def _length(search: _Search, W: Array, step: Array, local: _Local) -> float:
     return 0.0
 
 
-def _step(local: _Local, moments: Array, W: Array, rows: tuple[Any, Array] | None) -> Array:
+def _step(
+    local: _Local, search: _Search, W: Array, rows: RegionRows | tuple[Any, Array] | None
+) -> Array:
     """To the least of the quadratic around W, under the rows."""
+    moments = search.moments
     if rows is None:
         return -np.linalg.solve(local.curvature, np.linalg.solve(moments, local.slope.T).T)
+    if isinstance(rows, RegionRows):
+        model = QuadraticModel(W, local.slope, local.curvature, moments, search.centre)
+        return rows.minimise(model) - W
+    if not search.dense:
+        moments = np.diag(np.diag(moments))
     matrix, limits = rows
     k, width = W.shape
     # the rows have all slopes first, then the constant part

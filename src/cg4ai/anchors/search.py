@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,13 +21,14 @@ from scipy.optimize import linprog, minimize
 from cg4ai.anchors.affine_maps import AffineMap, Space
 from cg4ai.anchors.least_loss import MeanLoss, least_loss
 from cg4ai.anchors.robust_counterpart import counterpart
+from cg4ai.anchors.splitting import RegionRows, region_rows
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
 from cg4ai.rules import Concave
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.guards import FunctionRules, Guard
 from cg4ai.rules.quadratic import QuadraticRules
-from cg4ai.rules.regions import Ball
+from cg4ai.rules.regions import Ball, Polytope
 from cg4ai.rules.row_sizes import variable_units
 
 ROUNDS = 60  # of inputs added to the program of a constant anchor
@@ -133,21 +135,30 @@ def find_anchor(
         return failed
     if loss is None or len(space.least):
         return _between(guards, start, best, SHARE)
-    by_rows = best.room > 0 and _by_rows(guards)
-    rows = counterpart(guards, space, loss.inputs.mean(0)) if by_rows else None
+    rows = _rows_leaving(LEAST * min(best.room, MOST), guards, space, loss.inputs.mean(0))
     share = SHARE if rows is None else LEAST
     near = _between(guards, start, best, share)
-    limits = None if rows is None else rows.leaving(share * min(best.room, MOST))
-    return _between(guards, least_loss(loss, space, near.map, limits), best, share)
+    return _between(guards, least_loss(loss, space, near.map, rows), best, share)
 
 
-def _by_rows(guards: Sequence[Guard]) -> bool:
-    """Whether the robust counterpart allows all that the rules do: no ball, bounds of one piece."""
-    return not any(
-        (isinstance(guard.region, Ball) and guard.region.norm == 2)
-        or (isinstance(guard.rules, AffineRules) and len(guard.rules.limit) > len(guard.rules))
+def _rows_leaving(
+    room: float, guards: Sequence[Guard], space: Space, centre: Array
+) -> RegionRows | tuple[Any, Array] | None:
+    """Rows that allow all rules which leave this room; None where none are known."""
+    pieces = any(
+        isinstance(guard.rules, AffineRules) and len(guard.rules.limit) > len(guard.rules)
         for guard in guards
     )
+    if room <= 0 or pieces:
+        return None
+    if not any(isinstance(guard.region, Polytope) for guard in guards):
+        rows = region_rows(guards, space, room)
+        if rows is not None:
+            return rows
+    if any(isinstance(guard.region, Ball) and guard.region.norm == 2 for guard in guards):
+        return None
+    known = counterpart(guards, space, centre)
+    return region_rows(guards, space, room) if known is None else known.leaving(room)
 
 
 def _nothing(space: Space) -> tuple[Array, Array]:
