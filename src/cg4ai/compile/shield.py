@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from cg4ai.anchors.affine_maps import AffineMap, Space, affine_map
 from cg4ai.anchors.least_loss import MeanLoss
@@ -34,7 +36,7 @@ from cg4ai.members.output_sets import moved
 from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.protocols import Architecture, MemberChange, Members
-from cg4ai.records import Array
+from cg4ai.records import Array, IntArray
 from cg4ai.rules import Requirement
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.guards import guard_of
@@ -91,7 +93,23 @@ def _coupled(problem: CompiledProblem) -> tuple[tuple[int, ...], ...]:
     groups = softmax_groups(problem)
     ends = np.cumsum([0, *groups])
     tied += [np.arange(first, last) for first, last in pairwise(ends)] if groups else []
-    return tuple(tuple(int(output) for output in one) for one in tied)
+    return _joined(tied, problem.layout.output_size)
+
+
+def _joined(sets: Sequence[IntArray], size: int) -> tuple[tuple[int, ...], ...]:
+    """The sets with those that share outputs made one: each output is in one set at most."""
+    if not sets:
+        return ()
+    owner = np.repeat(np.arange(len(sets)), [len(one) for one in sets])
+    outputs = np.concatenate(sets)
+    graph = sparse.csr_matrix((np.ones(len(outputs)), (owner, outputs)), (len(sets), size))
+    # a set and its outputs are neighbours: as many entries as the sets have
+    both = sparse.block_array([[None, graph], [graph.T, None]])
+    _, labels = connected_components(both, directed=False)
+    own = labels[len(sets) :]
+    return tuple(
+        tuple(np.flatnonzero(own == label).tolist()) for label in dict.fromkeys(labels[: len(sets)])
+    )
 
 
 def _obstacle(problem: CompiledProblem) -> str:
@@ -217,8 +235,10 @@ def _shielded(
     def members(inner: Members) -> Members:
         return ShieldedMembers(inner, shield)
 
+    free = not softmax_groups(problem) and output_set_of(problem) is None
+
     def architecture(inner: Architecture) -> Architecture:
-        return ShieldedArchitecture(inner, shield)
+        return ShieldedArchitecture(inner, shield, holds_length=free)
 
     return problem.keeping(
         kept,

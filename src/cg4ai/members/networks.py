@@ -36,7 +36,7 @@ from cg4ai.records import Array, MemberState
 
 Activation = Literal["relu", "gelu", "tanh"]
 Output = Literal["linear", "softmax", "grouped"]
-START = 0.1  # of a random last layer is left where members start near given outputs
+START = 0.1  # of random weights is left where members start near given outputs and must differ
 OUTPUTS = ("linear", "softmax", "grouped")
 
 
@@ -182,10 +182,11 @@ class NetworkArchitecture(ArchitectureDefaults):
         return parameters
 
     def starting_at(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
-        """The same with outputs near `slopes @ x + offsets`, (r, d) and (r,), at every input.
+        """The same with outputs `slopes @ x + offsets`, (r, d) and (r,), at every input.
 
-        The last layer shrinks and the skip, where there is one, takes the slopes; without one it
-        is a constant. Outputs that are probabilities stay as they are.
+        The last layer starts at zero and the skip, where there is one, takes the slopes; without
+        one outputs are constant. Affine members are near these outputs, so that they differ.
+        Outputs that are probabilities stay as they are.
         """
         if self.output != "linear":
             return parameters
@@ -194,7 +195,7 @@ class NetworkArchitecture(ArchitectureDefaults):
         wanted = torch.as_tensor(slopes * scale / size[:, None], dtype=torch.float32)
         level = torch.as_tensor((offsets + slopes @ shift - middle) / size, dtype=torch.float32)
         last, bias, made = f"weight_{self.depth}", f"bias_{self.depth}", dict(parameters)
-        made[last] = START * made[last]
+        made[last] = (0.0 if self.depth else START) * made[last]
         made[bias] = level.expand_as(made[bias]).clone()
         if self.skip:
             made["skip"] = wanted.expand_as(made["skip"]).clone()

@@ -26,6 +26,8 @@ from cg4ai.records import Array, MemberState, below
 from cg4ai.rules.guards import Guard, restored_guards, stored_guards
 from cg4ai.runs import files
 
+HOLD = 0.1  # of what the way from the anchor changes in the loss, per unit of log r
+LARGEST_SHARE = 1 - 1e-6  # of the anchor that is still told from all of it in single precision
 
 @dataclass(frozen=True, eq=False)
 class Shield:
@@ -61,6 +63,11 @@ class Shield:
     def blend(self, inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """(n, d), (..., n, r) -> restored outputs (..., n, r) and theta (..., n)."""
         return self.blending.moved(inputs, outputs, self._anchored(outputs)(inputs))
+
+    def blend_and_anchor(self, inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The outputs and theta of `blend`, and the anchor's outputs (n, r)."""
+        anchor = self._anchored(outputs)(inputs)
+        return *self.blending.moved(inputs, outputs, anchor), anchor
 
     def restored(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """The outputs of `blend`, sooner where most keep all rules."""
@@ -179,12 +186,18 @@ class ShieldedMembers(WrappedMembers[Shield]):
 
 @dataclass(frozen=True, eq=False)
 class ShieldedArchitecture(WrappedArchitecture[Shield]):
-    """An architecture whose members are shielded: gradients reach the parameters through it."""
+    """An architecture whose members are shielded: gradients reach the parameters through it.
+
+    `holds_length`: what lies beyond the rules is drawn back while it is trained, see `HeldLength`;
+    for members whose outputs nothing else bounds.
+    """
+
+    holds_length: bool = field(default=False, kw_only=True)
 
     makes = ShieldedMembers
 
     def initialise(self, count: int, generator: torch.Generator) -> Parameters:
-        """Random, with outputs near the anchor where the architecture knows how and that is affine.
+        """Random, but starting at the anchor where it is affine and the architecture knows how.
 
         From outside, only the direction from the anchor matters and gradients are small.
         """
@@ -195,6 +208,40 @@ class ShieldedArchitecture(WrappedArchitecture[Shield]):
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d) -> (count, n, output_size), through the shield."""
         shield, outputs = self.source.to(inputs.device), self.inner.forward(parameters, inputs)
+        if self.holds_length and torch.is_grad_enabled():
+            return _hold_length(*shield.blend_and_anchor(inputs, outputs))
         if inputs.device.type == "cpu":  # elsewhere looking at the slack would wait for it
             return shield.restored(inputs, outputs)
         return shield.blend(inputs, outputs)[0]
+
+
+def _hold_length(moved: Tensor, theta: Tensor, anchor: Tensor) -> Tensor:
+    beyond = -torch.log1p(-theta.clamp_max(LARGEST_SHARE))
+    held: Tensor = HeldLength.apply(moved, beyond, (moved - anchor).detach())
+    return held
+
+
+class HeldLength(torch.autograd.Function):
+    """Outputs `a + d / max(1, r)` as they are, with a gradient that holds the length of d.
+
+    Where a rule is broken only the direction of d counts: steps across it make d longer and
+    longer, and gradients shrink with its length. To the gradient of any loss this adds that of
+
+        HOLD * (mean over inputs of |loss' . change|) * (mean over inputs of log r), r > 1,
+
+    with change = d / max(1, r): the factor is what the way from the anchor changes in the loss, to
+    first order, so that the weight has the loss's own unit, whatever the units of loss and outputs.
+    Members that d / r gives as well lose nothing by it. The value of the loss stays what it is.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, moved: Tensor, beyond: Tensor, change: Tensor) -> Tensor:
+        """Outputs (..., n, r), log r (..., n) and the change (..., n, r) -> the outputs."""
+        ctx.save_for_backward(change)
+        return moved.view_as(moved)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor, None]:
+        (slope,), (change,) = slopes, ctx.saved_tensors
+        size = (slope * change).sum(-1).abs().mean(-1, keepdim=True)
+        return slope, (HOLD * size).expand(change.shape[:-1]), None
