@@ -29,7 +29,7 @@ from cg4ai.colgen import GradientPricer, Layout, Training
 from cg4ai.data import Array
 from cg4ai.members import NetworkArchitecture
 from cg4ai.report.tables import markdown
-from cg4ai.rules import AffineBound, Equality
+from cg4ai.rules import AffineBound, Ball, Box, Equality, Region
 
 SIZES = (50, 100, 200, 400, 1000)
 SEEDS = (0, 1, 2, 3, 4)
@@ -52,16 +52,34 @@ class Drawn:
     limit: Array
     convex: bool
     unit: float = 1.0
+    ball: bool = False
 
     @classmethod
-    def of(cls, outputs: int, seed: int, *, convex: bool, unit: float = 1.0) -> Drawn:
-        """As DC3 draws them: `h = sum |G pinv(A)|` leaves room at every input of the box."""
+    def of(cls, outputs: int, seed: int, *, convex: bool, asked: argparse.Namespace) -> Drawn:
+        """As DC3 draws them: `h = sum |G pinv(A)|` leaves room at every input of the box.
+
+        Over a ball, which has the box's mean square, lengths take the place of sums of sizes.
+        """
         rng = np.random.default_rng([outputs, seed])
-        half = outputs // 2
-        equality, inequality = rng.normal(size=(2, half, outputs))
-        limit = np.abs(inequality @ np.linalg.pinv(equality)).sum(1)
+        half, rules = outputs // 2, round(asked.rules * outputs)
+        equality, inequality = (rng.normal(size=(count, outputs)) for count in (half, rules))
+        least = inequality @ np.linalg.pinv(equality)  # the slopes of the shortest outputs
+        limit = np.abs(least).sum(1)
+        if asked.ball:
+            limit = np.sqrt(half / 3) * np.linalg.norm(least, axis=1)
         curvature, slope = rng.uniform(size=(2, outputs))
-        return cls(curvature, slope, equality, inequality, limit, convex, unit)
+        return cls(curvature, slope, equality, inequality, limit, convex, asked.unit, asked.ball)
+
+    @property
+    def region(self) -> Region:
+        half = len(self.equality)
+        if self.ball:
+            return Ball(np.zeros(half), np.sqrt(half / 3))
+        return Box(np.full(half, -1.0), np.ones(half))
+
+    def inputs(self, count: int, seed: int) -> Array:
+        """(count, d), uniform in the region."""
+        return self.region.sample(count, torch.Generator().manual_seed(seed)).numpy()
 
     def loss(self, outputs: Tensor, inputs: Tensor) -> Tensor:
         """(..., n, r) -> (..., n)."""
@@ -98,7 +116,9 @@ class Optima:
         basis = right[half:].T
         curved = problem.curvature + (0 if problem.convex else np.abs(problem.slope))
         bent, ruled = basis.T @ (curved[:, None] * basis), problem.inequality @ basis
-        weight = np.sqrt(np.trace(bent @ bent)) / np.sqrt(np.trace(ruled.T @ ruled @ ruled.T @ ruled))
+        weight = np.sqrt(np.trace(bent @ bent)) / np.sqrt(
+            np.trace(ruled.T @ ruled @ ruled.T @ ruled)
+        )
         self.weight = float(weight)
         self.basis, self.bent, self.ruled = (self._tensor(one) for one in (basis, bent, ruled))
         self.limit, self.inequality = self._tensor(problem.limit), self._tensor(problem.inequality)
@@ -156,10 +176,10 @@ class Optima:
 def solved(problem: Drawn, *, seed: int, steps: int, device: str) -> tuple[cg4ai.Result, list[Any]]:
     """One member, trained through the shield; equalities completed, the anchor found."""
     half, outputs = problem.equality.shape
-    box = cg4ai.rules.Box(np.full(half, -1.0), np.ones(half))
+    region = problem.region
     rules = [
         Equality(None, problem.equality / problem.unit, AffineBound(np.zeros(half), np.eye(half))),
-        cg4ai.rules.Linear(box, problem.inequality / problem.unit, problem.limit, "<="),
+        cg4ai.rules.Linear(region, problem.inequality / problem.unit, problem.limit, "<="),
     ]
     pricer = GradientPricer(
         NetworkArchitecture(half, outputs - half, hidden=HIDDEN, skip=True),
@@ -169,7 +189,7 @@ def solved(problem: Drawn, *, seed: int, steps: int, device: str) -> tuple[cg4ai
         blend=1.0,
         finish=0.0,
     )
-    objective = cg4ai.Objective(box, problem.loss)
+    objective = cg4ai.Objective(region, problem.loss)
     asked = cg4ai.Problem(objective, rules, [pricer], Layout.single(outputs), plain_first=False)
     settings = cg4ai.Settings(seed=seed, iteration_limit=1, device=device)
     return cg4ai.solve(asked, settings), rules
@@ -179,9 +199,8 @@ def measured(
     outputs: int, seed: int, *, convex: bool, options: argparse.Namespace
 ) -> dict[str, Any]:
     torch.set_num_threads(options.threads)
-    problem = Drawn.of(outputs, seed, convex=convex, unit=options.unit)
-    rng = np.random.default_rng([outputs, seed, 1])
-    inputs = rng.uniform(-1, 1, (options.tests, outputs // 2))
+    problem = Drawn.of(outputs, seed, convex=convex, asked=options)
+    inputs = problem.inputs(options.tests, seed + 1)
     started = time.perf_counter()
     result, rules = solved(problem, seed=seed, steps=options.steps, device=options.device)
     seconds = time.perf_counter() - started
@@ -189,8 +208,13 @@ def measured(
     best, gap = Optima(problem, options.device).of(inputs, options.starts, seed)
     found = torch.as_tensor(ensemble.predict(inputs))
     above = 100 * (problem.loss(found, torch.as_tensor(inputs)).numpy() - best) / np.abs(best)
-    looked = rng.uniform(-1, 1, (LOOKED_AT, outputs // 2))
-    looked[::2] = np.sign(looked[::2])
+    made = torch.Generator().manual_seed(seed + 2)
+    looked = np.concatenate(
+        [
+            find(LOOKED_AT // 2, made).numpy()
+            for find in (problem.region.sample, problem.region.extremes)
+        ]
+    )
     y = ensemble.predict(looked) / problem.unit
     notes = [one for one in result.note.split("; ") if "anchor" in one or "shield" in one]
     line = {
@@ -226,6 +250,8 @@ def main() -> None:
     parser.add_argument("--grid", action="store_true", help="all sizes, five seeds, both problems")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--unit", type=float, default=1.0, help="outputs are this much larger")
+    parser.add_argument("--rules", type=float, default=0.5, help="inequalities for each output")
+    parser.add_argument("--ball", action="store_true", help="inputs in a ball instead of a box")
     parser.add_argument("--tests", type=int, default=1000)
     parser.add_argument("--starts", type=int, default=20, help="of the non-convex optimum")
     parser.add_argument("--proof-s", type=float, default=60.0, help="0: no certificate is asked")

@@ -29,6 +29,7 @@ from cg4ai.runs import files
 HOLD = 0.1  # of what the way from the anchor changes in the loss, per unit of log r
 LARGEST_SHARE = 1 - 1e-6  # of the anchor that is still told from all of it in single precision
 
+
 @dataclass(frozen=True, eq=False)
 class Shield:
     """An anchor, one member that keeps all rules in their regions, and the rules.
