@@ -243,6 +243,13 @@ class Architecture(Protocol):
         """The same with outputs near `slopes @ x + offsets`, (r, d) and (r,), where possible."""
         ...
 
+    def in_units(self, size: float) -> Architecture:
+        """The same with outputs that come in multiples of `size`, unless it has units of its own.
+
+        So one learning rate serves outputs of any size.
+        """
+        ...
+
     def scale_outputs(self, parameters: Parameters, factors: Tensor) -> Parameters:
         """Linear outputs times a factor for each member (count,); InvalidInput if not linear."""
         ...
@@ -261,6 +268,9 @@ class ArchitectureDefaults:
 
     def starting_at(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
         return parameters
+
+    def in_units(self: Architecture, size: float) -> Architecture:
+        return self
 
     def scale_outputs(self, parameters: Parameters, factors: Tensor) -> Parameters:
         raise InvalidInput(

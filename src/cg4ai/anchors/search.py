@@ -34,7 +34,7 @@ from cg4ai.rules.row_sizes import variable_units
 ROUNDS = 60  # of inputs added to the program of a constant anchor
 MOST = 1.0  # room that is worth having, relative to the scale of a guard
 SHARE = 0.25  # of the most room there is: an anchor nearer to the data than that has too little
-LEAST = 0.01  # of it that a rule of least loss leaves: it has chosen where, the others have not
+LEAST = 0.02  # of it that a rule of least loss leaves: it has chosen where, the others have not
 BISECTIONS = 20
 
 

@@ -21,7 +21,7 @@ from cg4ai.errors import SolverFailure
 from cg4ai.records import Array
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.guards import Guard
-from cg4ai.rules.regions import Ball, Polytope, Region
+from cg4ai.rules.regions import Ball, Region
 
 ROUNDS = 2000
 CHECKED_EVERY = 10  # rounds, after which residuals are looked at and the penalty follows them
@@ -165,7 +165,7 @@ def _length(*arrays: Array) -> float:
 def region_rows(guards: Sequence[Guard], space: Space, room: float) -> RegionRows | None:
     """The rows that leave all rules this room; None where rules or regions are of other kinds.
 
-    All must hold over one box or ball. A polytope counts by its box: rows are then more than needed.
+    All must hold over one box or ball. A polytope counts by its box: rows are more than needed.
     """
     if len(space.least) or not all(_is_plain(guard) for guard in guards):
         return None
@@ -190,7 +190,7 @@ def region_rows(guards: Sequence[Guard], space: Space, room: float) -> RegionRow
 
 
 def _is_plain(guard: Guard) -> bool:
-    """Whether all rules are linear with coefficients that are numbers; of several pieces one counts."""
+    """Whether all rules are linear with coefficients that are numbers; one piece counts."""
     return isinstance(guard.rules, AffineRules) and not len(guard.rules.value)
 
 

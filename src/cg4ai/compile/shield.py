@@ -77,7 +77,7 @@ def through_shield(problem: CompiledProblem) -> CompiledProblem:
     note = f"{how} anchor with room {found.room:.3g}, by closed form"
     guards = tuple(guard_of(one, problem.layout.output_size) for one in ruled)
     shield = Shield(found.map.members(), guards, _coupled(problem))
-    return _shielded(problem, shield, ruled, note)
+    return _shielded(problem, shield, ruled, note, unit=_unit(problem, found.map))
 
 
 def _coupled(problem: CompiledProblem) -> tuple[tuple[int, ...], ...]:
@@ -218,6 +218,18 @@ def _affine_fit(inputs: Array, targets: Array) -> AffineMap:
     return AffineMap(slopes, middle - slopes @ centre)
 
 
+def _unit(problem: CompiledProblem, anchor: AffineMap) -> float:
+    """How far the outputs of an anchor of least loss vary, a power of two; 1 if they do not.
+
+    Labels would say more of the units that outputs are in: with them it is 1, too.
+    """
+    if not isinstance(problem.objective, Objective):
+        return 1.0
+    spread = anchor.slopes * problem.objective.inputs.std(axis=0)
+    size = float(np.sqrt(np.square(spread).sum(1).mean()))
+    return float(2.0 ** np.round(np.log2(size))) if 0 < size < np.inf else 1.0
+
+
 def _into(space: Space, fit: AffineMap) -> AffineMap:
     """The fit moved into the space, orthogonally: its basis is orthonormal or a projector."""
     project = space.basis @ space.basis.T
@@ -228,9 +240,17 @@ def _into(space: Space, fit: AffineMap) -> AffineMap:
 
 
 def _shielded(
-    problem: CompiledProblem, shield: Shield, kept: Sequence[Requirement], note: str
+    problem: CompiledProblem,
+    shield: Shield,
+    kept: Sequence[Requirement],
+    note: str,
+    *,
+    unit: float,
 ) -> CompiledProblem:
-    """The problem with shielded members, and without the rules that these keep."""
+    """The problem with shielded members, and without the rules that these keep.
+
+    Outputs of the members that are trained are in multiples of `unit`.
+    """
 
     def members(inner: Members) -> Members:
         return ShieldedMembers(inner, shield)
@@ -238,7 +258,8 @@ def _shielded(
     free = not softmax_groups(problem) and output_set_of(problem) is None
 
     def architecture(inner: Architecture) -> Architecture:
-        return ShieldedArchitecture(inner, shield, holds_length=free)
+        own = inner if unit == 1 else inner.in_units(unit)
+        return ShieldedArchitecture(own, shield, holds_length=free)
 
     return problem.keeping(
         kept,

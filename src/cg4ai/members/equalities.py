@@ -160,6 +160,12 @@ class CompletedArchitecture(WrappedArchitecture[Completion]):
         moved = inverse @ (slopes - self.source.slope)
         return self.inner.starting_at(parameters, moved, inverse @ (offsets - self.source.offset))
 
+    def in_units(self, size: float) -> CompletedArchitecture:
+        """As of the architecture inside, whose outputs become completed ones of this size."""
+        basis = self.source.basis
+        inner = size * np.sqrt(len(basis)) / np.linalg.norm(basis)
+        return replace(self, inner=self.inner.in_units(float(inner)))
+
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d), or (count, n, d) with inputs of each member's own -> (count, n, output_size)."""
         free = self.inner.forward(parameters, inputs)

@@ -203,6 +203,12 @@ class NetworkArchitecture(ArchitectureDefaults):
             made[last] = made[last] + wanted
         return made
 
+    def in_units(self, size: float) -> NetworkArchitecture:
+        """The same with linear outputs in multiples of `size`, unless they have units already."""
+        if self.output != "linear" or self.scales_outputs:
+            return self
+        return replace(self, output_scale=np.full(self.output_size, size))
+
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d), or (count, n, d) with inputs of each member's own -> (count, n, output_size).
 
@@ -246,9 +252,9 @@ class NetworkArchitecture(ArchitectureDefaults):
 
     def scale_outputs(self, parameters: Parameters, factors: Tensor) -> Parameters:
         """Each member's linear outputs times its factor (count,): the last layer and the skip."""
-        if self.output != "linear" or self.scales_outputs:
+        if self.output != "linear" or self.output_shift is not None:
             raise InvalidInput(
-                "only plain linear outputs can be scaled, not probabilities or units"
+                "only linear outputs without output_shift can be scaled, not probabilities"
             )
         result = dict(parameters)
         for name in (
