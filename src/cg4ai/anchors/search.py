@@ -34,7 +34,7 @@ from cg4ai.rules.row_sizes import variable_units
 ROUNDS = 60  # of inputs added to the program of a constant anchor
 MOST = 1.0  # room that is worth having, relative to the scale of a guard
 SHARE = 0.25  # of the most room there is: an anchor nearer to the data than that has too little
-LEAST = 0.02  # of it that a rule of least loss leaves: it has chosen where, the others have not
+LEAST = 0.02  # room that a rule of least loss leaves: it has chosen where, the others have not
 BISECTIONS = 20
 
 
@@ -134,11 +134,13 @@ def find_anchor(
         assert failed is not None
         return failed
     if loss is None or len(space.least):
-        return _between(guards, start, best, SHARE)
-    rows = _rows_leaving(LEAST * min(best.room, MOST), guards, space, loss.inputs.mean(0))
-    share = SHARE if rows is None else LEAST
-    near = _between(guards, start, best, share)
-    return _between(guards, least_loss(loss, space, near.map, rows), best, share)
+        return _between(guards, start, best, SHARE * min(best.room, MOST))
+    room = min(LEAST, SHARE * best.room)
+    rows = _rows_leaving(room, guards, space, loss.inputs.mean(0))
+    if rows is None:
+        room = SHARE * min(best.room, MOST)
+    near = _between(guards, start, best, room)
+    return _between(guards, least_loss(loss, space, near.map, rows), best, room)
 
 
 def _rows_leaving(
@@ -176,14 +178,13 @@ def _anchored(guards: Sequence[Guard], one: AffineMap, space: Space) -> Anchor |
     return None if least is None or least.room < 0 else Anchor(one, least.room)
 
 
-def _between(guards: Sequence[Guard], start: AffineMap, best: Anchor, share: float) -> Anchor:
-    """The mixture of both that is nearest to the start and has this share of the room.
+def _between(guards: Sequence[Guard], start: AffineMap, best: Anchor, wanted: float) -> Anchor:
+    """The mixture of both that is nearest to the start and has the room wanted.
 
     Maps that keep the rules are a convex set, and room is concave along the way.
     """
     if tightest(guards, start) is None:
         return best
-    wanted = share * min(best.room, MOST)
     low, high, found = 0.0, 1.0, best
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
