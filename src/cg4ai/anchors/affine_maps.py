@@ -39,7 +39,7 @@ class AffineMap:
             return ConstantMembers(self.offsets[None], self.slopes.shape[1])
         return affine(self.slopes.T[None], self.offsets[None])
 
-    def towards(self, other: AffineMap, share: float) -> AffineMap:
+    def mix(self, other: AffineMap, share: float) -> AffineMap:
         """The mixture with `share` of the other."""
         return AffineMap(
             (1 - share) * self.slopes + share * other.slopes,
@@ -97,7 +97,7 @@ class Space:
         return AffineMap(self.slope + self.basis @ slopes, self.offset + self.basis @ offsets)
 
 
-def affine_map(members: Members) -> AffineMap | None:
+def find_affine_map(members: Members) -> AffineMap | None:
     """A single member as a map, where it is constant or affine."""
     if isinstance(members, ConstantMembers):
         return AffineMap.constant(members.values[0].cpu().numpy(), members.input_size)

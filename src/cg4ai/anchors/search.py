@@ -19,9 +19,9 @@ import torch
 from scipy.optimize import linprog, minimize
 
 from cg4ai.anchors.affine_maps import AffineMap, Space
-from cg4ai.anchors.least_loss import MeanLoss, least_loss
-from cg4ai.anchors.robust_counterpart import counterpart
-from cg4ai.anchors.splitting import RegionRows, region_rows
+from cg4ai.anchors.least_loss import MeanLoss, minimise_loss
+from cg4ai.anchors.robust_counterpart import build_counterpart
+from cg4ai.anchors.splitting import RegionRows, build_region_rows
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
 from cg4ai.rules import Concave
@@ -29,7 +29,7 @@ from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.guards import FunctionRules, Guard
 from cg4ai.rules.quadratic import QuadraticRules
 from cg4ai.rules.regions import Ball, Polytope
-from cg4ai.rules.row_sizes import variable_units
+from cg4ai.rules.row_sizes import compute_variable_units
 
 ROUNDS = 60  # of inputs added to the program of a constant anchor
 MOST = 1.0  # room that is worth having, relative to the scale of a guard
@@ -69,16 +69,16 @@ class _Tightest:
     point: Array
 
     @property
-    def missed(self) -> float:
+    def violation(self) -> float:
         """By how much the rule is missed there, in its own units."""
         return -self.room * float(self.guard.scale[self.rule])
 
 
-def tightest(guards: Sequence[Guard], anchor: AffineMap) -> _Tightest | None:
+def find_tightest(guards: Sequence[Guard], anchor: AffineMap) -> _Tightest | None:
     """Where the anchor has least room, by closed form; None where there is none for some rule."""
     found: list[_Tightest] = []
     for guard in guards:
-        worst = worst_case(guard, anchor)
+        worst = find_worst_case(guard, anchor)
         if worst is None:
             return None
         slack, points = worst
@@ -88,7 +88,7 @@ def tightest(guards: Sequence[Guard], anchor: AffineMap) -> _Tightest | None:
     return min(found, key=lambda one: one.room)
 
 
-def worst_case(guard: Guard, anchor: AffineMap) -> tuple[Array, Array] | None:
+def find_worst_case(guard: Guard, anchor: AffineMap) -> tuple[Array, Array] | None:
     """Least slack (L,) and where (L, d), or None without a closed form.
 
     Of quadratic rules and an anchor that moves: slack that is proven, if not the least there is.
@@ -136,14 +136,14 @@ def find_anchor(
     if loss is None or len(space.least):
         return _between(guards, start, best, SHARE * min(best.room, MOST))
     room = min(LEAST, SHARE * best.room)
-    rows = _rows_leaving(room, guards, space, loss.inputs.mean(0))
+    rows = _build_rows(room, guards, space, loss.inputs.mean(0))
     if rows is None:
         room = SHARE * min(best.room, MOST)
     near = _between(guards, start, best, room)
-    return _between(guards, least_loss(loss, space, near.map, rows), best, room)
+    return _between(guards, minimise_loss(loss, space, near.map, rows), best, room)
 
 
-def _rows_leaving(
+def _build_rows(
     room: float, guards: Sequence[Guard], space: Space, centre: Array
 ) -> RegionRows | tuple[Any, Array] | None:
     """Rows that allow all rules which leave this room; None where none are known."""
@@ -154,13 +154,13 @@ def _rows_leaving(
     if room <= 0 or pieces:
         return None
     if not any(isinstance(guard.region, Polytope) for guard in guards):
-        rows = region_rows(guards, space, room)
+        rows = build_region_rows(guards, space, room)
         if rows is not None:
             return rows
     if any(isinstance(guard.region, Ball) and guard.region.norm == 2 for guard in guards):
         return None
-    known = counterpart(guards, space, centre)
-    return region_rows(guards, space, room) if known is None else known.leaving(room)
+    known = build_counterpart(guards, space, centre)
+    return build_region_rows(guards, space, room) if known is None else known.leaving(room)
 
 
 def _nothing(space: Space) -> tuple[Array, Array]:
@@ -174,7 +174,7 @@ def _anchored(guards: Sequence[Guard], one: AffineMap, space: Space) -> Anchor |
         not one.is_constant or (space.least @ one.offsets < space.floor).any()
     ):
         return None
-    least = tightest(guards, one)
+    least = find_tightest(guards, one)
     return None if least is None or least.room < 0 else Anchor(one, least.room)
 
 
@@ -183,13 +183,13 @@ def _between(guards: Sequence[Guard], start: AffineMap, best: Anchor, wanted: fl
 
     Maps that keep the rules are a convex set, and room is concave along the way.
     """
-    if tightest(guards, start) is None:
+    if find_tightest(guards, start) is None:
         return best
     low, high, found = 0.0, 1.0, best
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        one = start.towards(best.map, middle)
-        least = tightest(guards, one)
+        one = start.mix(best.map, middle)
+        least = find_tightest(guards, one)
         if least is not None and least.room >= wanted:
             high, found = middle, Anchor(one, least.room)
         else:
@@ -209,8 +209,8 @@ def _roomiest(guards: Sequence[Guard], space: Space) -> tuple[Anchor | None, NoA
         if found is not None:
             return found, None
         forbidden = least or forbidden
-    rows = counterpart(guards, space) if len(candidates) > 1 or moving else None
-    robust = None if rows is None else rows.most(space.slope.shape[1], MOST)
+    rows = build_counterpart(guards, space) if len(candidates) > 1 or moving else None
+    robust = None if rows is None else rows.maximise_room(space.slope.shape[1], MOST)
     if robust is not None:
         found, least = _centred(guards, space, robust)
         if found is not None:
@@ -221,7 +221,7 @@ def _roomiest(guards: Sequence[Guard], space: Space) -> tuple[Anchor | None, NoA
     more = ", ..." if len(forbidden.point) > 6 else ""
     reason = (
         f"no constant or affine anchor keeps {forbidden.guard.name} on its region: the best one "
-        f"misses rule {forbidden.rule} by {forbidden.missed:.3g} at x = [{shown}{more}]"
+        f"misses rule {forbidden.rule} by {forbidden.violation:.3g} at x = [{shown}{more}]"
     )
     return None, NoAnchor(reason, forbidden.guard.name, forbidden.point)
 
@@ -242,7 +242,7 @@ def _centred(
             break
         room, offsets = solved
         one = space.outputs(slopes, offsets)
-        least = tightest(guards, one)
+        least = find_tightest(guards, one)
         if least is None:
             return None, None
         if best is None or least.room > best[0]:
@@ -250,12 +250,12 @@ def _centred(
         if least.room >= min(room, MOST) - 1e-9:
             break
         for guard in guards:
-            worst = worst_case(guard, one)
+            worst = find_worst_case(guard, one)
             assert worst is not None
             program.add(guard, worst[1])
     if best is None:
         return None, least
-    return (Anchor(best[1], best[0]) if best[0] >= 0 else None), tightest(guards, best[1])
+    return (Anchor(best[1], best[0]) if best[0] >= 0 else None), find_tightest(guards, best[1])
 
 
 class _Program:
@@ -296,7 +296,7 @@ class _Program:
         limits = np.concatenate([*self.limits, floor])
         if self.others:
             return self._convex(matrix, limits, start)
-        units = variable_units(np.abs(matrix[:, :free]).max(axis=0, initial=0.0))
+        units = compute_variable_units(np.abs(matrix[:, :free]).max(axis=0, initial=0.0))
         cost = np.append(np.zeros(free), -1.0)
         bounds = [(None, None)] * free + [(None, MOST)]
         scaled = matrix * np.append(units, 1.0)
@@ -383,17 +383,17 @@ def _steadiest(guards: Sequence[Guard], space: Space) -> Array:
 
 def check_given(guards: Sequence[Guard], anchor: AffineMap) -> Anchor:
     """An anchor that was given, with its proven room; InvalidInput where it breaks a rule."""
-    least = tightest(guards, anchor)
+    least = find_tightest(guards, anchor)
     if least is None:
         raise InvalidInput(
             "the room of this anchor has no closed form: a rule multiplies outputs by the input, "
             "or is not linear, and the anchor depends on the input, too; give a constant anchor"
         )
     for guard in guards:
-        worst = worst_case(guard, anchor)
+        worst = find_worst_case(guard, anchor)
         assert worst is not None
-        if not proven(guard, worst, anchor):
-            refuse_broken(guard, worst[1], anchor.at(worst[1]))
+        if not is_proven(guard, worst, anchor):
+            check_anchor_outputs(guard, worst[1], anchor.at(worst[1]))
             raise InvalidInput(
                 f"the anchor is not shown to keep {guard.name}: its proven room is "
                 f"{worst[0].min():.3g}, though no input is known that breaks it; a shield needs an "
@@ -402,13 +402,13 @@ def check_given(guards: Sequence[Guard], anchor: AffineMap) -> Anchor:
     return Anchor(anchor, max(0.0, least.room))
 
 
-def proven(guard: Guard, worst: tuple[Array, Array], anchor: AffineMap) -> bool:
-    """Whether what `worst_case` found is at least 0 but for rounding."""
+def is_proven(guard: Guard, worst: tuple[Array, Array], anchor: AffineMap) -> bool:
+    """Whether what `find_worst_case` found is at least 0 but for rounding."""
     slack, points = worst
     return bool((slack >= -np.diag(guard.rounding(points, anchor.at(points)))).all())
 
 
-def refuse_broken(guard: Guard, points: Array, outputs: Array) -> None:
+def check_anchor_outputs(guard: Guard, points: Array, outputs: Array) -> None:
     """InvalidInput if the outputs (n, r) of an anchor break a rule at its input (n, d)."""
     with torch.no_grad():
         slack = guard.rules.slack(torch.as_tensor(points), torch.as_tensor(outputs)).numpy()

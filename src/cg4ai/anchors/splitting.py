@@ -100,14 +100,14 @@ class RegionRows:
             reached = (along @ found) @ inputs.T + fixed
             relaxed = RELAXED * reached + (1 - RELAXED) * values
             before = values
-            values, shift = self._nearest(relaxed + duals, limits, shift)
+            values, shift = self._project(relaxed + duals, limits, shift)
             duals = duals + relaxed - values
             if number % CHECKED_EVERY:
                 continue
-            missed = _length(reached - values) / _length(reached - fixed, values - fixed)
+            missed = _largest_norm(reached - values) / _largest_norm(reached - fixed, values - fixed)
             force = penalty * (along.T @ (duals @ inputs))
-            moved = _length(penalty * (along.T @ ((values - before) @ inputs)))
-            moved = moved / _length(wanted, force)
+            moved = _largest_norm(penalty * (along.T @ ((values - before) @ inputs)))
+            moved = moved / _largest_norm(wanted, force)
             if max(missed, moved) < SETTLED:
                 break
             ratio = np.sqrt(missed / max(moved, 1e-300))
@@ -118,7 +118,7 @@ class RegionRows:
             raise SolverFailure(f"ADMM ended with residuals {missed:.1e} and {moved:.1e}")
         return np.asarray(outputs @ found @ inputs.T)
 
-    def _nearest(self, values: Array, limits: Array, shift: Array) -> tuple[Array, Array]:
+    def _project(self, values: Array, limits: Array, shift: Array) -> tuple[Array, Array]:
         """The nearest `[g, t]` that keep the rows, and by how much each t was lowered.
 
         `shift` is where that is sought from: the one of the round before.
@@ -134,14 +134,14 @@ class RegionRows:
             result[:, :-1] = values[:, :-1] * left[:, None]
         else:
             counted = self.radius > 0
-            shift = _soft(sizes[:, counted], level - limits, shift)
+            shift = _find_shift(sizes[:, counted], level - limits, shift)
             taken = np.minimum(sizes, shift[:, None] * counted)
             result[:, :-1] = values[:, :-1] - np.copysign(taken, values[:, :-1])
         result[:, -1] = level - shift
         return result, shift
 
 
-def _soft(sizes: Array, over: Array, shift: Array) -> Array:
+def _find_shift(sizes: Array, over: Array, shift: Array) -> Array:
     """The s >= 0 at which `sum max(sizes - s, 0) + over - s` is 0, or 0: Newton's method.
 
     The sum is convex and falls, so that after its first step it is neared from one side.
@@ -157,20 +157,20 @@ def _soft(sizes: Array, over: Array, shift: Array) -> Array:
     return shift
 
 
-def _length(*arrays: Array) -> float:
+def _largest_norm(*arrays: Array) -> float:
     """The largest Euclidean length, or something that can be divided by."""
     return max(1e-300, *(float(np.linalg.norm(one)) for one in arrays))
 
 
-def region_rows(guards: Sequence[Guard], space: Space, room: float) -> RegionRows | None:
+def build_region_rows(guards: Sequence[Guard], space: Space, room: float) -> RegionRows | None:
     """The rows that leave all rules this room; None where rules or regions are of other kinds.
 
     All must hold over one box or ball. A polytope counts by its box: rows are more than needed.
     """
-    if len(space.least) or not all(_is_plain(guard) for guard in guards):
+    if len(space.least) or not all(_is_linear(guard) for guard in guards):
         return None
     region = guards[0].region
-    if any(not _same(guard.region, region) for guard in guards):
+    if any(not _is_same_region(guard.region, region) for guard in guards):
         return None
     lower, upper = region.bounds()
     middle, radius = (lower + upper) / 2, (upper - lower) / 2
@@ -189,10 +189,10 @@ def region_rows(guards: Sequence[Guard], space: Space, room: float) -> RegionRow
     return RegionRows(*parts, middle, radius, euclidean)
 
 
-def _is_plain(guard: Guard) -> bool:
+def _is_linear(guard: Guard) -> bool:
     """Whether all rules are linear with coefficients that are numbers; one piece counts."""
     return isinstance(guard.rules, AffineRules) and not len(guard.rules.value)
 
 
-def _same(one: Region, other: Region) -> bool:
+def _is_same_region(one: Region, other: Region) -> bool:
     return one is other or one.record() == other.record()

@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from cg4ai.data.arrays import is_traced
-from cg4ai.records import IntArray, below
+from cg4ai.records import IntArray, select_prefixed
 from cg4ai.rules.guards import Guard
 
 Coupled = tuple[tuple[int, ...], ...]
@@ -50,7 +50,9 @@ class Blend:
         """(n, d), (..., n, r) -> for each guard (..., n, L)."""
         return [one.rules.slack(inputs, outputs) for one in self.guards]
 
-    def moved(self, inputs: Tensor, outputs: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor]:
+    def blend_outputs(
+        self, inputs: Tensor, outputs: Tensor, anchor: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """(n, d), (..., n, r), (n, r) -> outputs that keep the rules, and theta (..., n).
 
         Nothing here branches on numbers, so that it can be traced.
@@ -58,14 +60,14 @@ class Blend:
         share = self._share(inputs, outputs, anchor, self.slacks(inputs, outputs))
         return _selected(outputs, anchor, share), share.amax(-1)
 
-    def restored(
+    def repair_outputs(
         self, inputs: Tensor, outputs: Tensor, anchor: Callable[[Tensor], Tensor]
     ) -> Tensor:
         """The outputs of `moved`, for predictions: where all rules are kept, as is usual, nothing
         else is done. `anchor` gives the anchor's outputs (n, r) where they are needed.
         """
         if is_traced():
-            return self.moved(inputs, outputs, anchor(inputs))[0]
+            return self.blend_outputs(inputs, outputs, anchor(inputs))[0]
         slacks = self.slacks(inputs, outputs)
         if all(bool(slack.amin() >= 0) for slack in slacks):
             return outputs
@@ -130,7 +132,7 @@ class Blend:
     @cached_property
     def _reads(self) -> NDArray[np.bool_]:
         """(rules, r): which outputs each rule reads."""
-        return np.concatenate([one.touched(self.output_size) for one in self.guards])
+        return np.concatenate([one.find_read_outputs(self.output_size) for one in self.guards])
 
     @cached_property
     def _known(self) -> dict[torch.device, _Components | None]:
@@ -149,7 +151,7 @@ class Blend:
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Blend:
         """The same with other tensors of these names, which are not looked at."""
         guards = [
-            replace(one, rules=one.rules.with_tensors(below(tensors, f"guard.{number}.")))
+            replace(one, rules=one.rules.with_tensors(select_prefixed(tensors, f"guard.{number}.")))
             for number, one in enumerate(self.guards)
         ]
         return replace(self, guards=tuple(guards))

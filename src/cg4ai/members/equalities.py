@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.checks import checked_inputs, state_array
+from cg4ai.members.checks import check_inputs, read_state_array
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.wrappers import Restored, WrappedArchitecture, WrappedMembers
 from cg4ai.protocols import Members, Parameters
@@ -25,7 +25,7 @@ FIELDS = ("offset", "slope", "basis")
 
 
 @dataclass(frozen=True, eq=False)
-class _Layer:
+class _CompletionLayer:
     """A completion as tensors (r,), (d, r) and (k, r): what is multiplied by from the right."""
 
     completion: Completion
@@ -34,7 +34,7 @@ class _Layer:
     basis: Tensor
 
     @classmethod
-    def of(cls, completion: Completion, like: Tensor) -> _Layer:
+    def of(cls, completion: Completion, like: Tensor) -> _CompletionLayer:
         arrays = (completion.offset, completion.slope.T.copy(), completion.basis.T.copy())
         offset, slope, basis = (torch.as_tensor(array).to(like) for array in arrays)
         return cls(completion, offset, slope, basis)
@@ -46,14 +46,14 @@ class _Layer:
     def tensors(self) -> dict[str, Tensor]:
         return {name: getattr(self, name) for name in FIELDS}
 
-    def with_tensors(self, tensors: Mapping[str, Tensor]) -> _Layer:
-        return _Layer(self.completion, **tensors)
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> _CompletionLayer:
+        return _CompletionLayer(self.completion, **tensors)
 
     def state(self) -> MemberState:
         arrays = {name: getattr(self.completion, name) for name in FIELDS}
         return MemberState("completion", {}, arrays)
 
-    def fixed(self, inputs: Tensor) -> Tensor:
+    def compute_fixed_part(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (n, r): what the input alone decides."""
         return torch.addmm(self.offset, inputs, self.slope)
 
@@ -72,7 +72,7 @@ def _check(input_size: int, output_size: int, completion: Completion) -> None:
         )
 
 
-class CompletedMembers(WrappedMembers[_Layer]):
+class CompletedMembers(WrappedMembers[_CompletionLayer]):
     """The members of `inner`, whose outputs z become `offset + slope x + basis z`."""
 
     kind = "completed"
@@ -81,7 +81,7 @@ class CompletedMembers(WrappedMembers[_Layer]):
     def __init__(self, inner: Members, completion: Completion) -> None:
         _check(inner.input_size, inner.output_size, completion)
         like = torch.empty(0, dtype=torch.float64, device=inner.device)
-        super().__init__(inner, _Layer.of(completion, like))
+        super().__init__(inner, _CompletionLayer.of(completion, like))
 
     @property
     def completion(self) -> Completion:
@@ -91,24 +91,24 @@ class CompletedMembers(WrappedMembers[_Layer]):
     def output_size(self) -> int:
         return self.completion.output_size
 
-    def around(self, inner: Members) -> Self:
+    def wrap(self, inner: Members) -> Self:
         return type(self)(inner, self.completion)
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (len(self), n, output_size)."""
-        x = checked_inputs(inputs, self.input_size, self.device)
-        free, fixed = self.inner.outputs(x), self.layer.fixed(x)
+        x = check_inputs(inputs, self.input_size, self.device)
+        free, fixed = self.inner.outputs(x), self.layer.compute_fixed_part(x)
         if len(self) == 1:
             return torch.addmm(fixed, free[0], self.layer.basis).unsqueeze(0)
         return free @ self.layer.basis + fixed
 
     def mixture(self, inputs: Tensor, weights: Tensor) -> Tensor:
         """`sum_i weights_i outputs_i`: (n, d), (len(self),) -> (n, output_size)."""
-        x = checked_inputs(inputs, self.input_size, self.device)
+        x = check_inputs(inputs, self.input_size, self.device)
         free = self.inner.mixture(x, weights)
-        return free @ self.layer.basis + weights.sum() * self.layer.fixed(x)
+        return free @ self.layer.basis + weights.sum() * self.layer.compute_fixed_part(x)
 
-    def folded(self) -> NetworkMembers | None:
+    def fold(self) -> NetworkMembers | None:
         """The same outputs by plain networks; None where the members inside have no last layer.
 
         The basis goes into the last layer, the slope into the connection that skips the others.
@@ -136,7 +136,7 @@ class CompletedMembers(WrappedMembers[_Layer]):
     def restore(cls, state: MemberState, restored: Restored, factories: Mapping[str, Any]) -> Self:
         """Members from a saved state; `restored` makes the members inside."""
         inner, layer = cls._stored(state, restored)
-        parts: dict[str, Any] = {name: state_array(layer, name) for name in FIELDS}
+        parts: dict[str, Any] = {name: read_state_array(layer, name) for name in FIELDS}
         return cls(inner, Completion(**parts))
 
 
@@ -145,7 +145,7 @@ class CompletedArchitecture(WrappedArchitecture[Completion]):
     """An architecture whose members are completed: training moves only what is free."""
 
     makes = CompletedMembers
-    layered = staticmethod(_Layer.of)
+    layered = staticmethod(_CompletionLayer.of)
 
     def __post_init__(self) -> None:
         _check(self.inner.input_size, self.inner.output_size, self.source)
@@ -154,17 +154,19 @@ class CompletedArchitecture(WrappedArchitecture[Completion]):
     def output_size(self) -> int:
         return self.source.output_size
 
-    def starting_at(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
+    def initialise_near(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
         """As of the architecture inside, whose outputs come nearest to this by completion."""
         inverse = np.linalg.pinv(self.source.basis)
         moved = inverse @ (slopes - self.source.slope)
-        return self.inner.starting_at(parameters, moved, inverse @ (offsets - self.source.offset))
+        return self.inner.initialise_near(
+            parameters, moved, inverse @ (offsets - self.source.offset)
+        )
 
-    def in_units(self, size: float) -> CompletedArchitecture:
+    def set_output_unit(self, size: float) -> CompletedArchitecture:
         """As of the architecture inside, whose outputs become completed ones of this size."""
         basis = self.source.basis
         inner = size * np.sqrt(len(basis)) / np.linalg.norm(basis)
-        return replace(self, inner=self.inner.in_units(float(inner)))
+        return replace(self, inner=self.inner.set_output_unit(float(inner)))
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d), or (count, n, d) with inputs of each member's own -> (count, n, output_size)."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.checks import checked_inputs, state_array
+from cg4ai.members.checks import check_inputs, read_state_array
 from cg4ai.members.wrappers import Restored, WrappedArchitecture, WrappedMembers
 from cg4ai.protocols import Members, Parameters
 from cg4ai.records import Array, MemberState
@@ -28,7 +28,7 @@ Clamp = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class _Layer:
+class _OutputSetLayer:
     """An output set as tensors: ends (r,), and the positions of each chain and of each total."""
 
     source: OutputSet
@@ -38,7 +38,7 @@ class _Layer:
     totals: tuple[Tensor, ...]
 
     @classmethod
-    def of(cls, source: OutputSet, like: Tensor) -> _Layer:
+    def of(cls, source: OutputSet, like: Tensor) -> _OutputSetLayer:
         low, high = (torch.as_tensor(end).to(like) for end in (source.low, source.high))
         chains, totals = (
             tuple(torch.tensor(one, device=like.device) for one in positions)
@@ -55,12 +55,12 @@ class _Layer:
         named |= {f"chain_{number}": one for number, one in enumerate(self.chains)}
         return named | {f"total_{number}": one for number, one in enumerate(self.totals)}
 
-    def with_tensors(self, tensors: Mapping[str, Tensor]) -> _Layer:
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> _OutputSetLayer:
         chains, totals = (
             tuple(tensors[f"{name}_{number}"] for number in range(len(own)))
             for name, own in (("chain", self.chains), ("total", self.totals))
         )
-        return _Layer(self.source, tensors["low"], tensors["high"], chains, totals)
+        return _OutputSetLayer(self.source, tensors["low"], tensors["high"], chains, totals)
 
     def state(self) -> MemberState:
         config = {
@@ -69,7 +69,7 @@ class _Layer:
         }
         return MemberState("set", config, {"low": self.source.low, "high": self.source.high})
 
-    def moved(self, outputs: Tensor, clamp: Clamp = torch.clamp) -> Tensor:
+    def move_into_set(self, outputs: Tensor, clamp: Clamp = torch.clamp) -> Tensor:
         """(..., r) -> (..., r) in the set, whatever the outputs are; not a number counts as 0."""
         most = LARGEST.get(outputs.dtype, 1e4)
         z = torch.nan_to_num(outputs, nan=0.0, posinf=most, neginf=-most)
@@ -83,17 +83,17 @@ class _Layer:
         return found
 
 
-def moved(source: OutputSet, outputs: Array) -> Array:
+def move_into_set(source: OutputSet, outputs: Array) -> Array:
     """(..., r) numbers, moved into the set as outputs of members are."""
     z = torch.as_tensor(outputs, dtype=torch.float64)
-    return np.asarray(_Layer.of(source, z).moved(z).numpy())
+    return np.asarray(_OutputSetLayer.of(source, z).move_into_set(z).numpy())
 
 
 def _summing(z: Tensor, low: Tensor, high: Tensor, total: float, clamp: Clamp) -> Tensor:
     """`clamp(z - tau, low, high)` with the sum `total`: nearest to z in box and sum, (..., k)."""
     z = z - z.detach().amax(-1, keepdim=True)  # tau moves by as much, and keeps its digits
     y = clamp(z - _tau(z, low, high, total), low, high)
-    return y + lacking(y.detach(), low, high, total)
+    return y + distribute_remainder(y.detach(), low, high, total)
 
 
 def _tau(z: Tensor, low: Tensor, high: Tensor, total: float) -> Tensor:
@@ -121,7 +121,7 @@ def _tau(z: Tensor, low: Tensor, high: Tensor, total: float) -> Tensor:
     return torch.where(count > 0, tau, left)
 
 
-def lacking(y: Tensor, low: Tensor, high: Tensor, total: float) -> Tensor:
+def distribute_remainder(y: Tensor, low: Tensor, high: Tensor, total: float) -> Tensor:
     """What rounding left of the total, shared by the outputs as their room allows.
 
     All are moved by the same share of the way to their ends, or those without an end by the same
@@ -179,7 +179,7 @@ def _total(outputs: Any, value: Any) -> Total:
     return Total(_numbers(outputs), value)
 
 
-class ArrangedMembers(WrappedMembers[_Layer]):
+class ArrangedMembers(WrappedMembers[_OutputSetLayer]):
     """The members of `inner`, whose outputs are moved into `source`."""
 
     kind = "arranged"
@@ -189,19 +189,19 @@ class ArrangedMembers(WrappedMembers[_Layer]):
     def __init__(self, inner: Members, source: OutputSet) -> None:
         _check(inner.output_size, source)
         like = torch.empty(0, dtype=torch.float64, device=inner.device)
-        super().__init__(inner, _Layer.of(source, like))
+        super().__init__(inner, _OutputSetLayer.of(source, like))
 
     @property
     def output_set(self) -> OutputSet:
         return self.layer.source
 
-    def around(self, inner: Members) -> Self:
+    def wrap(self, inner: Members) -> Self:
         return type(self)(inner, self.output_set)
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (len(self), n, output_size)."""
-        x = checked_inputs(inputs, self.input_size, self.device)
-        return self.layer.moved(self.inner.outputs(x))
+        x = check_inputs(inputs, self.input_size, self.device)
+        return self.layer.move_into_set(self.inner.outputs(x))
 
     @classmethod
     def restore(cls, state: MemberState, restored: Restored, factories: Mapping[str, Any]) -> Self:
@@ -214,8 +214,8 @@ class ArrangedMembers(WrappedMembers[_Layer]):
             raise InvalidInput(
                 f"arranged members need chains and totals, got {layer.config!r:.80}"
             ) from error
-        low, high = (state_array(layer, name) for name in ("low", "high"))
-        return cls(inner, OutputSet(low, high, chains, totals).examined())
+        low, high = (read_state_array(layer, name) for name in ("low", "high"))
+        return cls(inner, OutputSet(low, high, chains, totals).validate())
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,17 +223,17 @@ class ArrangedArchitecture(WrappedArchitecture[OutputSet]):
     """An architecture whose members are arranged: gradients reach the parameters through it."""
 
     makes = ArrangedMembers
-    layered = staticmethod(_Layer.of)
+    layered = staticmethod(_OutputSetLayer.of)
 
     def __post_init__(self) -> None:
         _check(self.inner.output_size, self.source)
 
-    def starting_at(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
+    def initialise_near(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
         """As of the architecture inside: outputs in the set stay as they are."""
-        return self.inner.starting_at(parameters, slopes, offsets)
+        return self.inner.initialise_near(parameters, slopes, offsets)
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d), or (count, n, d) with inputs of each member's own -> (count, n, output_size)."""
         outputs = self.inner.forward(parameters, inputs)
-        moved: Tensor = self._layer(outputs).moved(outputs, _inward)
+        moved: Tensor = self._layer(outputs).move_into_set(outputs, _inward)
         return moved
