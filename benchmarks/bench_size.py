@@ -28,7 +28,7 @@ import cg4ai
 from cg4ai.colgen import GradientPricer, Layout, Training
 from cg4ai.data import Array
 from cg4ai.members import NetworkArchitecture
-from cg4ai.report.tables import markdown
+from cg4ai.report.tables import format_markdown
 from cg4ai.rules import AffineBound, Ball, Box, Equality, Region
 
 SIZES = (50, 100, 200, 400, 1000)
@@ -177,7 +177,7 @@ def solved(problem: Drawn, *, seed: int, steps: int, device: str) -> tuple[cg4ai
     """One member, trained through the shield; equalities completed, the anchor found."""
     half, outputs = problem.equality.shape
     region = problem.region
-    rules = [
+    rules: list[Any] = [
         Equality(None, problem.equality / problem.unit, AffineBound(np.zeros(half), np.eye(half))),
         cg4ai.rules.Linear(region, problem.inequality / problem.unit, problem.limit, "<="),
     ]
@@ -268,7 +268,7 @@ def main() -> None:
         joblib.delayed(measured)(n, seed, convex=kind, options=options) for n, seed, kind in cells
     )
     lines.sort(key=lambda one: (one["outputs"], one["problem"], one["seed"]))
-    print(markdown(lines, digits=3))
+    print(format_markdown(lines, digits=3))
 
 
 if __name__ == "__main__":

@@ -126,9 +126,9 @@ def minimise_loss(
 ) -> AffineMap:
     """The rule of least mean loss, from `start`, which must keep the rows.
 
-    `rows`: as `build_region_rows` gives them, or `Counterpart.leaving` around the mean input. A program
-    that its solver gives up ends the search: every rule on the way keeps the rows (but for the
-    tolerance of the solver), and the last one is the best.
+    `rows`: of `build_region_rows`, or of `Counterpart.leaving` around the mean input. A program that
+    its solver gives up ends the search: every rule on the way keeps the rows (but for the tolerance
+    of the solver), and the last one is the best.
     """
     search = _LossSearch(loss, space)
     W = search.coordinates(start)
@@ -158,12 +158,13 @@ def _length(search: _LossSearch, W: Array, step: Array, local: _Local) -> float:
 
 
 def _step(
-    local: _Local, search: _Search, W: Array, rows: RegionRows | tuple[Any, Array] | None
+    local: _Local, search: _LossSearch, W: Array, rows: RegionRows | tuple[Any, Array] | None
 ) -> Array:
     """To the least of the quadratic around W, under the rows."""
     moments = search.moments
     if rows is None:
-        return -np.linalg.solve(local.curvature, np.linalg.solve(moments, local.slope.T).T)
+        across = np.linalg.solve(moments, local.slope.T).T
+        return np.asarray(-np.linalg.solve(local.curvature, across))
     if isinstance(rows, RegionRows):
         model = QuadraticModel(W, local.slope, local.curvature, moments, search.centre)
         return rows.minimise(model) - W

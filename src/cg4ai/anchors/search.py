@@ -35,6 +35,7 @@ ROUNDS = 60  # of inputs added to the program of a constant anchor
 MOST = 1.0  # room that is worth having, relative to the scale of a guard
 SHARE = 0.25  # of the most room there is: an anchor nearer to the data than that has too little
 LEAST = 0.02  # room that a rule of least loss leaves: it has chosen where, the others have not
+ROOMS = (0.1, 0.03, 0.01)  # asked for in turn where the usual anchors leave less, or none
 BISECTIONS = 20
 
 
@@ -128,6 +129,8 @@ def find_anchor(
     if loss is None and near is not None and near.room >= SHARE * MOST:
         return near
     best, failed = _roomiest(guards, space)
+    if best is None or (loss is not None and best.room < LEAST / SHARE):
+        best = _find_roomier(guards, space, 0.0 if best is None else best.room) or best
     if best is None:
         if near is not None and near.room > 0:
             return near
@@ -224,6 +227,22 @@ def _roomiest(guards: Sequence[Guard], space: Space) -> tuple[Anchor | None, NoA
         f"misses rule {forbidden.rule} by {forbidden.violation:.3g} at x = [{shown}{more}]"
     )
     return None, NoAnchor(reason, forbidden.guard.name, forbidden.point)
+
+
+def _find_roomier(guards: Sequence[Guard], space: Space, known: float) -> Anchor | None:
+    """An affine anchor with more room than is known, where one is found by operator splitting."""
+    for room in ROOMS:
+        rows = build_region_rows(guards, space, room)
+        if rows is None or room <= known:
+            return None
+        found = rows.find_shortest()
+        if found is None:
+            continue
+        one = space.outputs(found[:, :-1], found[:, -1] - found[:, :-1] @ rows.middle)
+        least = find_tightest(guards, one)
+        if least is not None and least.room > max(known, SHARE * room):
+            return Anchor(one, least.room)
+    return None
 
 
 def _centred(

@@ -24,6 +24,7 @@ from cg4ai.rules.guards import Guard
 from cg4ai.rules.regions import Ball, Region
 
 ROUNDS = 2000
+FEASIBLE_WITHIN = 500  # rounds; where no rule keeps the rows residuals never fall
 CHECKED_EVERY = 10  # rounds, after which residuals are looked at and the penalty follows them
 SETTLED = 1e-6  # relative residuals at which it ends
 USABLE = 1e-3  # and with which it may end after all rounds: what is missed is mended afterwards
@@ -61,7 +62,7 @@ class RegionRows:
     radius: Array
     euclidean: bool
 
-    def minimise(self, model: QuadraticModel) -> Array:
+    def minimise(self, model: QuadraticModel, *, rounds: int = ROUNDS) -> Array:
         """W of least value; SolverFailure if ADMM does not come near any that keeps the rows."""
         size = len(self.middle)
         # W' = W turn: slopes in u, and the value at the middle
@@ -75,10 +76,23 @@ class RegionRows:
             (moments + moments.T) / 2,
             model.here @ turn,
             model.slope @ back.T,
+            rounds=rounds,
         )
         return np.asarray(found @ back)
 
-    def _split(self, curvature: Array, moments: Array, here: Array, slope: Array) -> Array:
+    def find_shortest(self) -> Array | None:
+        """W of least size around the middle, (k, d + 1); None where none is found soon."""
+        free, size = self.effect.shape[1], len(self.middle)
+        nothing = np.zeros((free, size + 1))
+        model = QuadraticModel(nothing, nothing, np.eye(free), np.eye(size + 1), self.middle)
+        try:
+            return self.minimise(model, rounds=FEASIBLE_WITHIN)
+        except SolverFailure:
+            return None
+
+    def _split(
+        self, curvature: Array, moments: Array, here: Array, slope: Array, *, rounds: int
+    ) -> Array:
         """ADMM on `effect W + fixed = V`, V in the set of slopes that keep the rows."""
         response = np.linalg.solve(curvature, self.effect.T)
         unit = np.sqrt(np.maximum(np.einsum("lk,kl->l", self.effect, response), 1e-300))
@@ -94,7 +108,7 @@ class RegionRows:
         penalty = float(np.exp(np.log(spread).mean()) / max(strength.mean(), 1e-300))
         values = ruled @ here + fixed
         duals, shift = np.zeros_like(values), np.zeros(len(limits))
-        for number in range(1, ROUNDS + 1):
+        for number in range(1, rounds + 1):
             pulled = along.T @ ((values - duals - fixed) @ inputs)
             found = (wanted + penalty * pulled) / (spread + penalty * strength[:, None])
             reached = (along @ found) @ inputs.T + fixed
@@ -104,7 +118,9 @@ class RegionRows:
             duals = duals + relaxed - values
             if number % CHECKED_EVERY:
                 continue
-            missed = _largest_norm(reached - values) / _largest_norm(reached - fixed, values - fixed)
+            missed = _largest_norm(reached - values) / _largest_norm(
+                reached - fixed, values - fixed
+            )
             force = penalty * (along.T @ (duals @ inputs))
             moved = _largest_norm(penalty * (along.T @ ((values - before) @ inputs)))
             moved = moved / _largest_norm(wanted, force)

@@ -255,7 +255,7 @@ def _shielded(
     def members(inner: Members) -> Members:
         return ShieldedMembers(inner, shield)
 
-    free = not softmax_groups(problem) and output_set_of(problem) is None
+    free = not find_softmax_groups(problem) and find_output_set(problem) is None
 
     def architecture(inner: Architecture) -> Architecture:
         own = inner if unit == 1 else inner.set_output_unit(unit)

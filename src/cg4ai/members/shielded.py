@@ -220,7 +220,8 @@ class ShieldedArchitecture(WrappedArchitecture[Shield]):
 
 def _hold_length(moved: Tensor, theta: Tensor, anchor: Tensor) -> Tensor:
     beyond = -torch.log1p(-theta.clamp_max(LARGEST_SHARE))
-    held: Tensor = HeldLength.apply(moved, beyond, (moved - anchor).detach())
+    change = (moved - anchor).detach()
+    held: Tensor = HeldLength.apply(moved, beyond, change)  # type: ignore[no-untyped-call]
     return held
 
 
