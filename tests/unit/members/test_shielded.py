@@ -18,6 +18,7 @@ from cg4ai.members import (
     concatenate,
     restore,
 )
+from cg4ai.members.shielded import HOLD
 from cg4ai.rules import AffineBound, Box, Concave, Largest, Linear, Quadratic
 from cg4ai.rules.guards import guard_of
 
@@ -199,6 +200,29 @@ def test_training_starts_near_an_affine_anchor(hidden, skip):
 
 def _initial(architecture):
     return architecture.initialise(3, torch.Generator().manual_seed(0))
+
+
+def test_the_length_beyond_the_rules_is_held_in_the_unit_of_the_loss():
+    """Outputs (4, 0) at every input, y0 <= 1, anchor 0: r = 4, and change = (1, 0)."""
+    rule = Linear(BOX, [1.0, 0.0], 1.0, "<=")
+    rule.check(2, 2)
+    shield = Shield(ConstantMembers([[0.0, 0.0]], 2), (guard_of(rule, 2),))
+    network = NetworkArchitecture(2, 2, hidden=())
+    x = inputs(0)
+    for outwards, unit in ((4.0, 1.0), (4.0, 1e3), (0.5, 1.0)):
+        gradients = []
+        for holds in (False, True):
+            architecture = ShieldedArchitecture(network, shield, holds_length=holds)
+            bias = torch.tensor([[outwards, 0.0]]).double().requires_grad_(True)
+            parameters = {"weight_0": torch.zeros(1, 2, 2).double(), "bias_0": bias}
+            outputs = architecture.forward(parameters, x)
+            torch.testing.assert_close(outputs[0, :, 0].max().item(), min(outwards, 1.0))
+            loss = unit * (outputs[..., 0] * 3 + outputs[..., 1]).mean()
+            gradients.append(torch.autograd.grad(loss, bias)[0][0])
+        added = gradients[1] - gradients[0]
+        # d/dy0 of HOLD * |loss' . change| * log r
+        expected = HOLD * 3 * unit / outwards if outwards > 1 else 0.0
+        np.testing.assert_allclose(added.numpy(), [expected, 0.0], rtol=1e-6, atol=1e-12)
 
 
 def test_another_function_of_the_same_name_is_another_rule():
