@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cg4ai.anchors.affine_maps import AffineMap, Space, affine_map
+from cg4ai.anchors.affine_maps import AffineMap, Space
 from cg4ai.anchors.least_loss import MeanLoss
 from cg4ai.anchors.search import (
     Anchor,
@@ -30,6 +30,7 @@ from cg4ai.compile.equalities import completion_of
 from cg4ai.compile.output_sets import output_set_of
 from cg4ai.compile.problem import softmax_groups
 from cg4ai.errors import InvalidInput
+from cg4ai.members.affine_maps import affine_map, affine_member
 from cg4ai.members.output_sets import moved
 from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
 from cg4ai.objectives import Objective, Supervised
@@ -74,7 +75,7 @@ def through_shield(problem: CompiledProblem) -> CompiledProblem:
     how = "constant" if found.map.is_constant else "affine"
     note = f"{how} anchor with room {found.room:.3g}, by closed form"
     guards = tuple(guard_of(one, problem.layout.output_size) for one in ruled)
-    shield = Shield(found.map.members(), guards, _coupled(problem))
+    shield = Shield(affine_member(found.map), guards, _coupled(problem))
     return _shielded(problem, shield, ruled, note)
 
 

@@ -30,6 +30,8 @@ class _Labelled(Placed):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.inputs is None:
+            return
         count = 1 if self.over_region else len(self.points)
         if self.over_region and np.size(self.labels) != 1:
             raise InvalidInput(
@@ -99,6 +101,8 @@ class Probability(_Labelled):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.inputs is None:
+            return
         low, high = self.at_least.min(), self.at_least.max()
         if not (low > 0 and high <= 1):
             raise InvalidInput(

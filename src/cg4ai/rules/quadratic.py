@@ -126,6 +126,12 @@ class QuadraticRules(NormalFormDefaults):
         squares = np.einsum("nr,lrs,ns->nl", size, np.abs(self.square), size)
         return np.asarray(squares + size @ np.abs(self.linear).T + np.abs(self.limit))
 
+    def term_sizes(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """(n, d), (..., n, r) -> (..., n, L): squares count twice, as they change by twice."""
+        own, size = self._on(outputs), outputs.abs()
+        squares = self._squares(size, size @ own["factor"].abs())
+        return own["limit"].abs() + 2 * squares + size @ own["linear"].abs()
+
     def slack(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """(n, d), (..., n, r) -> (..., n, L), `limit - value`: at least 0 where a rule is kept."""
         return self._left(outputs, self._along(outputs))
@@ -272,6 +278,8 @@ class Quadratic(Placed):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.inputs is None:
+            return
         square = arrays.numbers(self.square, "square")
         if square.ndim not in (2, 3) or square.shape[-1] != square.shape[-2] or not square.size:
             raise InvalidInput(f"square must be (r, r) or (L, r, r), got shape {square.shape}")

@@ -1,7 +1,7 @@
 """Outputs moved towards an anchor's just far enough to keep rules: what every shield does.
 
 `S(f) = f + theta(x, f) (a(x) - f)` lies in the set of outputs that keep the rules, whatever f is.
-Shields of members and of whole mixtures differ only in what f and the anchor a are.
+Layers, shields of members and of whole mixtures differ only in what f and the anchor a are.
 """
 
 from __future__ import annotations
@@ -31,6 +31,14 @@ class _Components:
     count: int
     of_rule: Tensor
     of_output: Tensor
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """A share `unit` of their size by which outputs are rounded, and whether they came so."""
+
+    unit: float
+    came: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,14 +97,53 @@ class Blend:
                 return blended  # exact at 0 and 1, and quicker than looking at each
         return _selected(outputs, anchor, share)
 
+    def rounded(
+        self,
+        inputs: Tensor,
+        outputs: Tensor,
+        anchor: Tensor,
+        rounding: Rounding,
+        inside: Sequence[Tensor] | None = None,
+    ) -> Tensor:
+        """(n, d), (n, r), (n, r) -> the outputs of `moved`, which keep the rules after rounding.
+
+        `inside` says for each guard which inputs (n,) are in its region, where that is known. What
+        `moved` leaves alone stays as it is, unless `rounding` is of the outputs that came.
+        """
+        share = self._share(inputs, outputs, anchor, self.slacks(inputs, outputs), inside)
+        moved = _selected(outputs, anchor, share)
+        with torch.no_grad():  # as far as rounding goes, which has no slope
+            each = [
+                one.further_shares(inputs, moved, anchor, rounding.unit, own)
+                for one, own in self._pairs(inside)
+            ]
+            further = self._spread(each)
+            if not rounding.came:
+                further = torch.where(share > 0, further, 0.0)
+        return _selected(moved, anchor, further)
+
+    def _pairs(self, inside: Sequence[Tensor] | None) -> list[tuple[Guard, Tensor | None]]:
+        known = [None] * len(self.guards) if inside is None else inside
+        return list(zip(self.guards, known, strict=True))
+
     def _share(
-        self, inputs: Tensor, outputs: Tensor, anchor: Tensor, slacks: Sequence[Tensor]
+        self,
+        inputs: Tensor,
+        outputs: Tensor,
+        anchor: Tensor,
+        slacks: Sequence[Tensor],
+        inside: Sequence[Tensor] | None = None,
     ) -> Tensor:
         """(..., n, r) or (..., n, 1): how far each output is moved."""
-        pairs = zip(self.guards, slacks, strict=True)
-        each = [one.shares(inputs, own, outputs, anchor) for one, own in pairs]
-        needed = each[0] if len(each) == 1 else torch.cat(each, -1)
-        parts = self._parts(outputs.device)
+        pairs = zip(self._pairs(inside), slacks, strict=True)
+        return self._spread(
+            [one.shares(inputs, own, outputs, anchor, near) for (one, near), own in pairs]
+        )
+
+    def _spread(self, each: Sequence[Tensor]) -> Tensor:
+        """What the rules of each guard need (..., n, L) as what the outputs are moved by."""
+        needed = each[0] if len(each) == 1 else torch.cat(list(each), -1)
+        parts = self._parts(needed.device)
         if parts is None:
             return needed.amax(-1, keepdim=True)
         nothing = needed.new_zeros(*needed.shape[:-1], parts.count)

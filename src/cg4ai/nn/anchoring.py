@@ -1,0 +1,260 @@
+"""From rules to what a shield needs: guards, what outputs keep already, and a proven anchor."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cg4ai.anchors.affine_maps import AffineMap, Space
+from cg4ai.anchors.search import Anchor, NoAnchor, check_given, find_anchor
+from cg4ai.errors import InvalidInput, MissingAnchor
+from cg4ai.records import Array
+from cg4ai.rules import output_sets
+from cg4ai.rules.affine import AffineRules
+from cg4ai.rules.coefficients import AffineCoefficients
+from cg4ai.rules.concave import Concave
+from cg4ai.rules.equality import Completion, Equality
+from cg4ai.rules.equality import joined as joined_equalities
+from cg4ai.rules.guards import FunctionRules, Guard, guard_of
+from cg4ai.rules.linear import Linear
+from cg4ai.rules.output_sets import OutputRule, OutputSet
+from cg4ai.rules.quadratic import Quadratic, QuadraticRules
+from cg4ai.rules.regions import Box, Region
+from cg4ai.rules.requirement import Placed
+
+# where rules hold that name no region and depend on no input: it is never looked at
+ANYWHERE = Box([-1.0], [1.0])
+AGREES = 1e-9  # rounding that an anchor of the user's own may have
+
+LayerRule = Placed | OutputRule
+
+
+@dataclass(frozen=True)
+class Within:
+    """What outputs keep before the shield and must keep after it: equalities, or one set."""
+
+    completion: Completion | None = None
+    outputs: OutputSet | None = None
+    tied: tuple[tuple[int, ...], ...] = ()
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, rules: Sequence[LayerRule], *, input_size: int, output_size: int) -> Within:
+        equalities = [one for one in rules if isinstance(one, Equality)]
+        sets = [one for one in rules if isinstance(one, OutputRule)]
+        others = [one for one in rules if not isinstance(one, Equality | OutputRule)]
+        if others or (equalities and sets):
+            raise InvalidInput(
+                "within takes Equality rules, or Range, Ordered and SumTo, but not both, got "
+                f"{', '.join(type(one).__name__ for one in rules)}",
+                code="unsupported",
+            )
+        names = tuple(one.name for one in rules)
+        if equalities:
+            for one in equalities:
+                one.check(input_size, output_size)
+            tied = [tuple(np.flatnonzero(row).tolist()) for one in equalities for row in one.matrix]
+            completion = joined_equalities(equalities, input_size=input_size)
+            return cls(completion, None, tuple(tied), names)
+        if sets:
+            inside = output_sets.joined(sets, output_size)
+            return cls(None, inside, inside.tied, names)
+        return cls()
+
+    def space(self, output_size: int, input_size: int) -> Space:
+        """The maps among which an anchor is sought."""
+        own = self.completion
+        if own is not None:
+            free = Space.free(output_size, input_size)
+            return replace(free, offset=own.offset, slope=own.slope, basis=own.basis)
+        if self.outputs is not None:
+            return Space.inside(self.outputs, input_size)
+        return Space.free(output_size, input_size)
+
+    def check(self, anchor: AffineMap) -> None:
+        """Refuse an anchor that would take outputs out of what they keep."""
+        if self.completion is not None:
+            own = self.completion
+            solved = np.linalg.lstsq(
+                own.basis,
+                np.column_stack([anchor.offsets - own.offset, anchor.slopes - own.slope]),
+                rcond=None,
+            )[0]
+            offset, slope = own.basis @ solved[:, 0], own.basis @ solved[:, 1:]
+            size = 1 + np.abs(anchor.offsets).max() + np.abs(anchor.slopes).max()
+            missed = max(
+                np.abs(anchor.offsets - own.offset - offset).max(),
+                np.abs(anchor.slopes - own.slope - slope).max(initial=0.0),
+            )
+            kept = missed <= AGREES * size
+        elif self.outputs is not None:
+            matrix, bound = self.outputs.rows
+            short = bound - matrix @ anchor.offsets
+            kept = anchor.is_constant and bool((short <= AGREES * (1 + np.abs(bound))).all())
+        else:
+            kept = True
+        if not kept:
+            raise InvalidInput(
+                f"the anchor does not keep {' and '.join(self.names)}, within which outputs are "
+                "moved; give one that does, or none to have it found",
+                code="anchor",
+            )
+
+
+def guards_of(
+    rules: Sequence[LayerRule], *, region: Region | None, output_size: int
+) -> tuple[Guard, ...]:
+    """The guards of rules, each over its own region or the one that is given for all."""
+    named = (one.inputs for one in rules if isinstance(one, Placed))
+    known = next((one for one in named if isinstance(one, Region)), None)
+    place = region or known or ANYWHERE
+    found: list[Guard] = []
+    for one in rules:
+        everywhere = region is None and one.inputs is None
+        if isinstance(one, OutputRule):
+            guard = _guard_of_outputs(one, place, output_size)
+        else:
+            guard = _guard_of_placed(one, place, output_size)
+        if everywhere and not free_of_inputs(guard):
+            raise InvalidInput(
+                f"{one.name} depends on the input, but no region says where it holds; give "
+                "region=Box(lower, upper), or a region to the rule",
+                code="missing-argument",
+            )
+        found.append(replace(guard, everywhere=everywhere))
+    sizes = {guard.region.size for guard in found}
+    if len(sizes) > 1:
+        raise InvalidInput(
+            f"the regions of these rules have {sorted(sizes)} features; they must agree",
+            code="shape",
+        )
+    return tuple(found)
+
+
+def _guard_of_placed(rule: Placed, place: Region, output_size: int) -> Guard:
+    if isinstance(rule, Equality):
+        raise InvalidInput(
+            f"{rule.name} is an equality, which leaves a shield no room: put a Completion before "
+            "the Shield, and give the equality as within=",
+            code="unsupported",
+        )
+    one = rule.placed(place)
+    one.check(one.input_size, output_size)
+    return guard_of(one, output_size)
+
+
+def _guard_of_outputs(rule: OutputRule, place: Region, output_size: int) -> Guard:
+    """The guard of ranges and orders as linear rules."""
+    source = rule.output_set(output_size)
+    if source.totals:
+        raise InvalidInput(
+            f"{rule.name} fixes a sum, which leaves a shield no room: put an OutputSet before the "
+            "Shield, and give the rule as within=",
+            code="unsupported",
+        )
+    matrix, bound = source.rows
+    rows = AffineRules.of(AffineCoefficients.fixed(matrix), bound, ">=", input_size=place.size)
+    return Guard(rule.name, place, rows)
+
+
+def free_of_inputs(guard: Guard) -> bool:
+    """Whether its rules are the same at every input."""
+    rules = guard.rules
+    if isinstance(rules, QuadraticRules):
+        return True
+    if isinstance(rules, AffineRules):
+        return not (rules.tilt.any() or rules.value.any())
+    # a rule that is a function in Python: one of the outputs alone, or of who knows what
+    return isinstance(rules, FunctionRules) and isinstance(rules.requirement, Concave)
+
+
+def width_of(rules: Sequence[LayerRule], output_size: int | None) -> int:
+    """How many outputs the rules are about."""
+    known = {output_size} if output_size is not None else set()
+    for one in rules:
+        if isinstance(one, Placed):
+            known.add(stated_width(one))
+    sizes = sorted(size for size in known if size is not None)
+    if len(sizes) == 1:
+        return sizes[0]
+    if not sizes:
+        raise InvalidInput(
+            "these rules do not say how many outputs there are; give output_size=",
+            code="missing-argument",
+        )
+    raise InvalidInput(f"the rules are about {sizes} outputs; they must agree", code="shape")
+
+
+def stated_width(rule: Placed) -> int | None:
+    """How many outputs a rule speaks of; None where it says nothing."""
+    if rule.output_size is not None:
+        return rule.output_size
+    if isinstance(rule, Linear) and isinstance(rule.coefficients, AffineCoefficients):
+        return int(rule.coefficients.constant.shape[1])
+    if isinstance(rule, Linear | Quadratic):
+        given = rule.coefficients if isinstance(rule, Linear) else rule.square
+        return int(np.shape(given)[-1]) if np.ndim(given) else None
+    return None
+
+
+def anchor_of(
+    guards: Sequence[Guard], within: Within, *, given: Any, reference: Any, output_size: int
+) -> Anchor:
+    """The anchor that was given, with its room proven, or one that is found."""
+    input_size = guards[0].region.size
+    if given is not None:
+        wanted = map_of(given, "anchor", output_size=output_size, input_size=input_size)
+        within.check(wanted)
+        return check_given(guards, wanted)
+    space = within.space(output_size, input_size)
+    start = None
+    if reference is not None:
+        start = map_of(reference, "reference", output_size=output_size, input_size=input_size)
+        if within.names:
+            within.check(start)
+    found = find_anchor(guards, space=space, reference=start)
+    if isinstance(found, NoAnchor):
+        raise MissingAnchor(found.reason, rule=found.rule, point=found.input.tolist())
+    return found
+
+
+def map_of(given: Any, what: str, *, output_size: int, input_size: int) -> AffineMap:
+    """A constant vector (r,), (slopes (r, d), offsets (r,)), or an AffineMap."""
+    made: AffineMap | None = None
+    if isinstance(given, AffineMap):
+        made = given
+    elif isinstance(given, tuple) and len(given) == 2 and np.ndim(given[0]) == 2:
+        made = AffineMap(_array(given[0]), _array(given[1]))
+    elif np.shape(given) == (output_size,):
+        made = AffineMap.constant(_array(given), input_size)
+    shapes = (output_size, input_size), (output_size,)
+    if made is None or (made.slopes.shape, made.offsets.shape) != shapes:
+        raise InvalidInput(
+            f"{what} is {output_size} numbers, (slopes ({output_size}, {input_size}), offsets "
+            f"({output_size},)) or such an AffineMap, got {type(given).__name__} of shape "
+            f"{np.shape(given) if not isinstance(given, tuple | AffineMap) else '(...)'}",
+            code="shape",
+        )
+    if not (np.isfinite(made.slopes).all() and np.isfinite(made.offsets).all()):
+        raise InvalidInput(f"{what} must be finite numbers", code="not-finite")
+    return made
+
+
+def _array(given: Any) -> Array:
+    return np.array(given, dtype=np.float64)
+
+
+def digest_of(guards: Sequence[Guard], within: Within) -> str:
+    """Equal for shields that keep the same rules in the same regions."""
+    content: list[Any] = [
+        [one.rules.digest or f"function {one.name}", one.region.record(), one.everywhere]
+        for one in guards
+    ]
+    content.append(None if within.completion is None else within.completion.digest)
+    content.append(None if within.outputs is None else within.outputs.digest)
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
