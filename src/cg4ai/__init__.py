@@ -3,7 +3,8 @@
 The names below are what most users need. The rest of the public interface is in submodules:
 `rules`, `nn` (layers for any torch network), `members`, `data`, `colgen` (the algorithm and its
 parts), `guarantees`, `callbacks`, `errors`, `plots`, `runs`, and what applications are made of
-(`apps`, `report`, `solvers`, `clock`), with `routing` as the one that comes along. All are imported when they are first used.
+(`apps`, `report`, `solvers`, `clock`), with `routing` as the one that comes along. All are
+imported when they are first used.
 """
 
 from __future__ import annotations

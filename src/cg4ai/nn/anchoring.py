@@ -21,6 +21,7 @@ from cg4ai.rules.concave import Concave
 from cg4ai.rules.equality import Completion, Equality
 from cg4ai.rules.equality import joined as joined_equalities
 from cg4ai.rules.guards import FunctionRules, Guard, guard_of
+from cg4ai.rules.labels import Margin, Probability
 from cg4ai.rules.linear import Linear
 from cg4ai.rules.output_sets import OutputRule, OutputSet
 from cg4ai.rules.quadratic import Quadratic, QuadraticRules
@@ -31,7 +32,8 @@ from cg4ai.rules.requirement import Placed
 ANYWHERE = Box([-1.0], [1.0])
 AGREES = 1e-9  # rounding that an anchor of the user's own may have
 
-LayerRule = Placed | OutputRule
+PlacedRule = Linear | Quadratic | Concave | Probability | Margin | Equality
+LayerRule = PlacedRule | OutputRule
 
 
 @dataclass(frozen=True)
@@ -116,10 +118,11 @@ def guards_of(
     found: list[Guard] = []
     for one in rules:
         everywhere = region is None and one.inputs is None
-        if isinstance(one, OutputRule):
-            guard = _guard_of_outputs(one, place, output_size)
-        else:
-            guard = _guard_of_placed(one, place, output_size)
+        guard = (
+            _guard_of_outputs(one, place, output_size)
+            if isinstance(one, OutputRule)
+            else _guard_of_placed(one, place, output_size)
+        )
         if everywhere and not free_of_inputs(guard):
             raise InvalidInput(
                 f"{one.name} depends on the input, but no region says where it holds; give "
@@ -136,7 +139,7 @@ def guards_of(
     return tuple(found)
 
 
-def _guard_of_placed(rule: Placed, place: Region, output_size: int) -> Guard:
+def _guard_of_placed(rule: PlacedRule, place: Region, output_size: int) -> Guard:
     if isinstance(rule, Equality):
         raise InvalidInput(
             f"{rule.name} is an equality, which leaves a shield no room: put a Completion before "
@@ -175,11 +178,8 @@ def free_of_inputs(guard: Guard) -> bool:
 
 def width_of(rules: Sequence[LayerRule], output_size: int | None) -> int:
     """How many outputs the rules are about."""
-    known = {output_size} if output_size is not None else set()
-    for one in rules:
-        if isinstance(one, Placed):
-            known.add(stated_width(one))
-    sizes = sorted(size for size in known if size is not None)
+    stated = [stated_width(one) for one in rules if isinstance(one, Placed)]
+    sizes = sorted({size for size in [output_size, *stated] if size is not None})
     if len(sizes) == 1:
         return sizes[0]
     if not sizes:

@@ -115,7 +115,7 @@ class RuleLayer(nn.Module, ABC):
             return made if lowered or made.dtype == tensor.dtype else tensor.to(made.device)
 
         super()._apply(placed, recurse)  # type: ignore[no-untyped-call]
-        if working_dtype(before) != torch.float64 != lowered:
+        if working_dtype(before) != torch.float64 and not lowered:
             self._restore_precision()
         self._prepare()
         return self
@@ -129,11 +129,11 @@ class RuleLayer(nn.Module, ABC):
             return
         with torch.no_grad(), torch.inference_mode(False):
             for dtype in (torch.float32, working_dtype(self.rules.device)):
-                like = {"dtype": dtype, "device": self.rules.device}
-                x = torch.zeros(1, self.input_size, **like) if self.input_size else None
+                like = torch.empty(0, dtype=dtype, device=self.rules.device)
+                x = like.new_zeros(1, self.input_size) if self.input_size else None
                 for width in self.widths:
                     for inputs in [x] if self.needs_input else [x, None]:
-                        self._keep(torch.full((1, width), torch.nan, **like), inputs, dtype)
+                        self._keep(like.new_full((1, width), torch.nan), inputs, dtype)
 
     # ---- checkpoints --------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ class Shield(RuleLayer):
     which is proven. Left out, one is found, near `reference` (of the same kinds, such as the mean
     of the targets) where it is given; `MissingAnchor` says which rule forbids one, and where.
 
-    `within`: rules that outputs keep before, by a `Completion` or an `OutputSet`, and go on keeping.
+    `within`: rules that outputs keep before, by a `Completion` or an `OutputSet`, and keep after.
     `output_size` is needed where no rule says how many outputs there are.
 
     >>> cap = Linear(None, [1.0, 1.0], 1.0, "<=", name="cap")

@@ -139,8 +139,8 @@ class Guard:
         """(..., n, L): the share of the anchor that each rule needs, 0 where it is kept.
 
         `own` (..., n, L) is the slack of the outputs (..., n, r), `anchor` (n, r) the anchor's
-        outputs, `inside` (n,) which inputs are in the region, where that is known. Where the anchor breaks a rule too it is taken whole if that is better, else the
-        rule is left alone.
+        outputs, `inside` (n,) which inputs are in the region, where that is known. Where the anchor
+        breaks a rule too it is taken whole if that is better, else the rule is left alone.
         """
         other = self.rules.slack(inputs, anchor)
         reach = other.clamp_min(0.0)
