@@ -12,8 +12,8 @@ import numpy as np
 
 from cg4ai.anchors.affine_maps import AffineMap, Space
 from cg4ai.anchors.search import Anchor, NoAnchor, check_given, find_anchor
+from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput, MissingAnchor
-from cg4ai.records import Array
 from cg4ai.rules import output_sets
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.coefficients import AffineCoefficients
@@ -229,9 +229,9 @@ def map_of(given: Any, what: str, *, output_size: int, input_size: int) -> Affin
     if isinstance(given, AffineMap):
         made = given
     elif isinstance(given, tuple) and len(given) == 2 and np.ndim(given[0]) == 2:
-        made = AffineMap(_array(given[0]), _array(given[1]))
+        made = AffineMap(*(arrays.numbers(one, what) for one in given))
     elif np.shape(given) == (output_size,):
-        made = AffineMap.constant(_array(given), input_size)
+        made = AffineMap.constant(arrays.numbers(given, what), input_size)
     shapes = (output_size, input_size), (output_size,)
     if made is None or (made.slopes.shape, made.offsets.shape) != shapes:
         raise InvalidInput(
@@ -240,13 +240,7 @@ def map_of(given: Any, what: str, *, output_size: int, input_size: int) -> Affin
             f"{np.shape(given) if not isinstance(given, tuple | AffineMap) else '(...)'}",
             code="shape",
         )
-    if not (np.isfinite(made.slopes).all() and np.isfinite(made.offsets).all()):
-        raise InvalidInput(f"{what} must be finite numbers", code="not-finite")
     return made
-
-
-def _array(given: Any) -> Array:
-    return np.array(given, dtype=np.float64)
 
 
 def digest_of(guards: Sequence[Guard], within: Within) -> str:

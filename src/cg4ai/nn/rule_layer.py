@@ -115,7 +115,8 @@ class RuleLayer(nn.Module, ABC):
             return made if lowered or made.dtype == tensor.dtype else tensor.to(made.device)
 
         super()._apply(placed, recurse)  # type: ignore[no-untyped-call]
-        if working_dtype(before) != torch.float64 and not lowered:
+        floats = [one for one in self.buffers(recurse=False) if one.is_floating_point()]
+        if not lowered and any(one.dtype != torch.float64 for one in floats):
             self._restore_precision()
         self._prepare()
         return self

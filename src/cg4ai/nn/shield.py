@@ -121,7 +121,7 @@ class Shield(RuleLayer):
             blend, x = self._blend, inputs.to(work)
             inside = [one.region.near(inputs) for one in blend.guards]
         rounding = self._rounding(dtype, work)
-        if is_traced() or given.device.type != "cpu":
+        if is_traced() or given.device.type != "cpu" or rounding.came:
             anchor = self._anchor_at(x)
             finite = torch.isfinite(y).all(-1, keepdim=True)
             moved = blend.rounded(x, torch.where(finite, y, anchor), anchor, rounding, inside)

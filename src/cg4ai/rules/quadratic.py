@@ -162,8 +162,11 @@ class QuadraticRules(NormalFormDefaults):
         square = (curve - lack).square() + spare * (spare + 2 * (curve + lack))
         # a double root has no gradient: what is far below rounding is as good as none
         least = (torch.finfo(total.dtype).eps * total.detach()).square()
+        # of outputs so far away that this overflows nothing is left: the anchor whole
+        finite = torch.isfinite(square) & torch.isfinite(least)
+        square, least = torch.where(finite, square, 1.0), torch.where(finite, least, 1.0)
         share = 2 * lack / (total + torch.maximum(square, least).sqrt())
-        return torch.where(broken, torch.where(other < 0, 1.0, share), 0.0)
+        return torch.where(broken, torch.where((other < 0) | ~finite, 1.0, share), 0.0)
 
     def _along(self, outputs: Tensor) -> Tensor:
         """(..., n, r) -> (..., n, L K): what is squared."""
