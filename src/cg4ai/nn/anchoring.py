@@ -14,6 +14,7 @@ from cg4ai.anchors.affine_maps import AffineMap, Space
 from cg4ai.anchors.search import Anchor, NoAnchor, check_given, find_anchor
 from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput, MissingAnchor
+from cg4ai.nn.layer_rules import LayerRule, PlacedRule
 from cg4ai.rules import output_sets
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.coefficients import AffineCoefficients
@@ -21,19 +22,14 @@ from cg4ai.rules.concave import Concave
 from cg4ai.rules.equality import Completion, Equality
 from cg4ai.rules.equality import joined as joined_equalities
 from cg4ai.rules.guards import FunctionRules, Guard, guard_of
-from cg4ai.rules.labels import Margin, Probability
-from cg4ai.rules.linear import Linear
 from cg4ai.rules.output_sets import OutputRule, OutputSet
-from cg4ai.rules.quadratic import Quadratic, QuadraticRules
+from cg4ai.rules.quadratic import QuadraticRules
 from cg4ai.rules.regions import Box, Region
 from cg4ai.rules.requirement import Placed
 
 # where rules hold that name no region and depend on no input: it is never looked at
 ANYWHERE = Box([-1.0], [1.0])
 AGREES = 1e-9  # rounding that an anchor of the user's own may have
-
-PlacedRule = Linear | Quadratic | Concave | Probability | Margin | Equality
-LayerRule = PlacedRule | OutputRule
 
 
 @dataclass(frozen=True)
@@ -174,32 +170,6 @@ def free_of_inputs(guard: Guard) -> bool:
         return not (rules.tilt.any() or rules.value.any())
     # a rule that is a function in Python: one of the outputs alone, or of who knows what
     return isinstance(rules, FunctionRules) and isinstance(rules.requirement, Concave)
-
-
-def width_of(rules: Sequence[LayerRule], output_size: int | None) -> int:
-    """How many outputs the rules are about."""
-    stated = [stated_width(one) for one in rules if isinstance(one, Placed)]
-    sizes = sorted({size for size in [output_size, *stated] if size is not None})
-    if len(sizes) == 1:
-        return sizes[0]
-    if not sizes:
-        raise InvalidInput(
-            "these rules do not say how many outputs there are; give output_size=",
-            code="missing-argument",
-        )
-    raise InvalidInput(f"the rules are about {sizes} outputs; they must agree", code="shape")
-
-
-def stated_width(rule: Placed) -> int | None:
-    """How many outputs a rule speaks of; None where it says nothing."""
-    if rule.output_size is not None:
-        return rule.output_size
-    if isinstance(rule, Linear) and isinstance(rule.coefficients, AffineCoefficients):
-        return int(rule.coefficients.constant.shape[1])
-    if isinstance(rule, Linear | Quadratic):
-        given = rule.coefficients if isinstance(rule, Linear) else rule.square
-        return int(np.shape(given)[-1]) if np.ndim(given) else None
-    return None
 
 
 def anchor_of(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
+from cg4ai.nn.layer_rules import width_of
 from cg4ai.nn.rule_layer import RuleLayer, working_dtype
 from cg4ai.nn.set_projection import LARGEST, SetTensors, clamp_inward
 from cg4ai.records import Array
@@ -39,7 +40,7 @@ class OutputSet(RuleLayer):
                 "other rules are for a Shield or a Completion",
                 code="type",
             )
-        source = output_sets.joined(listed, _width(listed, output_size))
+        source = output_sets.joined(listed, width_of(listed, output_size))
         super().__init__(
             input_size=0,
             output_size=source.output_size,
@@ -112,18 +113,3 @@ def single_ends(low: Array, high: Array) -> tuple[Array, Array]:
     crossed = up > down
     nearest = ((low + high) / 2).astype(np.float32) if crossed.any() else up
     return np.where(crossed, nearest, up), np.where(crossed, nearest, down)
-
-
-def _width(rules: Sequence[OutputRule], given: int | None) -> int:
-    """How many outputs there are: as given, or as the ends of a range over all outputs say."""
-    if given is not None:
-        return given
-    for one in rules:
-        if isinstance(one, output_sets.Range) and one.outputs is None:
-            size = max(len(one.low), len(one.high))
-            if size > 1:
-                return size
-    raise InvalidInput(
-        "these rules do not say how many outputs there are; give output_size=",
-        code="missing-argument",
-    )

@@ -20,15 +20,14 @@ from cg4ai.data.arrays import is_traced
 from cg4ai.errors import InvalidInput
 from cg4ai.nn.anchoring import (
     ANYWHERE,
-    LayerRule,
     Within,
     anchor_of,
     digest_of,
     free_of_inputs,
     guards_of,
-    width_of,
 )
 from cg4ai.nn.blending import Blend, Rounding
+from cg4ai.nn.layer_rules import LayerRule, width_of
 from cg4ai.nn.rule_layer import RuleLayer, working_dtype
 from cg4ai.rules.guards import FunctionRules
 from cg4ai.rules.regions import Region
