@@ -42,6 +42,18 @@ class Rounding:
 
 
 @dataclass(frozen=True, eq=False)
+class Place:
+    """Inputs (n, d) and, where that is known, for each guard which (n,) are in its region."""
+
+    inputs: Tensor
+    inside: Sequence[Tensor] | None = None
+
+    def rows(self, which: Tensor) -> Place:
+        inside = None if self.inside is None else [one[which] for one in self.inside]
+        return Place(self.inputs[which], inside)
+
+
+@dataclass(frozen=True, eq=False)
 class Blend:
     """The rules that outputs (r,) are moved to keep.
 
@@ -99,18 +111,21 @@ class Blend:
 
     def rounded(
         self,
-        inputs: Tensor,
+        place: Place,
         outputs: Tensor,
+        *,
         anchor: Tensor,
         rounding: Rounding,
-        inside: Sequence[Tensor] | None = None,
+        slacks: Sequence[Tensor] | None = None,
     ) -> Tensor:
-        """(n, d), (n, r), (n, r) -> the outputs of `moved`, which keep the rules after rounding.
+        """Outputs (n, r) -> those of `moved`, which keep the rules after rounding as well.
 
-        `inside` says for each guard which inputs (n,) are in its region, where that is known. What
-        `moved` leaves alone stays as it is, unless `rounding` is of the outputs that came.
+        The anchor is (n, r), or (1, r) where nothing depends on the input. What `moved` leaves
+        alone stays as it is, unless `rounding` is of the outputs that came.
         """
-        share = self._share(inputs, outputs, anchor, self.slacks(inputs, outputs), inside)
+        inputs, inside = place.inputs, place.inside
+        known = self.slacks(inputs, outputs) if slacks is None else slacks
+        share = self._share(inputs, outputs, anchor, known, inside)
         moved = _selected(outputs, anchor, share)
         with torch.no_grad():  # as far as rounding goes, which has no slope
             each = [

@@ -26,9 +26,9 @@ from cg4ai.nn.anchoring import (
     free_of_inputs,
     guards_of,
 )
-from cg4ai.nn.blending import Blend, Rounding
+from cg4ai.nn.blending import Blend, Place, Rounding
 from cg4ai.nn.layer_rules import LayerRule, width_of
-from cg4ai.nn.rule_layer import RuleLayer, working_dtype
+from cg4ai.nn.rule_layer import OUTPUT_DTYPES, RuleLayer, working_dtype
 from cg4ai.rules.guards import FunctionRules
 from cg4ai.rules.regions import Region
 
@@ -104,54 +104,54 @@ class Shield(RuleLayer):
         return Rounding(unit, came=work != torch.float64)
 
     def _anchor_at(self, inputs: Tensor) -> Tensor:
-        """(n, d) -> (n, r), in the precision of the inputs."""
+        """(n, d) -> (n, r), or (1, r) where nothing depends on the input."""
         offsets = self.anchor_offsets.to(inputs.dtype)
-        if self._constant:
-            return offsets.expand(inputs.shape[0], -1)
-        return torch.addmm(offsets, inputs, self.anchor_slopes.to(inputs.dtype).T)
+        if not self._constant:
+            return torch.addmm(offsets, inputs, self.anchor_slopes.to(inputs.dtype).T)
+        return offsets.expand(inputs.shape[0] if self.needs_input else 1, -1)
 
     def _keep(self, given: Tensor, inputs: Tensor | None, dtype: torch.dtype) -> Tensor:
         work = working_dtype(given.device)
         y = given.to(work)
         if inputs is None:
-            blend, inside = self._blend_everywhere, None
-            x = y.new_zeros(y.shape[0], self._region_size)
+            blend = self._blend_everywhere
+            place = Place(y.new_zeros(y.shape[0], self._region_size))
         else:  # looked at as they came: those rounded less precisely are near by more
-            blend, x = self._blend, inputs.to(work)
+            blend = self._blend
             inside = [one.region.near(inputs) for one in blend.guards]
+            place = Place(inputs.to(work), inside)
         rounding = self._rounding(dtype, work)
-        if is_traced() or given.device.type != "cpu" or rounding.came:
-            anchor = self._anchor_at(x)
-            finite = torch.isfinite(y).all(-1, keepdim=True)
-            moved = blend.rounded(x, torch.where(finite, y, anchor), anchor, rounding, inside)
-            return moved.to(dtype)
-        return self._keep_quickly(given, y, x, blend, rounding, inside, dtype)
+        if not is_traced() and given.device.type == "cpu" and not rounding.came:
+            return self._keep_broken(given, place, blend, rounding)
+        anchor = self._anchor_at(place.inputs)
+        y = torch.where(torch.isfinite(y).all(-1, keepdim=True), y, anchor)
+        return blend.rounded(place, y, anchor=anchor, rounding=rounding).to(dtype)
 
-    def _keep_quickly(
-        self,
-        given: Tensor,
-        y: Tensor,
-        x: Tensor,
-        blend: Blend,
-        rounding: Rounding,
-        inside: list[Tensor] | None,
-        dtype: torch.dtype,
-    ) -> Tensor:
+    def _keep_broken(self, given: Tensor, place: Place, blend: Blend, rounding: Rounding) -> Tensor:
         """The same, where looking at numbers is cheap: rows that keep all rules are left out."""
-        with torch.no_grad():
-            finite = torch.isfinite(y).all(-1)
-            kept = finite.clone()
-            for slack in blend.slacks(x, y):
-                kept &= (slack >= 0).all(-1)
-            rows = (~kept).nonzero()[:, 0]
+        dtype = given.dtype if given.dtype in OUTPUT_DTYPES else torch.float32
+        y = given.to(place.inputs.dtype)
+        finite = torch.isfinite(y).all(-1)
+        if not bool(finite.all()):
+            y = torch.where(finite.unsqueeze(-1), y, self._anchor_at(place.inputs))
+        slacks = blend.slacks(place.inputs, y)
+        kept = torch.stack([(one >= 0).all(-1) for one in slacks]).all(0) & finite
+        rows = (~kept).nonzero()[:, 0]
         if not len(rows):
             return given.to(dtype)
-        own, at = y[rows], x[rows]
-        anchor = self._anchor_at(at)
-        own = torch.where(finite[rows].unsqueeze(-1), own, anchor)
-        near = None if inside is None else [one[rows] for one in inside]
-        moved = blend.rounded(at, own, anchor, rounding, near).to(dtype)
-        return given.to(dtype).index_copy(0, rows, moved)
+        if 2 * len(rows) > len(given):  # copying so many would take longer than all of them
+            anchor = self._anchor_at(place.inputs)
+            whole = blend.rounded(place, y, anchor=anchor, rounding=rounding, slacks=slacks)
+            return whole.to(dtype)
+        part = place.rows(rows)
+        moved = blend.rounded(
+            part,
+            y[rows],
+            anchor=self._anchor_at(part.inputs),
+            rounding=rounding,
+            slacks=[one[rows] for one in slacks],
+        )
+        return given.to(dtype).index_copy(0, rows, moved.to(dtype))
 
     # ---- checkpoints and words ----------------------------------------------------------------
 

@@ -91,12 +91,13 @@ def test_rules_of_all_kinds_are_kept_exactly(kind: str, dtype: torch.dtype) -> N
 @pytest.mark.slow
 @pytest.mark.guard
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [100, 500])
-def test_many_outputs(kind: str, size: int) -> None:
-    for seed, unit in enumerate(UNITS):
+@pytest.mark.parametrize(("size", "count"), [(100, 4), (500, 1)])
+def test_many_outputs(kind: str, size: int, count: int) -> None:
+    for seed, unit in enumerate((1e-9, 1.0, 1e9)):
         one = case(kind, size, seed, unit)
+        layer = made(one)
         for dtype in (torch.float32, torch.float64):
-            check_kept(one, made(one), dtype, count=4)
+            check_kept(one, layer, dtype, count=count)
 
 
 @pytest.mark.parametrize("kind", KINDS)
