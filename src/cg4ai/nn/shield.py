@@ -79,7 +79,7 @@ class Shield(RuleLayer):
             needs_input=not (found.map.is_constant and all(map(free_of_inputs, guards))),
             digest=digest_of(guards, kept),
         )
-        self.requirements = tuple(listed)
+        self.requirements, self.region = tuple(listed), region
         self.guards, self.within = guards, kept
         self.anchor, self.room = found.map, found.room
         self._region_size = place.size
