@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.nn.completing import CompletionTensors
+from cg4ai.nn.layer_rules import Given, listed
 from cg4ai.nn.rule_layer import RuleLayer, working_dtype
 from cg4ai.rules.equality import Equality, joined
 
@@ -24,32 +23,33 @@ class Completion(RuleLayer):
     >>> model = nn.Sequential(nn.Linear(3, 2), Completion(balance))
     """
 
-    def __init__(
-        self, rules: Equality | Sequence[Equality], *, input_size: int | None = None
-    ) -> None:
-        listed = list(rules) if isinstance(rules, Sequence) else [rules]
-        wrong = [type(one).__name__ for one in listed if not isinstance(one, Equality)]
-        if wrong or not listed:
+    def __init__(self, rules: Given, *, input_size: int | None = None) -> None:
+        kept = listed(rules, "Completion")
+        own = [one for one in kept if isinstance(one, Equality)]
+        if len(own) < len(kept) or not kept:
+            wrong = ", ".join(one.name for one in kept if not isinstance(one, Equality))
             raise InvalidInput(
-                f"a Completion takes Equality rules, got {', '.join(wrong) or 'none'}", code="type"
+                f"a Completion takes Equality rules, got {wrong or 'none'}; other rules are for a "
+                "Shield or an OutputSet",
+                code="type",
             )
-        sizes = {one.affine_width for one in listed} - {0}
+        sizes = {one.affine_width for one in own} - {0}
         size = max(sizes, default=0) if input_size is None else input_size
-        source = joined(listed, input_size=max(1, size))
+        source = joined(own, input_size=max(1, size))
         super().__init__(
             input_size=size,
             output_size=source.output_size,
             needs_input=bool(source.slope.any()),
             digest=source.digest,
         )
-        self.requirements, self.source = tuple(listed), source
+        self.requirements, self.source = tuple(own), source
         self.free_size = source.free_size
         self._forms = {self.output_size: source.projected()}
         if 0 < source.free_size < self.output_size:
             self._forms[source.free_size] = source
-        for one in listed:
+        for one in own:
             if not all(
-                one.kept_by(own.offset, own.slope, own.basis) for own in self._forms.values()
+                one.kept_by(form.offset, form.slope, form.basis) for form in self._forms.values()
             ):
                 raise InvalidInput(
                     f"{one.name} ties outputs of very different sizes together, so that rounding "

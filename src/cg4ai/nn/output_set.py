@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.nn.layer_rules import width_of
+from cg4ai.nn.layer_rules import Given, listed, width_of
 from cg4ai.nn.rule_layer import RuleLayer, working_dtype
 from cg4ai.nn.set_projection import LARGEST, SetTensors, clamp_inward
 from cg4ai.records import Array
@@ -29,25 +27,24 @@ class OutputSet(RuleLayer):
     >>> model = nn.Sequential(nn.Linear(3, 4), OutputSet(SumTo(1.0), output_size=4))
     """
 
-    def __init__(
-        self, rules: OutputRule | Sequence[OutputRule], *, output_size: int | None = None
-    ) -> None:
-        listed = list(rules) if isinstance(rules, Sequence) else [rules]
-        wrong = [type(one).__name__ for one in listed if not isinstance(one, OutputRule)]
-        if wrong or not listed:
+    def __init__(self, rules: Given, *, output_size: int | None = None) -> None:
+        kept = listed(rules, "OutputSet")
+        own = [one for one in kept if isinstance(one, OutputRule)]
+        if len(own) < len(kept) or not kept:
+            wrong = ", ".join(one.name for one in kept if not isinstance(one, OutputRule))
             raise InvalidInput(
-                f"an OutputSet takes Range, Ordered and SumTo, got {', '.join(wrong) or 'none'}; "
-                "other rules are for a Shield or a Completion",
+                f"an OutputSet takes Range, Ordered and SumTo, got {wrong or 'none'}; other rules "
+                "are for a Shield or a Completion",
                 code="type",
             )
-        source = output_sets.joined(listed, width_of(listed, output_size))
+        source = output_sets.joined(own, width_of(kept, output_size))
         super().__init__(
             input_size=0,
             output_size=source.output_size,
             needs_input=False,
             digest=source.digest,
         )
-        self.requirements, self.source = tuple(listed), source
+        self.requirements, self.source = tuple(own), source
         self._tensors: dict[tuple[torch.dtype, torch.device], SetTensors] = {}
         self._ends: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
         self._prepare()

@@ -6,7 +6,6 @@ is found, and proven to keep the rules, when the layer is made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +26,7 @@ from cg4ai.nn.anchoring import (
     guards_of,
 )
 from cg4ai.nn.blending import Blend, Place, Rounding
-from cg4ai.nn.layer_rules import LayerRule, width_of
+from cg4ai.nn.layer_rules import Given, listed, width_of
 from cg4ai.nn.rule_layer import OUTPUT_DTYPES, RuleLayer, working_dtype
 from cg4ai.rules.guards import FunctionRules
 from cg4ai.rules.regions import Region
@@ -56,38 +55,37 @@ class Shield(RuleLayer):
 
     def __init__(
         self,
-        rules: LayerRule | Sequence[LayerRule],
+        rules: Given,
         *,
         region: Region | None = None,
         anchor: Any = None,
         reference: Any = None,
-        within: LayerRule | Sequence[LayerRule] = (),
+        within: Given = (),
         output_size: int | None = None,
     ) -> None:
-        listed = list(rules) if isinstance(rules, Sequence) else [rules]
-        inside = list(within) if isinstance(within, Sequence) else [within]
-        if not listed:
+        kept, inside = listed(rules, "Shield"), listed(within, "Shield")
+        if not kept:
             raise InvalidInput("a Shield needs one rule or more", code="empty")
-        size = width_of([*listed, *inside], output_size)
-        guards = guards_of(listed, region=region, output_size=size)
+        size = width_of([*kept, *inside], output_size)
+        guards = guards_of(kept, region=region, output_size=size)
         place = guards[0].region
-        kept = Within.of(inside, input_size=place.size, output_size=size)
-        found = anchor_of(guards, kept, given=anchor, reference=reference, output_size=size)
+        before = Within.of(inside, input_size=place.size, output_size=size)
+        found = anchor_of(guards, before, given=anchor, reference=reference, output_size=size)
         super().__init__(
             input_size=0 if place is ANYWHERE else place.size,
             output_size=size,
             needs_input=not (found.map.is_constant and all(map(free_of_inputs, guards))),
-            digest=digest_of(guards, kept),
+            digest=digest_of(guards, before),
         )
-        self.requirements, self.region = tuple(listed), region
-        self.guards, self.within = guards, kept
+        self.requirements, self.region = tuple(kept), region
+        self.guards, self.within = guards, before
         self.anchor, self.room = found.map, found.room
         self._region_size = place.size
         self._constant = found.map.is_constant
         self._terms = 3 * size + place.size  # more than any rule sums up
-        self._blend = Blend(guards, size, kept.tied)
+        self._blend = Blend(guards, size, before.tied)
         everywhere = tuple(replace(one, everywhere=True) for one in guards)
-        self._blend_everywhere = Blend(everywhere, size, kept.tied)
+        self._blend_everywhere = Blend(everywhere, size, before.tied)
         for name, array in (("slopes", found.map.slopes), ("offsets", found.map.offsets)):
             self.register_buffer(f"anchor_{name}", torch.tensor(array, device="cpu"))
         self._prepare()

@@ -46,10 +46,11 @@ from cg4ai.proofs.structure_certificates import (
 )
 from cg4ai.proofs.sums import sum_groups
 from cg4ai.rules import Requirement
-from cg4ai.rules.equality import Equality
+from cg4ai.rules.labels import Margin, Probability
+from cg4ai.rules.linear import Linear
 from cg4ai.rules.output_sets import OutputRule
+from cg4ai.rules.quadratic import Quadratic
 from cg4ai.rules.regions import Region
-from cg4ai.rules.requirement import Placed
 from cg4ai.rules.shapes import Shape
 from cg4ai.runs import files
 from cg4ai_checker import OutOfTime, Rejected, check
@@ -112,7 +113,7 @@ def subject_of(
         stated = own if isinstance(own, Region) else region_of_layers(ensemble)
         place = stated if region is None else region
         ensemble = ensemble_of(ensemble, place)
-    if isinstance(requirement, Placed) and not isinstance(requirement, Equality):
+    if isinstance(requirement, Linear | Quadratic | Probability | Margin):
         if requirement.inputs is None and place is None:
             raise InvalidInput(
                 f"{requirement.name} does not say where it holds; give region=Box(lower, upper)",

@@ -211,11 +211,11 @@ def test_arguments_that_do_not_fit() -> None:
     with raises(InvalidInput, "missing-argument"):
         OutputSet(SumTo(1.0))
     with raises(InvalidInput, "type"):
-        OutputSet(Linear(None, [1.0], 1.0))  # type: ignore[arg-type]
+        OutputSet(Linear(None, [1.0], 1.0))
     with raises(InvalidInput, "type"):
         OutputSet([])
     with raises(InvalidInput, "type"):
-        Completion(Range(0.0, 1.0))  # type: ignore[arg-type]
+        Completion(Range(0.0, 1.0))
     with raises(InvalidInput, "shape"):
         OutputSet(SumTo(1.0), output_size=3)(torch.zeros(2, 4))
     layer = Completion(Equality(None, [1.0, 1.0], AffineBound(0.0, [1.0]), name="one"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +25,7 @@ from cg4ai.rules import (
     Equality,
     Linear,
     Margin,
+    Monotone,
     Probability,
     Quadratic,
     Range,
@@ -237,7 +237,7 @@ def test_an_input_that_rounding_put_outside_counts_as_inside() -> None:
 
 def test_one_region_for_rules_that_name_none() -> None:
     region = Box([0.0], [1.0])
-    rules: list[Any] = [
+    rules = [
         Linear(None, [1.0, 1.0], AffineBound(0.5, [1.0]), "<=", name="cap"),
         Quadratic(None, np.eye(2), 0.6, name="disc"),
         Range(0.0, None, name="positive"),
@@ -316,6 +316,8 @@ def test_arguments_that_do_not_fit() -> None:
     region = Box([0.0], [1.0])
     with raises(InvalidInput, "missing-argument", match="tilted"):
         Shield(tilted)
+    with raises(InvalidInput, "type", match="Monotone"):
+        Shield(Monotone({0: +1}))
     with raises(InvalidInput, "empty"):
         Shield([])
     with raises(InvalidInput, "missing-argument"):
